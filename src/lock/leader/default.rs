@@ -44,7 +44,7 @@ pub(super) async fn tend(parts: &Parts) {
     std::future::pending().await
 }
 
-/// The quorum that locks without a quorum of their own are held on, if it is not the default of the settings.
+/// The earlier default that locks without a quorum of their own are held on, if there is one.
 fn held_elsewhere(context: &Context, store: &Store) -> Option<HeldQuorum> {
     let locks: Vec<_> = context.locks.all().into_iter().map(|lock| store.newest(lock)).collect();
     let held = locks.iter().filter_map(|lock| held_by_default(lock));

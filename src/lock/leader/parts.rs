@@ -89,7 +89,6 @@ impl Parts {
         let uid = lock.uid().unwrap_or_default();
         self.memory.forget(&uid);
         self.store.forget(&uid);
-        self.candidates.forget(&uid);
         self.panics.lock().remove(&uid);
         let told = self.publications.lock().forget(&uid);
         told.into_iter().for_each(|lock| self.peers.nudge(lock));

@@ -6,7 +6,6 @@ use kube::runtime::controller::Action;
 
 use super::memory::Postponed;
 use crate::api::DistributedLock;
-use crate::lock::model::candidate::Candidate;
 use crate::runtime::requests::RequestError;
 
 /// Why a reconcile could not finish; it is repeated with backoff.
@@ -33,8 +32,6 @@ pub(super) enum Progress {
     Later(Postponed),
     /// Nothing more until then.
     Done(Action),
-    /// Ask this candidate for its health, and decide again.
-    Ask(Box<Candidate>),
 }
 
 /// What a step gives.

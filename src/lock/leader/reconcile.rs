@@ -59,7 +59,7 @@ pub(super) async fn reconcile(parts: &Parts, lock: &ObjectRef<DistributedLock>) 
 /// Observes, decides and acts until a step has come to an end.
 async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &str) -> Result<Action, Error> {
     let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let mut slot = parts.slots.enter(namespace).await;
+    let slot = parts.slots.enter(namespace).await;
     let Some(mut lock) = parts.store.get(reference) else { return Ok(Action::await_change()) };
     if let Some(quorum) = others::others_quorum(&parts.context, &lock) {
         return leave(parts, &lock, &quorum).await;
@@ -79,14 +79,6 @@ async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &s
             }
             Progress::Done(action) => return Ok(action),
             Progress::Later(postponed) => postpone(parts, &lock, postponed),
-            Progress::Ask(candidate) => {
-                // One that answers slowly keeps only locks on its own key waiting.
-                drop(slot);
-                parts.candidates.ask(&lock, &candidate).await;
-                slot = parts.slots.enter(namespace).await;
-                let Some(newer) = parts.store.get(reference) else { return Ok(Action::await_change()) };
-                lock = newer;
-            }
         }
     }
     drop(slot);
@@ -182,12 +174,9 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
     }
 }
 
-/// Acquires the lock for a candidate that is well, and publishes the grant.
+/// Acquires the lock, and publishes the grant.
 async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, contender: Contender) -> Stepped {
     let Parts { context, reachability, store, members, peers, candidates, memory, .. } = parts;
-    if let Some(otherwise) = candidates.health(lock, &contender) {
-        return Ok(otherwise);
-    }
     let (bid, holders) = (Bid { lock, access, contender }, peers.holders(lock, access));
     let postponed = match grant::acquire(members, reachability, &context.metrics, bid, &holders).await {
         Answer::Granted(attempt) => match publication::publish(store, members, lock, &attempt).await? {

@@ -118,7 +118,7 @@ fn tell_lost(store: &Store, lock: &Arc<DistributedLock>, why: &str) {
     store.event(lock, LockEvent::Lost { why: why.to_owned() });
 }
 
-/// Says that the holder has lost the lock, though no majority of the members has confirmed the end of its hold.
+/// Says that the holder has lost the lock, though no majority has confirmed that.
 ///
 /// So much time has passed that none of them can remember it. The status names the hold from then on, so that its value is no orphan.
 pub(super) async fn leave_unconfirmed(

@@ -48,8 +48,6 @@ pub enum Ineligible {
     NoMatch { namespace: String },
     /// spec.election.selector cannot be used: {error}
     Selector { error: String },
-    /// The only candidate has just released the lock, and may lead again one ttl later
-    JustReleased,
     /// Pod {pod} is being deleted
     Deleted { pod: String },
     /// Pod {pod} is in phase {phase}
@@ -147,11 +145,13 @@ fn placed(candidate: Candidate, pod: &Pod, all_nodes: &[Arc<Node>]) -> Result<Ca
     Ok(Candidate { on_cordoned_node, ..candidate })
 }
 
-/// The candidate that an election prefers. The preference is soft: no leader is replaced because a better candidate turned up.
-pub fn prefer(candidates: &[Candidate], preference: Preference) -> Option<&Candidate> {
+/// The candidate that an election prefers.
+///
+/// One on a schedulable node comes first, then one that is not the pod whose hold has just `ended`. The preference is soft: no leader is replaced because a better candidate turned up.
+pub fn prefer<'a>(candidates: &'a [Candidate], preference: Preference, ended: Option<&str>) -> Option<&'a Candidate> {
     let age = |c: &Candidate| c.created.as_ref().map(|t| t.0);
     let oldest = |c: &Candidate| (age(c), c.pod_name.clone());
-    let last_resort = |c: &Candidate| c.on_cordoned_node;
+    let last_resort = |c: &Candidate| (c.on_cordoned_node, ended == Some(c.pod_name.as_str()));
     match preference {
         Preference::Oldest => candidates.iter().min_by_key(|c| (last_resort(c), oldest(c))),
         Preference::Newest => candidates.iter().min_by_key(|c| (last_resort(c), Reverse(age(c)), c.pod_name.clone())),
@@ -242,7 +242,7 @@ mod tests {
         let mut important = pod("c-5", "2026-01-03T00:00:00Z", "True", &["app"]);
         important.annotations_mut().insert(PRIORITY_ANNOTATION.into(), "7".into());
         let all: Vec<_> = [&young_low, &important, &old_high].map(|p| electable(p, None).unwrap()).into();
-        let picked = |preference| prefer(&all, preference).unwrap().pod_name.as_str();
+        let picked = |preference| prefer(&all, preference, None).unwrap().pod_name.as_str();
         assert_eq!(picked(Preference::Oldest), "a-9");
         assert_eq!(picked(Preference::Newest), "c-5");
         assert_eq!(picked(Preference::LowestOrdinal), "b-1");
@@ -267,9 +267,16 @@ mod tests {
         let both = of(&[on("a-0", "n0"), on("a-1", "n1")]);
         assert_eq!(both.iter().map(|one| one.on_cordoned_node).collect::<Vec<_>>(), [true, false]);
         for preference in [Preference::Oldest, Preference::Newest, Preference::LowestOrdinal, Preference::Priority] {
-            assert_eq!(prefer(&both, preference).unwrap().pod_name, "a-1", "{preference:?}");
+            assert_eq!(prefer(&both, preference, None).unwrap().pod_name, "a-1", "{preference:?}");
         }
-        assert_eq!(prefer(&of(&[on("a-0", "n0")]), Preference::Oldest).unwrap().pod_name, "a-0");
+        assert_eq!(prefer(&of(&[on("a-0", "n0")]), Preference::Oldest, Some("a-0")).unwrap().pod_name, "a-0");
+        assert_eq!(
+            prefer(&both, Preference::Oldest, Some("a-1")).unwrap().pod_name,
+            "a-1",
+            "a-0 is on a cordoned node"
+        );
+        let free = of(&[on("a-0", "n1"), on("a-1", "n1")]);
+        assert_eq!(prefer(&free, Preference::Oldest, Some("a-0")).unwrap().pod_name, "a-1", "its hold has just ended");
     }
 
     #[test]

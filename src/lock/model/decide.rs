@@ -170,7 +170,7 @@ pub enum Step {
     RunOut(HeldReason, String),
     /// Seal it (again), until a majority has confirmed it.
     Seal,
-    /// Take the label off, and say that the holder has lost the lock though no majority has confirmed the end of its hold.
+    /// Say that the holder has lost the lock, though no majority has confirmed that.
     /// So much time has passed that no member can remember the hold.
     LeaveUnconfirmed(HeldReason, String),
     /// Keep it: see to the leader label.

@@ -50,8 +50,6 @@ pub enum Said {
     FarBack,
     /// {why}. The operator grants the lock when a pod or Job can hold it
     NoCandidate { why: String },
-    /// Pod {pod} fails the check in spec.liveness: {why}. The operator asks again by itself
-    Unwell { pod: String, why: String },
     /// The operator has no connection to RedisQuorum {quorum} yet. It tries again twice a second
     NoConnection { quorum: HeldQuorum },
     /// The operator does not know the clock of RedisQuorum {quorum} yet. It tries again twice a second
@@ -89,7 +87,7 @@ impl Said {
             Self::HeldUnreadable { .. } | Self::Foreign { .. } => HeldReason::HeldByOther,
             Self::DelayedBehind { .. } | Self::SealRunsOut { .. } => HeldReason::LockDelay,
             Self::Behind { .. } | Self::Waiting { .. } | Self::FarBack => HeldReason::Queued,
-            Self::NoCandidate { .. } | Self::Unwell { .. } => HeldReason::NoCandidate,
+            Self::NoCandidate { .. } => HeldReason::NoCandidate,
             Self::NoConnection { .. } | Self::NoClock { .. } | Self::NoMajority { .. } => HeldReason::NoQuorum,
             Self::TooSlow { .. } | Self::Unconfirmed { .. } => HeldReason::NoQuorum,
             Self::BeyondTheFence { .. } | Self::Fault | Self::Withdrawn { .. } | Self::NotWritten { .. } => {

@@ -30,38 +30,6 @@ use crate::time::{Boottime, UnixMillis};
 /// For one question to a holder. A quarter of the ttl counts where that is less, so that an answer leaves time for the renewal.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// For so long an answer of a candidate says how it is.
-const FRESH: Duration = Duration::from_secs(2);
-
-/// The last answer of a candidate for each lock, by UID.
-#[derive(Debug, Default)]
-pub struct Asked(Mutex<HashMap<String, Answer>>);
-
-#[derive(Debug)]
-struct Answer {
-    container_id: String,
-    answer: Result<(), String>,
-    at: Boottime,
-}
-
-impl Asked {
-    /// Remembers an answer.
-    pub fn answered(&self, uid: String, container_id: String, answer: Result<(), String>, at: Boottime) {
-        self.0.lock().insert(uid, Answer { container_id, answer, at });
-    }
-
-    /// Takes the answer of this very container, unless it is too old. It is used for one attempt.
-    pub fn take(&self, uid: &str, container_id: &str, now: Boottime) -> Option<Result<(), String>> {
-        let answer = self.0.lock().remove(uid)?;
-        (answer.container_id == container_id && now.since(answer.at) < FRESH).then_some(answer.answer)
-    }
-
-    /// Drops what is remembered of a lock that is gone.
-    pub fn forget(&self, uid: &str) {
-        self.0.lock().remove(uid);
-    }
-}
-
 /// What the answers of holders so far amount to.
 #[derive(Debug, Default)]
 pub struct Answers {
@@ -146,17 +114,12 @@ async fn ask_holder(context: &Context, lock: &DistributedLock, liveness: &Livene
 }
 
 /// How long an answer of the holder is waited for.
-pub fn probe_timeout(lock: &DistributedLock) -> Duration {
+fn probe_timeout(lock: &DistributedLock) -> Duration {
     PROBE_TIMEOUT.min(lock.spec.ttl.get() / 4)
 }
 
 /// Asks a pod, as a kubelet would.
-pub async fn ask_pod(
-    pod: Option<&Pod>,
-    liveness: &Liveness,
-    network: &dyn Connect,
-    limit: Duration,
-) -> Result<(), String> {
+async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness, network: &dyn Connect, limit: Duration) -> Result<(), String> {
     let address = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.clone()).ok_or("its pod has no address")?;
     let asked = async {
         match (&liveness.http_get, &liveness.tcp_socket) {
@@ -213,19 +176,6 @@ mod tests {
 
     fn at(seconds: u64) -> Boottime {
         Boottime::new(Duration::from_secs(seconds))
-    }
-
-    #[test]
-    fn an_answer_serves_one_attempt_of_the_container_that_gave_it() {
-        let asked = Asked::default();
-        let answered = || asked.answered("uid".into(), "c1".into(), Ok(()), at(10));
-        answered();
-        assert_eq!(asked.take("uid", "c1", at(11)), Some(Ok(())));
-        assert_eq!(asked.take("uid", "c1", at(11)), None);
-        answered();
-        assert_eq!(asked.take("uid", "c2", at(11)), None, "another container");
-        answered();
-        assert_eq!(asked.take("uid", "c1", at(13)), None, "too old");
     }
 
     #[test]
