@@ -4,6 +4,7 @@ mod admission;
 mod attempts;
 mod builder;
 mod closing;
+mod counters;
 mod endpoints;
 mod error;
 mod event;

@@ -21,7 +21,7 @@ mod engine;
 
 pub use answers::{Answers, BoxFuture, KeyState, MemberError, Replies, Reply, StoredValue};
 pub use backoff::jittered;
-pub use electorate::{ClockCheck, ClockSample, Elector, Electorate};
+pub use electorate::{ClockCheck, ClockSample, CounterCheck, Elector, Electorate};
 pub use engine::{LateVotes, Redlock, Settings};
 pub use member::{Command, LockMember};
 pub use names::{LockKey, MemberName, RunId, TOKEN_KEY};
@@ -32,6 +32,6 @@ pub use outcome::{
 pub use sight::{Shown, Sighting, Whose, sighting};
 pub use slot::{Expiry, Slot};
 pub use tally::{Loss, Progress, Tally, Vote};
-pub use token::{FencingToken, TokenOutOfRange, held_at_once, recovered, restored};
+pub use token::{FencingToken, TokenOutOfRange, held_at_once, is_set, recovered, restored};
 pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, validity};
 pub use value::{LockValue, Nonce, NotANonce};

@@ -75,6 +75,9 @@ pub enum NotAcquired {
     /// Members have forgotten their counters, and too few others can be asked for theirs.
     #[error("the counters of tokens are not restored yet: too few members can be asked")]
     CountersUnknown,
+    /// Members have forgotten their counters, and the wall clock of this machine, with which they begin, was never set.
+    #[error("the wall clock of this machine is before 2020: counters of tokens cannot begin with it")]
+    WallClock,
     /// The key does not begin with the prefix that the operator gives to this client, or it holds a `#`.
     #[error("the key must begin with the client's prefix and may not hold '#'")]
     Key,

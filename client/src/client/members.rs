@@ -1,10 +1,10 @@
 //! The members of a client: which of their processes may vote, and counters that were forgotten.
 
 use super::admission::Admission;
+use super::counters::{Forgotten, Restored, counter};
 use super::error::NotAcquired;
 use crate::redlock::{
-    Answers, Command, Elector, Electorate, FencingToken, KeyState, LockKey, LockMember, Reply, RunId, TOKEN_KEY,
-    recovered,
+    Command, Elector, Electorate, FencingToken, LockKey, LockMember, Reply, RunId, TOKEN_KEY, is_set, recovered,
 };
 use crate::time::{Clock, Monotonic};
 use crate::voting::Link;
@@ -13,7 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+
+/// Members that do not answer are waited for so long before the counters of the others are restored without theirs.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// One member, however it is reached.
 pub(super) struct Member {
@@ -26,8 +29,12 @@ pub(super) struct Member {
 struct Process {
     run_id: RunId,
     first_seen: Monotonic,
-    has_counter: bool,
+    /// What its counter of tokens was restored to. Zero where nobody restores it.
+    counter: Option<FencingToken>,
 }
+
+/// A counter that was read, and whether its process was restored before.
+type Read = Option<(RunId, FencingToken, bool)>;
 
 struct State {
     links: Vec<watch::Receiver<Link>>,
@@ -46,6 +53,7 @@ pub(super) struct Members {
     admission: Admission,
     /// Tokens are wanted, and no operator restores the counters.
     restores: bool,
+    forgotten: Arc<Forgotten>,
     state: Mutex<State>,
 }
 
@@ -59,7 +67,7 @@ impl Members {
             due: None,
             is_stale: true,
         };
-        Self { members, clock, admission, restores, state: Mutex::new(state) }
+        Self { members, clock, admission, restores, forgotten: Arc::default(), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -93,7 +101,7 @@ impl Members {
         let changed = state.links.iter().any(|link| link.has_changed().unwrap_or(true));
         // Looked at only while somebody waits: a clock is not read for nothing.
         let is_due = || state.due.is_some_and(|due| due <= self.clock.monotonic());
-        if state.is_stale || changed || is_due() {
+        if state.is_stale || changed || self.forgotten.is_any() || is_due() {
             self.refresh(&mut state);
         }
         state
@@ -105,11 +113,19 @@ impl Members {
         for (link, process) in links.iter_mut().zip(processes) {
             let Link::Open(run_id) = link.borrow_and_update().clone() else { continue };
             if process.as_ref().is_none_or(|known| known.run_id != run_id) {
-                *process = Some(Process { run_id, first_seen: now, has_counter: !self.restores });
+                let counter = (!self.restores).then_some(FencingToken::ZERO);
+                *process = Some(Process { run_id, first_seen: now, counter });
             }
         }
-        let opens = |process: &Process| process.first_seen + self.admission.delay();
-        let votes = |process: &&Process| process.has_counter && opens(process) <= now;
+        for run_id in self.forgotten.take() {
+            let same = |process: &&mut Process| process.run_id == run_id && process.counter.is_some();
+            // With its counter it has forgotten its locks.
+            for process in state.processes.iter_mut().flatten().filter(same) {
+                (process.first_seen, process.counter) = (now, None);
+            }
+        }
+        let opens = |process: &Process| self.opens(process);
+        let votes = |process: &&Process| process.counter.is_some() && opens(process) <= now;
         let elector = |(member, process): (&Member, &Option<Process>)| Elector {
             member: Arc::clone(&member.member),
             admitted: process.as_ref().filter(votes).map(|process| process.run_id.clone()),
@@ -117,8 +133,25 @@ impl Members {
         let electors: Vec<_> = self.members.iter().zip(&state.processes).map(elector).collect();
         state.admitted = electors.iter().filter(|elector| elector.admitted.is_some()).count();
         state.due = state.processes.iter().flatten().map(opens).filter(|at| *at > now).min();
-        state.electorate = Arc::new(Electorate::single(electors));
+        let electorate = Electorate::single(electors);
+        state.electorate = Arc::new(if self.restores {
+            let restored = |process: &Process| Some((process.run_id.clone(), process.counter?));
+            let counters = state.processes.iter().flatten().filter_map(restored).collect();
+            electorate.with_counter_check(Arc::new(Restored { counters, forgotten: Arc::clone(&self.forgotten) }))
+        } else {
+            electorate
+        });
         state.is_stale = false;
+    }
+
+    /// When a process may vote, if it has its counter.
+    fn opens(&self, process: &Process) -> Monotonic {
+        process.first_seen + self.admission.delay()
+    }
+
+    /// Microseconds since 1970.
+    fn wall(&self) -> FencingToken {
+        FencingToken::new(self.clock.wall().0.saturating_mul(1_000)).unwrap_or_default()
     }
 
     /// Why no majority may vote, if that is so and not for want of connections.
@@ -135,15 +168,13 @@ impl Members {
         if known.clone().count() < self.quorum() {
             return None;
         }
-        let mut left: Vec<_> =
-            known.clone().map(|process| (process.first_seen + self.admission.delay()).since(now)).collect();
+        let mut left: Vec<_> = known.clone().map(|process| self.opens(process).since(now)).collect();
         left.sort_unstable();
         match left.get(self.quorum() - 1) {
             Some(left) if !left.is_zero() => Some(NotAcquired::Waiting { left: *left }),
-            _ if known.clone().filter(|process| process.has_counter).count() < self.quorum() => {
-                Some(NotAcquired::CountersUnknown)
-            }
-            _ => None,
+            _ if known.clone().filter(|process| process.counter.is_some()).count() >= self.quorum() => None,
+            _ if is_set(self.wall()) => Some(NotAcquired::CountersUnknown),
+            _ => Some(NotAcquired::WallClock),
         }
     }
 
@@ -158,65 +189,82 @@ impl Members {
             // Taken before anything is looked at: whoever looks, a change after this moment ends the wait.
             let links = self.state().links.clone();
             self.electorate();
-            let is_complete = !self.restores || self.restore(node_timeout).await;
-            let pause = if is_complete { Duration::from_secs(3600) } else { node_timeout };
-            let _ = timeout(pause, any_changed(links)).await;
-        }
-    }
-
-    /// Whether all known processes have their counters.
-    async fn restore(&self, node_timeout: Duration) -> bool {
-        let missing: Vec<usize> = {
-            let state = self.state();
-            let lacks = |process: &Option<Process>| process.as_ref().is_some_and(|process| !process.has_counter);
-            (0..self.members.len()).filter(|index| lacks(&state.processes[*index])).collect()
-        };
-        if missing.is_empty() {
-            return true;
-        }
-        let counters = self.counters(node_timeout).await;
-        let mut is_complete = true;
-        for index in missing {
-            let Some((run_id, own)) = &counters[index] else {
-                is_complete = false;
-                continue;
-            };
-            let others = counters.iter().enumerate().filter(|(other, _)| *other != index);
-            let others: Vec<FencingToken> = others.filter_map(|(_, read)| Some(read.as_ref()?.1)).collect();
-            let Some(token) = self.counter_for(*own, &others) else {
-                is_complete = false;
-                continue;
-            };
-            let restored = *own >= token || self.raise(index, run_id, token, node_timeout).await;
-            is_complete &= restored;
-            if restored {
-                let mut state = self.state();
-                let process = state.processes[index].as_mut().filter(|process| process.run_id == *run_id);
-                if let Some(process) = process {
-                    process.has_counter = true;
-                }
-                state.is_stale = true;
+            let pause = if self.restores { self.restore(node_timeout).await } else { None };
+            tokio::select! {
+                () = any_changed(links) => {}
+                () = self.forgotten.noticed() => {}
+                () = sleep(pause.unwrap_or(Duration::from_secs(3600))) => {}
             }
         }
-        is_complete
     }
 
-    /// What a member's counter has to be at least before it votes; `None` while that cannot be told.
-    fn counter_for(&self, own: FencingToken, others: &[FencingToken]) -> Option<FencingToken> {
-        let clock = FencingToken::new(self.clock.wall().0.saturating_mul(1_000)).unwrap_or_default();
-        recovered(own, others, (self.members.len(), self.quorum()), clock)
+    /// Restores the counters of processes whose wait is over, never before: a vote of the process before can be on its way until then.
+    /// Gives when to do it again, if a process lacks its counter.
+    async fn restore(&self, node_timeout: Duration) -> Option<Duration> {
+        let now = self.clock.monotonic();
+        let lacking: Vec<(usize, Monotonic)> = {
+            let state = self.state();
+            let lacks = |process: &Process| process.counter.is_none().then(|| self.opens(process));
+            let processes = state.processes.iter().enumerate();
+            processes.filter_map(|(index, process)| Some((index, lacks(process.as_ref()?)?))).collect()
+        };
+        let first = lacking.iter().map(|(_, opens)| opens.since(now)).min()?;
+        if !first.is_zero() {
+            return Some(first);
+        }
+        let mut counters = self.counters(node_timeout).await;
+        let patience = PATIENCE.max(2 * node_timeout);
+        for (index, opens) in lacking.into_iter().filter(|(_, opens)| *opens <= now) {
+            self.restore_one(index, now.since(opens) >= patience, &mut counters, node_timeout).await;
+        }
+        Some(node_timeout)
+    }
+
+    async fn restore_one(&self, index: usize, is_silent: bool, counters: &mut [Read], node_timeout: Duration) {
+        let Some((run_id, own, _)) = counters[index].clone() else { return };
+        let others =
+            || counters.iter().enumerate().filter(|(other, _)| *other != index).filter_map(|(_, read)| read.as_ref());
+        let of = |restored: bool| others().filter(|read| read.2 == restored).map(|read| read.1).collect::<Vec<_>>();
+        let (restored, rest) = (of(true), of(false));
+        let size = (self.members.len(), self.quorum());
+        let Some(token) = recovered((own, &restored), &rest, size, self.wall(), is_silent) else { return };
+        if own < token && !self.raise(index, &run_id, token, node_timeout).await {
+            return;
+        }
+        let counter = own.max(token);
+        counters[index] = Some((run_id.clone(), counter, true));
+        let mut state = self.state();
+        if let Some(process) = state.processes[index].as_mut().filter(|process| process.run_id == run_id) {
+            process.counter = Some(counter);
+        }
+        state.is_stale = true;
     }
 
     /// The counters of all members that answer, and of which process each is.
-    async fn counters(&self, node_timeout: Duration) -> Vec<Option<(RunId, FencingToken)>> {
+    async fn counters(&self, node_timeout: Duration) -> Vec<Read> {
         let key = LockKey::from(TOKEN_KEY);
         let asked: Vec<_> =
             self.members.iter().map(|member| member.member.send(vec![Command::Inspect { key: key.clone() }])).collect();
         let mut counters = Vec::with_capacity(asked.len());
-        for answer in asked {
-            counters.push(timeout(node_timeout, answer).await.ok().and_then(Result::ok).and_then(counter));
+        for (index, answer) in asked.into_iter().enumerate() {
+            let read = timeout(node_timeout, answer).await.ok().and_then(Result::ok).and_then(counter);
+            counters.push(read.map(|(run_id, number)| {
+                let is_restored = self.is_restored(index, &run_id, number);
+                (run_id, number, is_restored)
+            }));
         }
         counters
+    }
+
+    /// Whether this process was restored, and still has its counter.
+    fn is_restored(&self, index: usize, run_id: &RunId, number: FencingToken) -> bool {
+        let state = self.state();
+        let process = state.processes[index].as_ref().filter(|process| process.run_id == *run_id);
+        let Some(counter) = process.and_then(|process| process.counter) else { return false };
+        if number < counter {
+            self.forgotten.put(run_id);
+        }
+        number >= counter
     }
 
     async fn raise(&self, index: usize, run_id: &RunId, token: FencingToken, node_timeout: Duration) -> bool {
@@ -224,15 +272,6 @@ impl Members {
         let answer = timeout(node_timeout, answer).await;
         matches!(answer, Ok(Ok(answers)) if answers.run_id == *run_id && answers.replies == [Reply::Raised])
     }
-}
-
-fn counter(answers: Answers) -> Option<(RunId, FencingToken)> {
-    let number = match answers.replies.first()? {
-        Reply::State(KeyState::Missing) => FencingToken::ZERO,
-        Reply::State(KeyState::String { value, .. }) => FencingToken::new(value.expose().parse().ok()?)?,
-        _ => return None,
-    };
-    Some((answers.run_id, number))
 }
 
 /// Resolves when one of the connections has changed. One whose task has ended never does.

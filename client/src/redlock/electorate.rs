@@ -22,6 +22,13 @@ pub trait ClockCheck: Send + Sync {
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool;
 }
 
+/// Judges the number of a vote: a process that counts from less than it was restored to has forgotten its counter, and its locks with it,
+/// without a restart.
+pub trait CounterCheck: Send + Sync {
+    /// Whether the process still has the counter that it was restored to.
+    fn remembers(&self, run_id: &RunId, number: FencingToken) -> bool;
+}
+
 /// A member, and which process behind its name may vote.
 #[derive(Clone)]
 pub struct Elector {
@@ -44,6 +51,7 @@ pub struct Electorate {
     electors: Vec<Elector>,
     lists: Vec<Vec<MemberName>>,
     clocks: Option<Arc<dyn ClockCheck>>,
+    counters: Option<Arc<dyn CounterCheck>>,
     layout: Arc<Layout>,
 }
 
@@ -114,7 +122,7 @@ impl Electorate {
 
     fn new(electors: Vec<Elector>, lists: Vec<Vec<MemberName>>) -> Self {
         let layout = Arc::new(Layout::new(&electors, &lists));
-        Self { electors, lists, clocks: None, layout }
+        Self { electors, lists, clocks: None, counters: None, layout }
     }
 
     /// Votes count only while `check` calls the voter's clock steady.
@@ -122,6 +130,19 @@ impl Electorate {
     pub fn with_clock_check(mut self, check: Arc<dyn ClockCheck>) -> Self {
         self.clocks = Some(check);
         self
+    }
+
+    /// The vote of a process that has forgotten its counter does not count.
+    #[must_use]
+    pub fn with_counter_check(mut self, check: Arc<dyn CounterCheck>) -> Self {
+        self.counters = Some(check);
+        self
+    }
+
+    /// Whether the process still has its counter; without a check it does.
+    #[must_use]
+    pub fn remembers(&self, run_id: &RunId, number: FencingToken) -> bool {
+        self.counters.as_ref().is_none_or(|counters| counters.remembers(run_id, number))
     }
 
     /// All electors, admitted or not.

@@ -91,6 +91,9 @@ pub enum MemberFailure {
     /// It is not admitted, or another process answered under its name: the vote was dropped.
     #[error("the process is not admitted")]
     NotAdmitted,
+    /// Its counter is below what it was restored to: it has lost its memory without a restart, and the vote was dropped.
+    #[error("the process has lost its memory (FLUSHALL?) since it was admitted")]
+    Forgotten,
     /// Its clock was stepped since it was admitted: the vote was dropped.
     #[error("the clock was stepped since the process was admitted")]
     ClockStepped,

@@ -73,30 +73,45 @@ pub fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, c
     highest.max(Some(floor).filter(usable).unwrap_or_default()).max(clock)
 }
 
-/// A counter from here on was restored from a clock once: it counts microseconds since 1970. One that is lower was forgotten, or restored
-/// from a clock that was not set.
-const SEEDED: FencingToken = FencingToken(1_000_000_000_000_000);
+/// 2020 in microseconds since 1970. A clock that shows less was never set, and proves nothing.
+const LEAST_CLOCK: FencingToken = FencingToken(1_577_836_800_000_000);
+/// An hour in microseconds: by so much a counter that others forgot begins above the clock, since the clocks of those who restored before
+/// can have been ahead of this one.
+const RESERVE: u32 = 3_600_000_000;
+
+/// Whether a wall clock was ever set.
+#[must_use]
+pub fn is_set(clock: FencingToken) -> bool {
+    clock >= LEAST_CLOCK
+}
 
 /// What a client that has no operator raises the counter of a process to before it counts its votes, of so many `members` with this
-/// `quorum`; `None` while that cannot be told.
+/// `quorum`; `None` while that cannot be told, or while the clock was not set.
 ///
-/// A number that was restored once stays. Otherwise so many `others` are needed that one of them stored the last token; or all, where
-/// several have forgotten, and then the clock is above what they had.
+/// A process that was not restored yet, and the one that is, can have loaded an old counter: theirs are lower bounds. So many others that
+/// were `restored` are needed that one of them stored the last token. Otherwise all have to answer, or a majority while the rest `is_silent`;
+/// then the counter begins [`RESERVE`] above the clock.
 #[must_use]
 pub fn recovered(
-    own: FencingToken,
+    (own, restored_others): (FencingToken, &[FencingToken]),
     others: &[FencingToken],
     (members, quorum): (usize, usize),
     clock: FencingToken,
+    is_silent: bool,
 ) -> Option<FencingToken> {
-    if own >= SEEDED {
-        return Some(own);
-    }
-    let remember = others.iter().filter(|number| **number >= SEEDED && **number < FencingToken::OUTLIER).count();
-    if remember < members - quorum + 1 && others.len() < members - 1 {
+    if !is_set(clock) {
         return None;
     }
-    Some(restored(others, 0, own, clock))
+    let answered = 1 + restored_others.len() + others.len();
+    let remember = restored_others.iter().filter(|number| **number < FencingToken::OUTLIER).count();
+    let floor = restored(others, 0, own, FencingToken::ZERO);
+    if remember + quorum > members {
+        Some(restored(restored_others, 0, floor, clock))
+    } else if answered >= members || (is_silent && answered >= quorum) {
+        Some(restored(restored_others, 0, floor, clock.saturating_add(RESERVE)))
+    } else {
+        None
+    }
 }
 
 /// The token that these numbers of `v` votes make at once, of `members` with this `quorum`: the (quorum + v - members)-th largest,
@@ -149,24 +164,33 @@ mod tests {
     const OUTLIER: i64 = FencingToken::OUTLIER.get();
 
     #[test]
-    fn without_an_operator_a_counter_comes_from_those_that_remember() {
-        let (now, seeded) = (1_795_284_168_033_000, 1_795_284_100_000_000);
-        for (own, others, expected) in [
-            // It has not forgotten.
-            (seeded, &[][..], Some(seeded)),
-            // Three others of five remember: one of them stored the last token.
-            (4, &[seeded, seeded + 7, seeded + 3], Some(now)),
-            (4, &[now + 9, seeded, seeded], Some(now + 9)),
-            // Two do not suffice while the others may remember more.
-            (4, &[seeded, seeded], None),
-            (4, &[seeded, seeded, 0], None),
-            (4, &[seeded, seeded, OUTLIER], None),
-            // All have answered: what was lost is behind the clock.
-            (4, &[seeded, 0, 0, 0], Some(now)),
-            (0, &[0, 0, 0, 0], Some(now)),
+    fn without_an_operator_a_counter_comes_from_those_that_were_restored() {
+        let (now, old) = (1_795_284_168_033_000, 1_795_284_100_000_000);
+        let reserved = now + i64::from(RESERVE);
+        for (own, restored, others, is_silent, expected) in [
+            // Three others of five: one of them stored the last token.
+            (4, &[old, old + 7, old + 3][..], &[][..], false, Some(now)),
+            (4, &[now + 9, old, old], &[], false, Some(now + 9)),
+            // Its own counter, and those of processes that were not restored, can come from an old snapshot.
+            (old, &[], &[], false, None),
+            (old, &[old, old], &[old], false, None),
+            (now + 5, &[old; 3], &[now + 7], false, Some(now + 7)),
+            (now + 8, &[old; 3], &[now + 7], false, Some(now + 8)),
+            // Two do not suffice while the others can remember more.
+            (4, &[old, old], &[], false, None),
+            (4, &[old, old, OUTLIER], &[], false, None),
+            // All have answered, or the rest is silent: what was lost is behind the clock and the reserve.
+            (4, &[old], &[0, 0, 0], false, Some(reserved)),
+            (old, &[], &[old; 4], false, Some(reserved)),
+            (4, &[], &[0, reserved + 5, 0, 0], false, Some(reserved + 5)),
+            (4, &[old], &[0], true, Some(reserved)),
+            (4, &[old], &[], true, None),
         ] {
-            let others: Vec<_> = others.iter().map(|number| token(*number)).collect();
-            assert_eq!(recovered(token(own), &others, (5, 3), token(now)), expected.map(token), "{own} {others:?}");
+            let tokens = |numbers: &[i64]| numbers.iter().map(|number| token(*number)).collect::<Vec<_>>();
+            let (known, rest) = (tokens(restored), tokens(others));
+            let recovered = |clock| recovered((token(own), &known), &rest, (5, 3), token(clock), is_silent);
+            assert_eq!(recovered(now), expected.map(token), "{own} {restored:?} {others:?}");
+            assert_eq!(recovered(1_000_000), None, "a clock that was never set");
         }
     }
 

@@ -1,9 +1,11 @@
 //! Tokens without an operator: the client gives members their counters back.
 
 use crate::{LONG, TTL, acquired, client, servers, voting};
+use redlock_client::test_util::{FakeMember, FakeMembers};
 use redlock_client::time::{Clock, SystemClock};
 use redlock_client::{Client, FencingToken};
 use std::time::Duration;
+use tokio::time::sleep;
 
 #[tokio::test]
 async fn a_restarted_member_gets_its_counter_back_before_it_votes() {
@@ -67,30 +69,71 @@ async fn tokens_rise_at_full_speed_through_the_loss_of_all_members_without_an_op
     }
 }
 
-#[tokio::test]
-async fn a_day_that_the_counters_are_behind_does_not_matter_after_one_restart_without_an_operator() {
-    let mut servers = servers(3).await;
-    let now = SystemClock.wall().0 * 1_000;
-    let yesterday = now - 86_400 * 1_000_000;
-    for server in &servers {
-        server.ask(&format!("SET #token {yesterday}")).await;
+/// The first lock of a client of these members, which go by tokio's clock.
+async fn started(members: &FakeMembers, max_ttl: Duration) -> Client {
+    let client = Client::wait_before_voting(members.urls(), max_ttl).connect_on(members.machine()).await.unwrap();
+    let _ = client.acquire("first", MAX_TTL, LONG).await.unwrap().release().await;
+    client
+}
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+
+#[tokio::test(start_paused = true)]
+async fn members_that_were_emptied_give_no_lock_away_and_no_smaller_token() {
+    let members = FakeMembers::start(3);
+    let (one, other) = (started(&members, MAX_TTL).await, started(&members, MAX_TTL).await);
+    let guard = one.try_acquire("k", MAX_TTL).await.unwrap();
+    members[..2].iter().for_each(FakeMember::empty);
+    let refused = other.try_acquire("k", MAX_TTL).await.expect_err("two members have forgotten who holds it");
+    assert!(guard.is_held(), "{refused}");
+    // They are restored after the wait, like processes that were started.
+    let token = guard.token();
+    drop(guard);
+    members.iter().for_each(FakeMember::empty);
+    let later = other.acquire("k", MAX_TTL, LONG).await.unwrap();
+    assert!(later.token() > token, "{} after {token}", later.token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_member_of_five_that_is_away_stops_no_quorum() {
+    let members = FakeMembers::start(5);
+    let client = Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap();
+    let token = client.try_acquire("k", TTL).await.unwrap().token();
+    // All lose power, and four come back.
+    members.iter().for_each(FakeMember::kill);
+    members[..4].iter().for_each(FakeMember::restart);
+    let guard = client.acquire("k", TTL, LONG).await.unwrap();
+    assert!(guard.token() > token, "{} after {token}", guard.token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_counter_of_an_old_snapshot_proves_nothing() {
+    let members = FakeMembers::start(3);
+    let client = Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap();
+    let saved = client.try_acquire("k", TTL).await.unwrap().token().get().to_string();
+    members[2].freeze();
+    let mut last = FencingToken::ZERO;
+    for _ in 0..60 {
+        last = client.acquire("k", TTL, LONG).await.unwrap().token();
     }
-    let client = client(&servers).await;
-    let before = acquired(&client, "k").await;
-    let mut last = before.token();
-    assert!(last.get() < yesterday + 1_000, "a counter that was restored once stays");
-    let _ = before.release().await;
-    servers[1].restart().await;
-    // Both others are needed for it.
-    servers[1].is_restored().await;
-    // Its counter is a day ahead of the others' now. Each majority gives tokens that rise.
-    for (away, server) in servers.iter().enumerate() {
-        voting(&client, 3).await;
-        server.signal("-STOP");
-        let guard = client.acquire("k", TTL, LONG).await.unwrap();
-        assert!(guard.token() > last, "without member {away}: {} after {last}", guard.token());
-        last = guard.token();
-        let _ = guard.release().await;
-        server.signal("-CONT");
+    members[2].restart();
+    members[1].freeze();
+    members[0].restart();
+    for member in [&members[0], &members[2]] {
+        member.set("#token", &saved, Duration::from_secs(1_000_000));
     }
+    let guard = client.acquire("k2", TTL, 4 * LONG).await.unwrap();
+    assert!(guard.token() > last, "{} after {last}", guard.token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_is_restored_after_the_wait() {
+    let members = FakeMembers::start(3);
+    let client = started(&members, MAX_TTL).await;
+    members[0].restart();
+    sleep(MAX_TTL).await;
+    assert_eq!(members[0].get("#token"), None, "a vote of the process before can be on its way");
+    sleep(MAX_TTL).await;
+    assert!(members[0].get("#token").is_some());
+    assert_eq!(client.voters(), 3);
 }

@@ -48,6 +48,8 @@ struct Histories {
     micros: bool,
     /// The clock of whoever restores is so far behind.
     clock_behind: i64,
+    /// A process begins with the counter of a snapshot that was taken at the start.
+    snapshots: bool,
     /// Counters of others are read.
     reads: bool,
     /// What a direct client is denied is wrong, too.
@@ -66,6 +68,7 @@ impl Histories {
             levels: true,
             micros: true,
             clock_behind: 0,
+            snapshots: false,
             reads: true,
             denies: false,
         }
@@ -172,12 +175,13 @@ impl Histories {
             // It looks at all that answer, whether they have their counters back or not.
             Who::Library if !self.reads => clock,
             Who::Library => {
-                let all: Vec<_> = (0..MEMBERS)
-                    .filter(|other| *other != member && (others >> other & 1 == 1 || world.out[*other]))
+                let rest: Vec<_> = (0..MEMBERS)
+                    .filter(|other| *other != member && world.out[*other])
                     .map(|other| token(world.counters[other]))
                     .collect();
-                let own = token(world.counters[member]);
-                let Some(counter) = recovered(own, &all, (MEMBERS, QUORUM), clock) else { return false };
+                let own = (token(world.counters[member]), &counters[..]);
+                // Those that do not answer are silent for as long as they are waited for.
+                let Some(counter) = recovered(own, &rest, (MEMBERS, QUORUM), clock, true) else { return false };
                 counter
             }
         };
@@ -237,7 +241,7 @@ impl Rules for Histories {
             }
             Step::Restart(members) => {
                 for member in of(members) {
-                    (next.counters[member], next.out[member]) = (0, true);
+                    (next.counters[member], next.out[member]) = (if self.snapshots { self.start } else { 0 }, true);
                 }
                 next.restarts += 1;
                 next.out.iter().filter(|out| !**out).count() >= self.alive && next.out != world.out

@@ -4,7 +4,7 @@ use super::release::release_everywhere;
 use super::round::Round;
 use crate::redlock::{
     Acquire, AcquireRequest, Answers, Command, Electorate, FencingToken, Grant, LockKey, LockValue, Loss, MemberError,
-    Progress, Reply, Seen, Votes, granted_until, held_at_once,
+    MemberFailure, Progress, Reply, Seen, Votes, granted_until, held_at_once,
 };
 use crate::time::{Boottime, Clock};
 use std::sync::Arc;
@@ -53,6 +53,9 @@ impl SetRound<'_> {
         match answers.replies.first() {
             Some(Reply::Acquired { token, .. }) if *token >= FencingToken::OUTLIER => {
                 self.ballot.fail(index, MemberError::CounterSpent);
+            }
+            Some(Reply::Acquired { token, .. }) if !self.ballot.remembers(&answers, *token) => {
+                self.ballot.fail(index, MemberFailure::Forgotten);
             }
             Some(Reply::Acquired { token, time }) => {
                 let counts = self.ballot.timed_vote(index, &answers, *time, true);

@@ -29,6 +29,11 @@ impl<'a> Ballot<'a> {
         self.electorate.electors()[index].member.name()
     }
 
+    /// Whether the process that answers still has its counter.
+    pub(super) fn remembers(&self, answers: &Answers, number: FencingToken) -> bool {
+        self.electorate.remembers(&answers.run_id, number)
+    }
+
     /// Takes a vote that must carry the member's clock, where clocks are judged, and tells whether it counts.
     pub(super) fn timed_vote(&mut self, index: usize, answers: &Answers, time: Option<UnixMicros>, yes: bool) -> bool {
         if time.is_none() && self.electorate.checks_clocks() {

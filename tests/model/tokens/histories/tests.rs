@@ -31,8 +31,23 @@ fn with_more_grants_than_the_clock_has_microseconds() {
 
 #[test]
 fn without_an_operator_tokens_rise_whatever_the_clock_says_while_enough_members_are_alive() {
+    let behind =
+        Histories { clock_behind: 3 * 3_600 * SECOND, alive: NEEDED, answering: NEEDED, ..Histories::of(ALONE) };
+    holds("without an operator, a clock three hours behind", behind.clone());
+    holds("without an operator, a clock three hours behind, old snapshots", Histories { snapshots: true, ..behind });
+}
+
+#[test]
+fn without_an_operator_a_majority_and_a_clock_within_the_reserve_suffice() {
+    let behind = Histories { clock_behind: 1_800 * SECOND, ..Histories::of(ALONE) };
+    holds("without an operator, a clock half an hour behind", behind.clone());
+    holds("without an operator, a clock half an hour behind, old snapshots", Histories { snapshots: true, ..behind });
+}
+
+#[test]
+fn without_an_operator_by_a_clock_that_is_further_behind_than_the_reserve() {
     let behind = Histories { clock_behind: 3 * 3_600 * SECOND, alive: NEEDED, ..Histories::of(ALONE) };
-    holds("without an operator, a clock three hours behind", behind);
+    violated("without an operator, too few counters and a clock three hours behind", behind);
 }
 
 #[test]

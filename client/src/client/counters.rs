@@ -1,0 +1,67 @@
+//! The counters of tokens: what processes were restored to, and which of them have forgotten theirs without a restart.
+
+use crate::redlock::{Answers, CounterCheck, FencingToken, KeyState, Reply, RunId};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Processes whose votes have shown that their memory is gone.
+#[derive(Default)]
+pub(super) struct Forgotten {
+    processes: Mutex<Vec<RunId>>,
+    is_any: AtomicBool,
+    noticed: Notify,
+}
+
+impl Forgotten {
+    fn processes(&self) -> MutexGuard<'_, Vec<RunId>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn put(&self, run_id: &RunId) {
+        tracing::warn!(%run_id, "a member has lost its memory without a restart: it is a new member to this client");
+        self.processes().push(run_id.clone());
+        self.is_any.store(true, Ordering::Release);
+        self.noticed.notify_one();
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    pub(super) fn take(&self) -> Vec<RunId> {
+        if self.is_any.swap(false, Ordering::AcqRel) { std::mem::take(&mut *self.processes()) } else { Vec::new() }
+    }
+
+    /// Resolves when one was put since this was called last.
+    pub(super) async fn noticed(&self) {
+        self.noticed.notified().await;
+    }
+}
+
+/// What each process that may vote was restored to. A number that is not greater was counted from less.
+pub(super) struct Restored {
+    pub(super) counters: Vec<(RunId, FencingToken)>,
+    pub(super) forgotten: Arc<Forgotten>,
+}
+
+impl CounterCheck for Restored {
+    fn remembers(&self, run_id: &RunId, number: FencingToken) -> bool {
+        let restored = self.counters.iter().find(|(process, _)| process == run_id);
+        let remembers = restored.is_none_or(|(_, counter)| number > *counter);
+        if !remembers {
+            self.forgotten.put(run_id);
+        }
+        remembers
+    }
+}
+
+/// The counter that a member has, and of which process it is.
+pub(super) fn counter(answers: Answers) -> Option<(RunId, FencingToken)> {
+    let number = match answers.replies.first()? {
+        Reply::State(KeyState::Missing) => FencingToken::ZERO,
+        Reply::State(KeyState::String { value, .. }) => FencingToken::new(value.expose().parse().ok()?)?,
+        _ => return None,
+    };
+    Some((answers.run_id, number))
+}
