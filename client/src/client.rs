@@ -169,6 +169,10 @@ impl Client {
         }))
     }
 
+    fn check(&self) -> Result<(), BuildError> {
+        self.0.members.check()
+    }
+
     async fn reach_majority(&self, longest: Duration) {
         let reached = async {
             let quorum = self.0.redis.len() / 2 + 1;

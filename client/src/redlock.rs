@@ -19,7 +19,7 @@ mod value;
 
 mod engine;
 
-pub use answers::{Answers, BoxFuture, KeyState, MemberError, Replies, Reply, StoredValue};
+pub use answers::{Answers, BoxFuture, KeyState, MemberError, Replies, Reply, StoredValue, Unfit};
 pub use backoff::jittered;
 pub use electorate::{ClockCheck, ClockSample, CounterCheck, Elector, Electorate};
 pub use engine::{LateVotes, Redlock, Settings};

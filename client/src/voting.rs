@@ -22,6 +22,7 @@ mod resp;
 mod scripts;
 #[cfg(feature = "tls")]
 mod tls;
+mod unfit;
 mod wire;
 
 pub use connect::{Connect, Machine, Stream, Tcp, open_tcp};
@@ -29,6 +30,7 @@ pub use endpoint::{Endpoint, Opened, Secret, open};
 pub use guard::{Guard, RECORD_KEY};
 pub use job::Link;
 pub use listener::{Listener, Wanted};
+pub(crate) use member::not_connected_yet;
 pub use member::{Access, RedisMember};
 pub use scripts::RESTORE_COUNTER;
 #[cfg(feature = "tls")]

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 
 /// So far apart counters may be for a client that can only INCR them.
 const CLIENTS_REACH: u32 = 1_000;
+const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long [`Builder::connect`] waits for a majority.
 const CONNECT: Duration = Duration::from_secs(1);
 
@@ -141,7 +142,8 @@ impl Builder {
     /// Makes the client and waits until it reaches a majority, at most one second.
     ///
     /// # Errors
-    /// If it cannot work as it is described. Members that are not reached are no error: it goes on trying.
+    /// If it cannot work as it is described, or a member that answers can never vote for it. Members that are not reached are no error: it
+    /// goes on trying.
     ///
     /// # Cancel safety
     /// Dropping the future drops the client.
@@ -159,6 +161,7 @@ impl Builder {
     pub async fn connect_on(self, machine: Machine) -> Result<Client, BuildError> {
         let client = self.build_on(machine)?;
         client.reach_majority(CONNECT).await;
+        client.check()?;
         Ok(client)
     }
 
@@ -178,6 +181,14 @@ impl Builder {
     pub fn build_on(self, machine: Machine) -> Result<Client, BuildError> {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let endpoints = endpoints(self.urls.as_ref().map_err(Clone::clone)?, &self.trust)?;
+        let longest = self.admission().1;
+        if !(Duration::from_millis(1)..=LONGEST_TTL).contains(&longest) && longest != Duration::MAX {
+            return Err(BuildError::MaxTtl);
+        }
+        let longest = longest.min(LONGEST_TTL);
+        if self.drift.allowance(longest) >= longest {
+            return Err(BuildError::Drift);
+        }
         let is_direct = matches!(self.admission, Kind::Fenced(_));
         let access = if is_direct { Access::Client } else { Access::Full };
         let clock = Arc::clone(&machine.clock);

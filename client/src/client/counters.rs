@@ -1,6 +1,6 @@
 //! The counters of tokens: what processes were restored to, and which of them have forgotten theirs without a restart.
 
-use crate::redlock::{Answers, CounterCheck, FencingToken, KeyState, Reply, RunId};
+use crate::redlock::{Answers, CounterCheck, FencingToken, KeyState, MemberError, Reply, RunId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -57,11 +57,12 @@ impl CounterCheck for Restored {
 }
 
 /// The counter that a member has, and of which process it is.
-pub(super) fn counter(answers: Answers) -> Option<(RunId, FencingToken)> {
-    let number = match answers.replies.first()? {
-        Reply::State(KeyState::Missing) => FencingToken::ZERO,
-        Reply::State(KeyState::String { value, .. }) => FencingToken::new(value.expose().parse().ok()?)?,
-        _ => return None,
+pub(super) fn counter(answers: Answers) -> Result<(RunId, FencingToken), MemberError> {
+    let number = match answers.replies.first() {
+        Some(Reply::State(KeyState::Missing)) => Some(FencingToken::ZERO),
+        Some(Reply::State(KeyState::String { value, .. })) => value.expose().parse().ok().and_then(FencingToken::new),
+        Some(Reply::Failed(error)) => return Err(error.clone()),
+        _ => None,
     };
-    Some((answers.run_id, number))
+    Ok((answers.run_id, number.ok_or(MemberError::NoCounter)?))
 }

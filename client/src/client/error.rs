@@ -1,5 +1,5 @@
 use super::url::UrlError;
-use crate::redlock::{MemberFailure, MemberName, Released};
+use crate::redlock::{MemberError, MemberFailure, MemberName, Released};
 use std::time::Duration;
 
 /// Why no client could be made.
@@ -37,6 +37,18 @@ pub enum BuildError {
         /// What it says a majority is.
         quorum: usize,
     },
+    /// The member can never vote for this client.
+    #[error("member {0}: {1}")]
+    Member(MemberName, MemberError),
+    /// Two URLs lead to one process: it has one vote, and the majority would be counted of two.
+    #[error("members {0} and {1} are one process: name each master once")]
+    SameProcess(MemberName, MemberName),
+    /// The drift leaves nothing of a lock.
+    #[error("the clock drift takes off as much as the longest time to live: no lock would be valid")]
+    Drift,
+    /// No lock can live for so short or so long a time.
+    #[error("the longest time to live has to be from 1 ms to 365 days")]
+    MaxTtl,
     /// Clients run on tokio.
     #[error("a client is built inside a tokio runtime")]
     NoRuntime,
@@ -47,15 +59,15 @@ pub enum BuildError {
 #[non_exhaustive]
 pub enum NotAcquired {
     /// Another holder has the key on so many members that no majority was left.
-    #[error("held by another ({refusals} members say so)")]
+    #[error("{}", held_by_other(*refusals))]
     HeldByOther {
-        /// How many said so.
+        /// How many members say so; none if another caller of this client has the key.
         refusals: usize,
         /// The longest time to live among them, if members told any.
         longest: Option<Duration>,
     },
     /// Too few members voted.
-    #[error("no majority of the members voted")]
+    #[error("no majority of the members voted{}", grouped(failures))]
     NoQuorum {
         /// Who failed, and how.
         failures: Vec<(MemberName, MemberFailure)>,
@@ -73,8 +85,11 @@ pub enum NotAcquired {
         left: Duration,
     },
     /// Members have forgotten their counters, and too few others can be asked for theirs.
-    #[error("the counters of tokens are not restored yet: too few members can be asked")]
-    CountersUnknown,
+    #[error("the counters of tokens are not restored yet: too few members can be asked{}", grouped(failures))]
+    CountersUnknown {
+        /// Whose counter cannot be read, and why.
+        failures: Vec<(MemberName, MemberFailure)>,
+    },
     /// Members have forgotten their counters, and the wall clock of this machine, with which they begin, was never set.
     #[error("the wall clock of this machine is before 2020: counters of tokens cannot begin with it")]
     WallClock,
@@ -93,6 +108,27 @@ pub enum NotAcquired {
     /// The task of the connections has panicked: this client never reaches a member again.
     #[error("the client's connections have ended by a panic: make another client")]
     Broken,
+}
+
+fn held_by_other(refusals: usize) -> String {
+    match refusals {
+        0 => "held by another caller of this client".to_owned(),
+        count => format!("held by another ({count} members say so)"),
+    }
+}
+
+/// `: a, b: cause; c: another cause`, each cause once.
+fn grouped(failures: &[(MemberName, MemberFailure)]) -> String {
+    let mut causes: Vec<(String, Vec<&str>)> = Vec::new();
+    for (member, failure) in failures {
+        let cause = failure.to_string();
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, members)) => members.push(member.as_str()),
+            None => causes.push((cause, vec![member.as_str()])),
+        }
+    }
+    let texts: Vec<_> = causes.iter().map(|(cause, members)| format!("{}: {cause}", members.join(", "))).collect();
+    if texts.is_empty() { String::new() } else { format!(": {}", texts.join("; ")) }
 }
 
 impl NotAcquired {
@@ -132,5 +168,25 @@ impl Release {
     #[must_use]
     pub fn failures(&self) -> &[(MemberName, MemberFailure)] {
         &self.0.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_each_cause_once() {
+        let failure = |name: &str, error: MemberError| (MemberName::from(name), MemberFailure::Member(error));
+        let failures = vec![
+            failure("a:1", MemberError::Refused),
+            failure("b:1", MemberError::TimedOut),
+            failure("c:1", MemberError::Refused),
+        ];
+        assert_eq!(
+            NotAcquired::NoQuorum { failures }.to_string(),
+            "no majority of the members voted: a:1, c:1: the password is refused; b:1: no answer in time"
+        );
+        assert_eq!(NotAcquired::NoQuorum { failures: Vec::new() }.to_string(), "no majority of the members voted");
     }
 }

@@ -2,12 +2,14 @@
 
 use super::admission::Admission;
 use super::counters::{Forgotten, Restored, counter};
-use super::error::NotAcquired;
+use super::error::{BuildError, NotAcquired};
 use crate::redlock::{
-    Command, Elector, Electorate, FencingToken, LockKey, LockMember, Reply, RunId, TOKEN_KEY, is_set, recovered,
+    Command, Elector, Electorate, FencingToken, LockKey, LockMember, MemberError, MemberFailure, MemberName, Reply,
+    RunId, TOKEN_KEY, is_set, recovered,
 };
 use crate::time::{Clock, Monotonic};
-use crate::voting::Link;
+use crate::voting::{Link, not_connected_yet};
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -17,6 +19,9 @@ use tokio::time::{sleep, timeout};
 
 /// Members that do not answer are waited for so long before the counters of the others are restored without theirs.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// More causes than this are not logged.
+const MOST_WARNED: usize = 256;
 
 /// One member, however it is reached.
 pub(super) struct Member {
@@ -45,6 +50,10 @@ struct State {
     /// When the next process may vote.
     due: Option<Monotonic>,
     is_stale: bool,
+    /// Whose counter could not be read last, and why.
+    unread: Vec<(MemberName, MemberFailure)>,
+    /// What was logged of each member.
+    warned: BTreeSet<(usize, String)>,
 }
 
 pub(super) struct Members {
@@ -66,6 +75,8 @@ impl Members {
             admitted: 0,
             due: None,
             is_stale: true,
+            unread: Vec::new(),
+            warned: BTreeSet::new(),
         };
         Self { members, clock, admission, restores, forgotten: Arc::default(), state: Mutex::new(state) }
     }
@@ -173,7 +184,7 @@ impl Members {
         match left.get(self.quorum() - 1) {
             Some(left) if !left.is_zero() => Some(NotAcquired::Waiting { left: *left }),
             _ if known.clone().filter(|process| process.counter.is_some()).count() >= self.quorum() => None,
-            _ if is_set(self.wall()) => Some(NotAcquired::CountersUnknown),
+            _ if is_set(self.wall()) => Some(NotAcquired::CountersUnknown { failures: state.unread.clone() }),
             _ => Some(NotAcquired::WallClock),
         }
     }
@@ -183,12 +194,69 @@ impl Members {
         self.current().admitted
     }
 
+    /// The failures of a round, with what is known of members that were not asked.
+    pub(super) fn explained(&self, failures: Vec<(MemberName, MemberFailure)>) -> Vec<(MemberName, MemberFailure)> {
+        let explain = |(name, failure): (MemberName, MemberFailure)| {
+            let member = self.members.iter().find(|member| *member.member.name() == name);
+            let cause = match (&failure, member) {
+                (MemberFailure::NotAdmitted, Some(member)) => match &*member.link.borrow() {
+                    Link::Down(error) => Some(error.clone()),
+                    Link::Fenced => Some(MemberError::Fenced),
+                    Link::Open(_) => None,
+                },
+                _ => None,
+            };
+            (name, cause.map_or(failure, MemberFailure::Member))
+        };
+        failures.into_iter().map(explain).collect()
+    }
+
+    /// What is wrong with the members for good, as far as they have told.
+    ///
+    /// # Errors
+    /// If one can hold no locks, if two are one process, or if there is no majority and one refuses this client.
+    pub(super) fn check(&self) -> Result<(), BuildError> {
+        let links: Vec<_> = self.members.iter().map(|member| member.link.borrow().clone()).collect();
+        let name = |index: usize| self.members[index].member.name().clone();
+        let open = links.iter().filter(|link| matches!(link, Link::Open(_))).count();
+        for (index, link) in links.iter().enumerate() {
+            let same = links[..index].iter().position(|other| matches!(link, Link::Open(_)) && other == link);
+            if let Some(other) = same {
+                return Err(BuildError::SameProcess(name(other), name(index)));
+            }
+            match link {
+                Link::Down(error @ MemberError::Unfit(_)) => {
+                    return Err(BuildError::Member(name(index), error.clone()));
+                }
+                Link::Down(MemberError::Unreachable(_)) | Link::Fenced | Link::Open(_) => {}
+                Link::Down(error) if open < self.quorum() => {
+                    return Err(BuildError::Member(name(index), error.clone()));
+                }
+                Link::Down(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs each cause for which a member is not there, once.
+    fn warn(&self) {
+        let mut state = self.state();
+        for (index, member) in self.members.iter().enumerate() {
+            let Link::Down(error) = member.link.borrow().clone() else { continue };
+            let (name, text) = (member.member.name(), error.to_string());
+            if error != not_connected_yet() && state.warned.len() < MOST_WARNED && state.warned.insert((index, text)) {
+                tracing::warn!(member = %name, %error, "a member cannot vote");
+            }
+        }
+    }
+
     /// Follows the members: takes note of their processes early, since waiting counts from then, and gives them back their counters.
     pub(super) async fn follow(self: Arc<Self>, node_timeout: Duration) {
         loop {
             // Taken before anything is looked at: whoever looks, a change after this moment ends the wait.
             let links = self.state().links.clone();
             self.electorate();
+            self.warn();
             let pause = if self.restores { self.restore(node_timeout).await } else { None };
             tokio::select! {
                 () = any_changed(links) => {}
@@ -246,13 +314,21 @@ impl Members {
         let asked: Vec<_> =
             self.members.iter().map(|member| member.member.send(vec![Command::Inspect { key: key.clone() }])).collect();
         let mut counters = Vec::with_capacity(asked.len());
+        let mut unread = Vec::new();
         for (index, answer) in asked.into_iter().enumerate() {
-            let read = timeout(node_timeout, answer).await.ok().and_then(Result::ok).and_then(counter);
-            counters.push(read.map(|(run_id, number)| {
-                let is_restored = self.is_restored(index, &run_id, number);
-                (run_id, number, is_restored)
-            }));
+            let answer = timeout(node_timeout, answer).await.unwrap_or(Err(MemberError::TimedOut));
+            counters.push(match answer.and_then(counter) {
+                Ok((run_id, number)) => {
+                    let is_restored = self.is_restored(index, &run_id, number);
+                    Some((run_id, number, is_restored))
+                }
+                Err(error) => {
+                    unread.push((self.members[index].member.name().clone(), error.into()));
+                    None
+                }
+            });
         }
+        self.state().unread = unread;
         counters
     }
 

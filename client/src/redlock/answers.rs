@@ -175,6 +175,26 @@ impl fmt::Debug for StoredValue {
     }
 }
 
+/// Why a server can hold no locks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It watches masters and holds no keys.
+    #[error("this is a Sentinel, which holds no locks: name the master, with the port of its own")]
+    Sentinel,
+    /// Each master of a cluster has other keys.
+    #[error("this is a node of a Redis Cluster: locks need masters that are independent of each other")]
+    Cluster,
+    /// It follows a master.
+    #[error("this is a replica: name its master, or end the replication")]
+    Replica,
+    /// Below 7.0.
+    #[error("this is Redis {0}: locks need 7.0 or later")]
+    Old(String),
+    /// It deletes keys when its memory is full, and gives a lock to a second holder then.
+    #[error("it evicts keys when its memory is full (maxmemory-policy {0}): set noeviction")]
+    Evicts(String),
+}
+
 /// Why a member did not do what it was asked. Contains no key, value or password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
@@ -184,6 +204,18 @@ pub enum MemberError {
     /// The process does not know this password. It is alive, and nothing else was sent to it.
     #[error("the password is refused")]
     Refused,
+    /// The process asks for a password, and none was given.
+    #[error("a password is needed: write user:password@ before the host of its URL")]
+    NoPassword,
+    /// The server can hold no locks.
+    #[error("{0}")]
+    Unfit(Unfit),
+    /// The server does not know a command that locking needs.
+    #[error("the server does not know a command that locking needs: is it a proxy?")]
+    UnknownCommand,
+    /// The key of the counter of tokens holds something else.
+    #[error("the key `#token` holds no number: delete it on this member")]
+    NoCounter,
     /// TLS failed, or the certificate is refused: nothing was sent.
     #[error("TLS: {0}")]
     Untrusted(String),
@@ -211,4 +243,12 @@ pub enum MemberError {
     /// Anything else, by error code.
     #[error("{0}")]
     Other(String),
+}
+
+impl MemberError {
+    /// Whether the server has to be replaced or set up otherwise before it can vote.
+    #[must_use]
+    pub const fn is_lasting(&self) -> bool {
+        matches!(self, Self::Unfit(_) | Self::NoPassword | Self::UnknownCommand)
+    }
 }

@@ -1,4 +1,4 @@
-use super::{LockMember, MemberName, RunId};
+use super::{FencingToken, LockMember, MemberName, RunId};
 use crate::time::{Boottime, UnixMicros};
 use std::fmt;
 use std::sync::Arc;

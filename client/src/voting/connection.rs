@@ -5,6 +5,7 @@ use super::due::{Due, Look, Pending, raised};
 use super::job::{Job, Link};
 use super::owed::Owed;
 use super::resp::{self, Value};
+use super::unfit;
 use super::wire::{self, Rights};
 use crate::redlock::{Answers, Command, KeyState, MemberError, Replies, Reply, RunId};
 use crate::time::{Boottime, Clock};
@@ -27,6 +28,8 @@ pub(super) struct Connection {
     run_id: Option<RunId>,
     /// Why it is not known.
     unknown: MemberError,
+    /// Why this server never votes, whatever it is asked.
+    useless: Option<MemberError>,
     /// Why a script of the preamble was not loaded.
     not_loaded: Option<MemberError>,
     loads_again: bool,
@@ -52,6 +55,7 @@ impl Connection {
             announces: true,
             run_id: None,
             unknown,
+            useless: None,
             not_loaded: None,
             loads_again: false,
             alias,
@@ -182,7 +186,7 @@ impl Connection {
             let due = self.due.pop_front().ok_or_else(wire::unexpected)?;
             self.on_reply(due, &value, received);
         }
-        Ok(used)
+        self.useless.take().map_or(Ok(used), Err)
     }
 
     fn on_reply(&mut self, due: Due, value: &Value<'_>, received: Boottime) {
@@ -237,9 +241,14 @@ impl Connection {
             Value::Bulk(info) => wire::run_id(info).ok_or_else(wire::unexpected),
             _ => Err(wire::unexpected()),
         };
+        let unfit = match value {
+            Value::Bulk(info) if self.rights == Rights::Full => unfit::judge(info).map(MemberError::Unfit),
+            _ => None,
+        };
         // A script that was not loaded is missing for the whole life of the connection.
-        match self.not_loaded.take().map_or(process, Err) {
+        match unfit.or(self.not_loaded.take()).map_or(process, Err) {
             Ok(run_id) => self.run_id = Some(run_id),
+            Err(error) if error.is_lasting() => self.useless = Some(error),
             Err(error) => self.unknown = error,
         }
     }

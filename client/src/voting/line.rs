@@ -198,7 +198,14 @@ impl Line {
 
     fn open(&mut self, endpoint: Endpoint, stream: Box<dyn Stream>) {
         tracing::debug!(member = %self.name, "connected");
-        self.link.send_replace(Link::Fenced);
+        // A cause that lasts is not hidden by each new connection.
+        self.link.send_if_modified(|link| {
+            let changes = !matches!(link, Link::Down(error) if error.is_lasting());
+            if changes {
+                *link = Link::Fenced;
+            }
+            changes
+        });
         let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
         let alias = RunId::new(format!("connection {number} to {}", self.name));
         let mut connection = Connection::new(Arc::clone(&self.machine.clock), self.rights.clone(), alias);
@@ -233,6 +240,10 @@ impl Line {
 
     fn broken(&mut self, error: MemberError) {
         self.abandon();
+        if error.is_lasting() {
+            // It will be the same the next time.
+            self.backoff = LONGEST_BACKOFF;
+        }
         self.wait(error);
     }
 

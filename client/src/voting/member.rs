@@ -69,8 +69,7 @@ impl RedisMember {
         let mut lines = Vec::with_capacity(members.len());
         for (name, endpoint) in members {
             let inbox = Arc::new(Inbox::new(Arc::clone(&hub), endpoint));
-            let down = Link::Down(MemberError::Unreachable("not connected yet".to_owned()));
-            let (sender, link) = watch::channel(down);
+            let (sender, link) = watch::channel(Link::Down(not_connected_yet()));
             lines.push(Line::new(name.clone(), Arc::clone(&inbox), sender, machine.clone(), rights.clone()));
             parts.push((name, inbox, link));
         }
@@ -102,6 +101,11 @@ impl RedisMember {
     pub fn outstanding(&self) -> usize {
         self.inbox.outstanding()
     }
+}
+
+/// What a member is before its first connection.
+pub(crate) fn not_connected_yet() -> MemberError {
+    MemberError::Unreachable("not connected yet".to_owned())
 }
 
 impl LockMember for RedisMember {

@@ -64,7 +64,8 @@ pub(super) fn add_preamble(out: &mut Vec<u8>, rights: &Rights) -> usize {
         return load(out, &rights.scripts().of_clients());
     }
     let loaded = load(out, &rights.scripts().all());
-    command(out, &["INFO", "server"]);
+    // Whole: only from version 7 on several sections can be named.
+    command(out, &["INFO"]);
     // Keeps a connection when a member runs out of memory for its clients: the operator's are the last that may go. A master that
     // others run need not grant it.
     command(out, &["CLIENT", "NO-EVICT", "ON"]);
@@ -267,13 +268,14 @@ pub(super) fn remaining(millis: i64) -> Option<Duration> {
 }
 
 /// The reply to `TIME`.
-pub(super) fn time_of(answer: &Value<'_>) -> Option<UnixMicros> {
+pub(super) fn time_of(answer: &Value<'_>) -> Result<UnixMicros, MemberError> {
     match answer {
         Value::Array(parts) => match parts.as_slice() {
-            [seconds, micros] => time(seconds, micros),
-            _ => None,
+            [seconds, micros] => time(seconds, micros).ok_or_else(unexpected),
+            _ => Err(unexpected()),
         },
-        _ => None,
+        Value::Error(line) => Err(error(line)),
+        _ => Err(unexpected()),
     }
 }
 
@@ -309,6 +311,9 @@ pub(super) fn error(line: &[u8]) -> MemberError {
         "BUSY" => MemberError::Busy,
         "OOM" => MemberError::OutOfMemory,
         "WRONGPASS" => MemberError::Refused,
+        "NOAUTH" => MemberError::NoPassword,
+        _ if detail.starts_with("unknown command") => MemberError::UnknownCommand,
+        _ if detail.starts_with("value is not an integer") => MemberError::NoCounter,
         // EXECABORT, and a script's own failure, say in their detail why.
         _ if detail.contains("run this command") => MemberError::Fenced,
         _ if detail.contains("OOM") => MemberError::OutOfMemory,
@@ -370,6 +375,9 @@ mod tests {
             ("LOADING Redis is loading", MemberError::Loading),
             ("WRONGPASS invalid username-password pair", MemberError::Refused),
             ("WRONGTYPE Operation against a key", MemberError::Other("WRONGTYPE".to_owned())),
+            ("NOAUTH Authentication required.", MemberError::NoPassword),
+            ("ERR unknown command 'EVALSHA', with args beginning with: ", MemberError::UnknownCommand),
+            ("ERR value is not an integer or out of range", MemberError::NoCounter),
             ("secret-value", MemberError::Other("ERR".to_owned())),
         ] {
             assert_eq!(error(line.as_bytes()), expected, "{line}");

@@ -2,6 +2,7 @@
 //! `REDIS_SERVER`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod configuration;
 mod edges;
 mod fakes;
 mod hints;
@@ -31,10 +32,22 @@ impl Server {
         Self::on(port).await
     }
 
+    /// With more options.
+    async fn with(options: &[&str]) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::on_with(port, options).await
+    }
+
     async fn on(port: u16) -> Self {
+        Self::on_with(port, &[]).await
+    }
+
+    async fn on_with(port: u16, options: &[&str]) -> Self {
         let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let mut command = Command::new(program);
-        command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string()]);
+        command
+            .args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(options);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis-server is needed");
         let server = Self { child, port };
         timeout(LONG, async {

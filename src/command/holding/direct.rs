@@ -87,11 +87,7 @@ pub(super) async fn take(
 fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
     match error {
         NotAcquired::HeldByOther { .. } => NotHeld::NotAcquired(format!("lock {} is taken: {error}", args.lock)),
-        NotAcquired::NoQuorum { ref failures } => {
-            let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
-            let failures = failures.join("; ");
-            NotHeld::NotAnswered(format!("lock {} was not acquired: {error} ({failures})", args.lock))
-        }
+        NotAcquired::NoQuorum { .. } => NotHeld::NotAnswered(format!("lock {} was not acquired: {error}", args.lock)),
         NotAcquired::Expired | NotAcquired::CountersApart | NotAcquired::Waiting { .. } => {
             NotHeld::NotAnswered(format!("lock {} was not acquired: {error}", args.lock))
         }

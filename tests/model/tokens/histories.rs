@@ -44,8 +44,6 @@ struct Histories {
     answering: usize,
     /// The leader levels before it opens a member, and now and then.
     levels: bool,
-    /// The operator begins with microseconds.
-    micros: bool,
     /// The clock of whoever restores is so far behind.
     clock_behind: i64,
     /// A process begins with the counter of a snapshot that was taken at the start.
@@ -66,7 +64,6 @@ impl Histories {
             alive: 0,
             answering: 0,
             levels: true,
-            micros: true,
             clock_behind: 0,
             snapshots: false,
             reads: true,
@@ -168,7 +165,7 @@ impl Histories {
         }
         let counters: Vec<_> = of(others).filter(|_| self.reads).map(|other| token(world.counters[other])).collect();
         let micros = world.clock - self.clock_behind;
-        let clock = token(if self.micros { micros } else { micros / 1_000 });
+        let clock = token(micros);
         let counter = match who {
             Who::Direct => return false,
             Who::Operator => restored(&counters, NEEDED, token(world.floor), clock),

@@ -1,6 +1,6 @@
 use crate::redlock::{
-    Answers, ClockSample, Elector, Electorate, Loss, MemberError, MemberFailure, MemberName, Progress, Tally, Vote,
-    Votes,
+    Answers, ClockSample, Elector, Electorate, FencingToken, Loss, MemberError, MemberFailure, MemberName, Progress,
+    Tally, Vote, Votes,
 };
 use crate::time::UnixMicros;
 use std::collections::BTreeMap;

@@ -74,11 +74,12 @@ impl Connection {
     }
 
     /// The end of a batch: the votes in plain commands count from here on.
-    pub(super) fn on_time(&mut self, time: Option<UnixMicros>, received: Boottime) {
+    pub(super) fn on_time(&mut self, time: Result<UnixMicros, MemberError>, received: Boottime) {
         for (pending, mut reply) in std::mem::take(&mut self.untimed) {
-            match (&mut reply, time) {
-                (Reply::Acquired { time, .. } | Reply::Refused { time, .. }, Some(now)) => *time = Some(now),
-                (reply, _) => *reply = Reply::Failed(wire::unexpected()),
+            match (&mut reply, &time) {
+                (Reply::Acquired { time, .. } | Reply::Refused { time, .. }, Ok(now)) => *time = Some(*now),
+                (reply, Err(error)) => *reply = Reply::Failed(error.clone()),
+                (reply, Ok(_)) => *reply = Reply::Failed(wire::unexpected()),
             }
             self.finish(pending, reply, received);
         }

@@ -14,11 +14,6 @@ fn at_a_hundred_thousand_grants_a_second_tokens_rise_through_quiet_days_and_the_
 }
 
 #[test]
-fn with_a_clock_in_milliseconds() {
-    violated("counters begin with milliseconds", Histories { micros: false, start: MILLIS, ..Histories::of(ALONE) });
-}
-
-#[test]
 fn with_a_clock_that_is_behind_and_a_floor_that_knows_the_operators_tokens_alone() {
     let behind = Histories { clock_behind: 3 * 3_600 * SECOND, levels: false, ..Histories::of(OPERATED) };
     violated("a floor below the tokens of clients", behind);

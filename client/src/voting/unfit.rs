@@ -1,0 +1,47 @@
+//! Servers that cannot hold locks, by what they tell of themselves.
+
+use crate::redlock::Unfit;
+
+/// The least version: `PEXPIRE .. GT` came with it.
+const LEAST_MAJOR: u32 = 7;
+
+/// Why the server that tells this by INFO can hold no locks. A field that it does not tell is no reason.
+pub(super) fn judge(info: &[u8]) -> Option<Unfit> {
+    let info = std::str::from_utf8(info).ok()?;
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let major = |version: &str| version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    match field("redis_mode") {
+        Some("sentinel") => return Some(Unfit::Sentinel),
+        Some("cluster") => return Some(Unfit::Cluster),
+        _ => {}
+    }
+    // Valkey tells with which Redis it is compatible.
+    if let Some(version) = field("redis_version").filter(|version| major(version).is_some_and(|it| it < LEAST_MAJOR)) {
+        return Some(Unfit::Old(version.to_owned()));
+    }
+    if field("role").is_some_and(|role| role != "master") {
+        return Some(Unfit::Replica);
+    }
+    field("maxmemory_policy").filter(|policy| *policy != "noeviction").map(|policy| Unfit::Evicts(policy.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_tells_of_itself_is_judged() {
+        for (info, unfit) in [
+            ("redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n", None),
+            ("run_id:abc\r\n", None),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n", None),
+            ("redis_version:7.2.4\r\nredis_mode:sentinel\r\n", Some(Unfit::Sentinel)),
+            ("redis_mode:cluster\r\nrole:slave\r\n", Some(Unfit::Cluster)),
+            ("redis_version:6.2.14\r\n", Some(Unfit::Old("6.2.14".to_owned()))),
+            ("redis_version:7.0.15\r\nrole:slave\r\n", Some(Unfit::Replica)),
+            ("role:master\r\nmaxmemory_policy:allkeys-lru\r\n", Some(Unfit::Evicts("allkeys-lru".to_owned()))),
+        ] {
+            assert_eq!(judge(info.as_bytes()), unfit, "{info}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Wrong configurations: the error names the cause.
+
+use crate::{LONG, Server, TTL, servers, urls};
+use redlock_client::redlock::{MemberError, Unfit};
+use redlock_client::{BuildError, Client, Drift};
+use std::time::Duration;
+
+async fn refused(urls: Vec<String>) -> BuildError {
+    loop {
+        // On a busy machine nobody has answered within a second.
+        if let Err(error) = Client::admit_at_once(&urls).connect().await {
+            return error;
+        }
+    }
+}
+
+fn logged_in(servers: &[Server], login: &str) -> Vec<String> {
+    servers.iter().map(|server| format!("redis://{login}@127.0.0.1:{}", server.port)).collect()
+}
+
+async fn ask_all(servers: &[Server], command: &str) {
+    for server in servers {
+        assert_eq!(server.ask(command).await.as_deref(), Some("+OK"), "{command}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_is_missing_or_wrong_is_named() {
+    let servers = servers(3).await;
+    ask_all(&servers, "CONFIG SET requirepass p").await;
+    assert!(matches!(refused(urls(&servers)).await, BuildError::Member(_, MemberError::NoPassword)));
+    assert!(matches!(refused(logged_in(&servers, ":q")).await, BuildError::Member(_, MemberError::Refused)));
+    assert!(Client::admit_at_once(logged_in(&servers, ":p")).connect().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_can_hold_no_locks_is_refused() {
+    let servers = servers(3).await;
+    ask_all(&servers[..1], "CONFIG SET maxmemory-policy allkeys-lru").await;
+    let error = refused(urls(&servers[..1])).await;
+    assert!(matches!(&error, BuildError::Member(_, MemberError::Unfit(Unfit::Evicts(_)))), "{error}");
+    assert!(error.to_string().contains("set noeviction"), "{error}");
+    ask_all(&servers[1..2], &format!("REPLICAOF 127.0.0.1 {}", servers[2].port)).await;
+    let error = refused(urls(&servers[1..2])).await;
+    assert!(matches!(error, BuildError::Member(_, MemberError::Unfit(Unfit::Replica))), "{error}");
+    let nodes = std::env::temp_dir().join(format!("redlock-nodes-{}", servers[0].port));
+    let cluster = Server::with(&["--cluster-enabled", "yes", "--cluster-config-file", nodes.to_str().unwrap()]).await;
+    let error = refused(urls(std::slice::from_ref(&cluster))).await;
+    assert!(matches!(error, BuildError::Member(_, MemberError::Unfit(Unfit::Cluster))), "{error}");
+    drop(cluster);
+    let _ = std::fs::remove_file(nodes);
+}
+
+#[tokio::test]
+async fn one_process_behind_two_names_is_refused() {
+    let servers = servers(2).await;
+    let mut urls = urls(&servers);
+    urls.push(format!("redis://localhost:{}", servers[0].port));
+    let error = refused(urls).await;
+    assert!(matches!(error, BuildError::SameProcess(..)), "{error}");
+}
+
+#[tokio::test]
+async fn a_closed_port_a_missing_right_and_an_unreadable_counter_are_named() {
+    let servers = servers(3).await;
+    let closed = Client::admit_at_once(["redis://127.0.0.1:1"]).connect().await.unwrap();
+    let error = closed.try_acquire("k", TTL).await.unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1:1: unreachable: connection refused"), "{error}");
+
+    ask_all(&servers, "ACL SETUSER narrow on >p ~* resetchannels +@all -time").await;
+    let client = Client::admit_at_once(logged_in(&servers, "narrow:p")).connect().await.unwrap();
+    let error = client.try_acquire("k", TTL).await.unwrap_err().to_string();
+    assert!(error.contains("the user may not run this command"), "{error}");
+
+    ask_all(&servers, "SET #token text").await;
+    let client = Client::admit_at_once(urls(&servers)).connect().await.unwrap();
+    let error = client.acquire("k", TTL, Duration::from_secs(1)).await.unwrap_err().to_string();
+    assert!(error.contains("the key `#token` holds no number"), "{error}");
+}
+
+#[tokio::test]
+async fn a_drift_or_a_time_to_live_that_leaves_no_lock_is_refused() {
+    let urls = ["redis://127.0.0.1:1"];
+    let drift = Drift { ppm: 1_000_000, floor: Duration::ZERO };
+    for builder in [Client::admit_at_once(urls), Client::wait_before_voting(urls, LONG)] {
+        assert!(matches!(builder.drift(drift).build(), Err(BuildError::Drift)));
+    }
+    for max_ttl in [Duration::ZERO, Duration::MAX / 2] {
+        assert!(matches!(Client::wait_before_voting(urls, max_ttl).build(), Err(BuildError::MaxTtl)));
+    }
+}
