@@ -7,7 +7,7 @@ use std::time::Duration;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let members: Vec<String> = std::env::args().skip(1).collect();
     let client = blocking::Client::connect(Client::admit_at_once(&members))?;
-    let guard = client.acquire("import", Duration::from_secs(10), Duration::from_secs(60))?;
+    let guard = client.lock("import").ttl(Duration::from_secs(10)).wait(Duration::from_secs(60)).acquire()?;
     for part in 0..3 {
         // The guard is renewed meanwhile; a program that cannot be interrupted asks before each step.
         if guard.remaining() < Duration::from_secs(2) {

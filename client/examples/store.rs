@@ -27,10 +27,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::wait_before_voting(&members, Duration::from_secs(10)).connect().await?;
     let store = Store::default();
     let (ttl, wait) = (Duration::from_secs(5), Duration::from_secs(60));
-    let first = client.acquire("report", ttl, wait).await?;
+    let first = client.lock("report").ttl(ttl).wait(wait).acquire().await?;
     let late = first.token();
     let _ = first.release().await;
-    let second = client.acquire("report", ttl, wait).await?;
+    let second = client.lock("report").ttl(ttl).wait(wait).acquire().await?;
     second.run_while_held(async { store.write(second.token(), "new") }).await??;
     println!("the late one: {:?}", store.write(late, "old"));
     let _ = second.release().await;

@@ -1,6 +1,6 @@
 //! Locks for programs without a runtime: the same client, which brings a thread of its own.
 
-use crate::client::{self, BuildError, Builder, NotAcquired, Release, Undelivered};
+use crate::client::{self, BuildError, Builder, Held, Lost, NotAcquired, Release, Undelivered};
 use crate::redlock::{FencingToken, LockKey};
 use std::sync::Arc;
 use std::thread;
@@ -63,6 +63,14 @@ pub struct Guard {
     host: Arc<Host>,
 }
 
+/// As [`client::Lock`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is locked before `acquire` or `try_acquire`"]
+pub struct Lock {
+    lock: client::Lock,
+    host: Arc<Host>,
+}
+
 /// A client is shared by threads, and a guard moves from one to the other: the compiler confirms it.
 const _: () = {
     const fn is_shared<T: Send + Sync + Clone + 'static>() {}
@@ -87,27 +95,20 @@ impl Client {
         Ok(Self(Arc::new(Host { client, runtime: Some(runtime), handle })))
     }
 
-    /// As [`client::Client::try_acquire`].
-    ///
-    /// # Errors
-    /// Why the lock is not held.
-    ///
-    /// # Panics
-    /// Inside a runtime.
-    pub fn try_acquire(&self, key: impl Into<LockKey>, ttl: Duration) -> Result<Guard, NotAcquired> {
-        let guard = self.0.block_on(self.0.client.try_acquire(key, ttl))?;
-        Ok(Guard { guard, host: Arc::clone(&self.0) })
+    /// As [`client::Client::lock`].
+    pub fn lock(&self, key: impl Into<LockKey>) -> Lock {
+        Lock { lock: self.0.client.lock(key), host: Arc::clone(&self.0) }
     }
 
-    /// As [`client::Client::acquire`].
+    /// As [`client::Client::resume`].
     ///
     /// # Errors
-    /// Why the last attempt failed.
+    /// If a majority does not hold it any more, or does not answer.
     ///
     /// # Panics
     /// Inside a runtime.
-    pub fn acquire(&self, key: impl Into<LockKey>, ttl: Duration, wait: Duration) -> Result<Guard, NotAcquired> {
-        let guard = self.0.block_on(self.0.client.acquire(key, ttl, wait))?;
+    pub fn resume(&self, held: Held, ttl: Duration) -> Result<Guard, Lost> {
+        let guard = self.0.block_on(self.0.client.resume(held, ttl))?;
         Ok(Guard { guard, host: Arc::clone(&self.0) })
     }
 
@@ -123,7 +124,82 @@ impl Client {
     }
 }
 
+impl Lock {
+    /// As [`client::Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
+
+    /// As [`client::Lock::wait`].
+    pub fn wait(mut self, longest: Duration) -> Self {
+        self.lock = self.lock.wait(longest);
+        self
+    }
+
+    /// As [`client::Lock::try_acquire`].
+    ///
+    /// # Errors
+    /// Why the lock is not held.
+    ///
+    /// # Panics
+    /// Inside a runtime.
+    pub fn try_acquire(self) -> Result<Guard, NotAcquired> {
+        let guard = self.host.block_on(self.lock.try_acquire())?;
+        Ok(Guard { guard, host: self.host })
+    }
+
+    /// As [`client::Lock::acquire`].
+    ///
+    /// # Errors
+    /// Why the last attempt failed.
+    ///
+    /// # Panics
+    /// Inside a runtime.
+    pub fn acquire(self) -> Result<Guard, NotAcquired> {
+        let guard = self.host.block_on(self.lock.acquire())?;
+        Ok(Guard { guard, host: Arc::clone(&self.host) })
+    }
+}
+
 impl Guard {
+    /// As [`client::Guard::key`].
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.guard.key()
+    }
+
+    /// Blocks until the lock is lost, or the margin before its validity ends.
+    ///
+    /// # Panics
+    /// Inside a runtime.
+    pub fn lost(&self) -> Lost {
+        self.host.block_on(self.guard.lost())
+    }
+
+    /// Runs a future for as long as the lock is held, as [`client::Guard::run_while_held`]. Ask [`Guard::is_held`] between the steps of
+    /// what blocks.
+    ///
+    /// # Errors
+    /// If the lock was lost first.
+    ///
+    /// # Panics
+    /// Inside a runtime.
+    pub fn run_while_held<T>(&self, future: impl Future<Output = T>) -> Result<T, Lost> {
+        self.host.block_on(self.guard.run_while_held(future))
+    }
+
+    /// As [`client::Guard::leave`].
+    ///
+    /// # Errors
+    /// If the lock was lost, or no majority has confirmed.
+    ///
+    /// # Panics
+    /// Inside a runtime.
+    pub fn leave(self, least: Duration) -> Result<(), Lost> {
+        self.host.block_on(self.guard.leave(least))
+    }
+
     /// As [`client::Guard::token`].
     #[must_use]
     pub fn token(&self) -> FencingToken {

@@ -12,6 +12,7 @@ mod guard;
 mod hints;
 mod keeper;
 mod lines;
+mod lock;
 mod members;
 mod promises;
 mod reader;
@@ -19,13 +20,14 @@ mod secret;
 mod url;
 
 pub use builder::Builder;
-pub use error::{BuildError, Lost, NotAcquired, Release, Undelivered};
+pub use error::{BuildError, LossCause, Lost, NotAcquired, Release, Undelivered};
 pub use event::Event;
 pub use guard::Guard;
+pub use lock::Lock;
 pub use reader::{Looked, Reader, ReaderBuilder};
 pub use url::UrlError;
 
-use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock};
+use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock, Votes, granted_until};
 use crate::time::{Boottime, Clock};
 use crate::voting::{Listener, RedisMember};
 use builder::Parts;
@@ -57,7 +59,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let members = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
 /// let client = Client::wait_before_voting(members, Duration::from_secs(30)).connect().await?;
-/// let guard = client.acquire("reports", Duration::from_secs(10), Duration::from_secs(60)).await?;
+/// let guard = client.lock("reports").ttl(Duration::from_secs(10)).wait(Duration::from_secs(60)).acquire().await?;
 /// guard.run_while_held(async { /* write, with guard.token() */ }).await?;
 /// let _ = guard.release().await;
 /// client.close(Duration::from_secs(1)).await?;
@@ -67,19 +69,33 @@ const LOOK: Duration = Duration::from_millis(2);
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
-/// A lock that is held without a guard: nothing renews it, and nothing releases it but [`Client::release`]. It can be written down and
-/// taken up elsewhere.
+/// A lock without a guard: nothing renews it, and nothing releases it but [`Client::release`]. Its parts can be written down; whoever has
+/// them takes the lock up by [`Client::resume`], on any machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the lock is held until it is released or runs out"]
 pub struct Held {
-    /// The lock's key.
-    pub key: LockKey,
-    /// What the key holds. Whoever knows it can release the lock.
-    pub value: LockValue,
+    key: LockKey,
+    value: LockValue,
+    token: FencingToken,
+}
+
+impl Held {
+    /// From what [`Held::into_parts`] gave.
+    pub const fn from_parts(key: LockKey, value: LockValue, token: FencingToken) -> Self {
+        Self { key, value, token }
+    }
+
+    /// The key, what it holds, and the token. Whoever knows the value can release the lock.
+    #[must_use]
+    pub fn into_parts(self) -> (LockKey, LockValue, FencingToken) {
+        (self.key, self.value, self.token)
+    }
+
     /// Greater than that of every earlier holder.
-    pub token: FencingToken,
-    /// On [`Clock::boottime`].
-    pub valid_until: Boottime,
+    #[must_use]
+    pub const fn token(&self) -> FencingToken {
+        self.token
+    }
 }
 
 struct Inner {
@@ -91,6 +107,8 @@ struct Inner {
     lines: Lines,
     hints: Arc<Hints>,
     key_prefix: String,
+    ttl: Duration,
+    wait: Duration,
     retry: Duration,
     margin: Duration,
     longest_ttl: Duration,
@@ -159,6 +177,8 @@ impl Client {
             lines: Lines::default(),
             hints,
             key_prefix: parts.key_prefix,
+            ttl: parts.ttl,
+            wait: parts.wait,
             retry: parts.retry,
             margin: parts.margin,
             longest_ttl: parts.longest_ttl,
@@ -190,38 +210,9 @@ impl Client {
         self.0.members.admitted()
     }
 
-    /// Tries once: one round trip to a majority.
-    ///
-    /// # Errors
-    /// Why the lock is not held. Nothing of the attempt is left on the members.
-    ///
-    /// # Cancel safety
-    /// Dropping the future releases what it had taken.
-    pub async fn try_acquire(&self, key: impl Into<LockKey>, ttl: Duration) -> Result<Guard, NotAcquired> {
-        let (key, value, ttl) = (key.into(), LockValue::random(), whole_millis(ttl));
-        let (grant, _under_way) = self.0.attempt(&key, &value, ttl).await?;
-        self.guard((key, value, ttl), &grant, None)
-    }
-
-    /// Tries until the lock is held or `wait` has passed. Those who wait for a key with the same client are served in order, and only
-    /// the first of them asks the members. Clients tell each other by way of the members who waits, and the client that has released lets
-    /// the others go first; the order between clients is not promised.
-    ///
-    /// # Errors
-    /// Why the last attempt failed, when `wait` has passed; at once for what waiting does not change.
-    ///
-    /// # Cancel safety
-    /// Dropping the future releases what it had taken, and gives up the place in the line.
-    pub async fn acquire(&self, key: impl Into<LockKey>, ttl: Duration, wait: Duration) -> Result<Guard, NotAcquired> {
-        let (key, ttl, deadline) = (key.into(), whole_millis(ttl), self.0.clock.boottime() + wait);
-        let turn = tokio::select! {
-            biased;
-            () = self.0.closing.closed() => return Err(NotAcquired::Closed),
-            turn = timeout(wait, self.0.lines.wait(&key)) => turn,
-        };
-        let Ok(turn) = turn else { return Err(NotAcquired::HeldByOther { refusals: 0, longest: None }) };
-        let (value, (grant, _under_way)) = self.0.attempts(&key, ttl, deadline).await?;
-        self.guard((key, value, ttl), &grant, Some(turn))
+    /// Begins to describe what to lock: [`Lock::acquire`] and [`Lock::try_acquire`] do it.
+    pub fn lock(&self, key: impl Into<LockKey>) -> Lock {
+        Lock::new(self.clone(), key.into(), self.0.ttl, self.0.wait)
     }
 
     /// The attempt is still under way: `close` waits for it.
@@ -240,42 +231,22 @@ impl Client {
         Ok(Guard::new(Arc::clone(&self.0), hold))
     }
 
-    /// Tries once, and gives the lock without a guard.
+    /// Takes up a lock that this client or another one left without a guard, and renews it from now on. A majority has to hold its value
+    /// still, so nobody else has had it in between.
     ///
     /// # Errors
-    /// Why the lock is not held.
+    /// If a majority does not hold it any more, or does not answer.
     ///
     /// # Cancel safety
-    /// Dropping the future releases what it had taken.
-    pub async fn try_acquire_unguarded(&self, key: impl Into<LockKey>, ttl: Duration) -> Result<Held, NotAcquired> {
-        let (key, value, ttl) = (key.into(), LockValue::random(), whole_millis(ttl));
-        let (Grant { token, valid_until, .. }, _under_way) = self.0.attempt(&key, &value, ttl).await?;
-        if self.0.closing.is_closed() {
-            self.0.redlock.release_unheard(&self.0.members.electorate(), &key, &value);
-            return Err(NotAcquired::Closed);
-        }
-        Ok(Held { key, value, token, valid_until })
-    }
-
-    /// Extends a lock that is held without a guard, to `ttl` from now on.
-    ///
-    /// # Errors
-    /// If it is lost. A majority that does not answer in time is no loss: the validity stays as it was.
-    ///
-    /// # Cancel safety
-    /// Members may have extended the key; `held` then says less than is so.
-    pub async fn extend(&self, held: &mut Held, ttl: Duration) -> Result<(), Lost> {
-        let _under_way = self.0.closing.begin().map_err(|_| Lost)?;
-        let Held { key, value, valid_until, .. } = held.clone();
-        let request = ExtendRequest { key, value, ttl: whole_millis(ttl).min(self.0.longest_ttl), valid_until };
-        match self.0.redlock.extend(&self.0.members.electorate(), vec![request]).await.pop() {
-            Some(Extend::Renewed { valid_until, .. }) => {
-                held.valid_until = valid_until;
-                Ok(())
-            }
-            Some(Extend::NoQuorum { .. }) if self.0.clock.boottime() < held.valid_until => Ok(()),
-            _ => Err(Lost),
-        }
+    /// Members may have extended the key.
+    pub async fn resume(&self, held: Held, ttl: Duration) -> Result<Guard, Lost> {
+        let closed = Lost { cause: LossCause::Closed };
+        let _under_way = self.0.closing.begin().map_err(|_| closed)?;
+        let ttl = whole_millis(ttl).min(self.0.longest_ttl);
+        let (started, valid_until) =
+            self.0.extend_once((&held.key, &held.value), ttl, Boottime::new(Duration::MAX)).await?;
+        let grant = Grant { token: held.token, started, valid_until, votes: Votes { yes: 0, of: 0 } };
+        self.guard((held.key, held.value, ttl), &grant, None).map_err(|_| closed)
     }
 
     /// Releases a lock that is held without a guard.
@@ -343,7 +314,47 @@ impl Inner {
     fn submit_release(&self, hold: &Hold) {
         self.redlock.release_unheard(&self.members.electorate(), &hold.key, &hold.value);
         self.hints.released(&hold.key, self.held_for(hold));
-        hold.lose();
+        self.observer.tell_with(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
+        hold.lose(LossCause::Closed);
+    }
+
+    /// Nothing renews the hold any more, and its key stays.
+    fn forget(&self, hold: &Hold) {
+        self.keeper.drop_hold(hold);
+        hold.lose(LossCause::Closed);
+    }
+
+    /// One round that makes the key live for `ttl`; gives when it began, and the validity that it has earned.
+    async fn extend_once(
+        &self,
+        (key, value): (&LockKey, &LockValue),
+        ttl: Duration,
+        valid_until: Boottime,
+    ) -> Result<(Boottime, Boottime), Lost> {
+        let request = ExtendRequest { key: key.clone(), value: value.clone(), ttl, valid_until };
+        let lost = |cause| Err(Lost { cause });
+        match self.redlock.extend(&self.members.electorate(), vec![request]).await.pop() {
+            Some(Extend::Renewed { started, .. }) => {
+                let until = granted_until(started, self.clock.boottime(), ttl, self.redlock.settings().drift);
+                until.map_or_else(|| lost(LossCause::Unreachable), |until| Ok((started, until)))
+            }
+            Some(Extend::Refused { .. }) => lost(LossCause::Taken),
+            _ => lost(LossCause::Unreachable),
+        }
+    }
+
+    async fn leave(&self, hold: &Hold, least: Duration) -> Result<(), Lost> {
+        let (now, end) = (self.clock.boottime(), hold.since + least);
+        if end <= now {
+            let _ = self.end(hold).await;
+            return Ok(());
+        }
+        // Those that wait with this client ask the members from now on.
+        self.keeper.drop_hold(hold);
+        let ttl = whole_millis(end.since(now) + Duration::from_millis(1)).min(self.longest_ttl);
+        let extended = self.extend_once((&hold.key, &hold.value), ttl, hold.valid_until()).await;
+        hold.lose(LossCause::Closed);
+        extended.map(drop)
     }
 
     fn end_soon(&self, hold: &Hold) {
@@ -354,7 +365,11 @@ impl Inner {
     async fn end(&self, hold: &Hold) -> Release {
         self.keeper.drop_hold(hold);
         // The next in line comes behind the release on every connection.
-        self.release((&hold.key, &hold.value), self.held_for(hold), || hold.lose()).await
+        self.release((&hold.key, &hold.value), self.held_for(hold), || {
+            self.observer.tell_with(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
+            hold.lose(LossCause::Closed);
+        })
+        .await
     }
 
     /// Releases, and calls `enqueued` as soon as the release is on its way.

@@ -16,7 +16,7 @@
 //!
 //! // What is to be tested: it writes a report unless another machine does.
 //! async fn report(client: &Client) -> Result<&'static str, NotAcquired> {
-//!     let guard = client.try_acquire("report", TTL).await?;
+//!     let guard = client.lock("report").ttl(TTL).try_acquire().await?;
 //!     let written = guard.run_while_held(async { "written" }).await.unwrap_or("lost");
 //!     let _ = guard.release().await;
 //!     Ok(written)
@@ -33,7 +33,7 @@
 //! }
 //! assert!(matches!(report(&client).await, Err(NotAcquired::HeldByOther { .. })));
 //! // It dies: its lock runs out, which takes no time here.
-//! let guard = client.acquire("report", TTL, WAIT).await.unwrap();
+//! let guard = client.lock("report").ttl(TTL).wait(WAIT).acquire().await.unwrap();
 //! assert_eq!(members.holders("report"), 3);
 //!
 //! // The network goes away: the holder hears of it before its lock ends.

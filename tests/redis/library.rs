@@ -60,7 +60,7 @@ async fn a_program_locks_with_the_secret_of_its_client() {
     let key = format!("{PREFIX}job");
     let mut last = 0;
     for _ in 0..5 {
-        let guard = client.try_acquire(key.as_str(), TTL).await.unwrap();
+        let guard = client.lock(key.as_str()).ttl(TTL).try_acquire().await.unwrap();
         assert!(guard.token().get() > last);
         last = guard.token().get();
         let refused = quorum.acquire(&key, &fresh_value()).await;
@@ -73,9 +73,9 @@ async fn a_program_locks_with_the_secret_of_its_client() {
     let value = fresh_value();
     assert!(quorum.granted(&key, &value).await.token.get() > last);
     quorum.release(&key, &value).await;
-    assert_eq!(client.try_acquire("other/job", TTL).await.err(), Some(NotAcquired::Key));
+    assert_eq!(client.lock("other/job").ttl(TTL).try_acquire().await.err(), Some(NotAcquired::Key));
     let most = Duration::from_secs(30);
-    let too_long = client.try_acquire(key.as_str(), most + Duration::from_millis(1)).await;
+    let too_long = client.lock(key.as_str()).ttl(most + Duration::from_millis(1)).try_acquire().await;
     assert_eq!(too_long.err(), Some(NotAcquired::Ttl { most }), "the operator's fence outlasts no more");
     client.close(TTL).await.unwrap();
     quorum.is_empty().await;
@@ -96,9 +96,9 @@ async fn programs_with_the_secret_of_a_client_hear_of_each_others_releases() {
     let waiter = patient.connect().await.unwrap();
     wait_until("all members vote", async || holder.voters() == 3 && waiter.voters() == 3).await;
     let key = format!("{PREFIX}job");
-    let guard = holder.try_acquire(key.as_str(), TTL).await.unwrap();
+    let guard = holder.lock(key.as_str()).ttl(TTL).try_acquire().await.unwrap();
     let waiting = key.clone();
-    let task = tokio::spawn(async move { waiter.acquire(waiting, TTL, Duration::from_secs(60)).await });
+    let task = tokio::spawn(async move { waiter.lock(waiting).ttl(TTL).wait(Duration::from_secs(60)).acquire().await });
     // Then it would pause for more than three seconds.
     refusals.wait_for(|count| *count >= 11).await.unwrap();
     let _ = guard.release().await;
@@ -217,7 +217,7 @@ async fn a_client_that_takes_numbers_as_fast_as_it_can_makes_none_repeat_and_den
             last = token;
             quorum.release("k", &value).await;
             // A program that may only INCR can be denied a token, and is never given an old one.
-            match program.try_acquire(format!("{PREFIX}k"), TTL).await {
+            match program.lock(format!("{PREFIX}k")).ttl(TTL).try_acquire().await {
                 Ok(guard) => {
                     assert!(guard.token().get() > last, "{} after {last}", guard.token());
                     last = guard.token().get();

@@ -9,7 +9,7 @@ const CYCLES: u64 = 1000;
 
 async fn cycles(client: &Client) {
     for _ in 0..CYCLES {
-        if let Ok(guard) = client.try_acquire("counted", TTL).await {
+        if let Ok(guard) = client.lock("counted").ttl(TTL).try_acquire().await {
             let _ = guard.release().await;
         }
     }

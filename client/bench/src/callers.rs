@@ -33,7 +33,7 @@ async fn cycles(client: Client, key: String, until: Boottime) -> Measured {
     let mut measured = Measured::default();
     while now() < until {
         let started = now();
-        let Ok(guard) = client.try_acquire(key.as_str(), TTL).await else {
+        let Ok(guard) = client.lock(key.as_str()).ttl(TTL).try_acquire().await else {
             measured.failed += 1;
             continue;
         };
@@ -135,7 +135,7 @@ impl Contender {
             }
             Self::Client(_) | Self::Clients(_) => {
                 let Some(client) = client else { return false };
-                let Ok(guard) = client.acquire("contended", TTL, TTL).await else { return false };
+                let Ok(guard) = client.lock("contended").ttl(TTL).wait(TTL).acquire().await else { return false };
                 tokio::time::sleep(HOLD).await;
                 let _ = guard.release().await;
             }
@@ -152,11 +152,11 @@ impl Contender {
 /// How long it takes from each release of one client to the grant of the other, which has waited for long.
 pub(crate) async fn hand_overs(clients: [&Client; 2], count: usize) -> Vec<Duration> {
     let mut took = Vec::new();
-    let mut holder = clients[0].acquire("handed over", TTL, TTL).await.unwrap();
+    let mut holder = clients[0].lock("handed over").ttl(TTL).wait(TTL).acquire().await.unwrap();
     for turn in 1..=count {
         let next = clients[turn % 2].clone();
         let waiter = tokio::spawn(async move {
-            let guard = next.acquire("handed over", TTL, TTL).await.unwrap();
+            let guard = next.lock("handed over").ttl(TTL).wait(TTL).acquire().await.unwrap();
             (guard, now())
         });
         tokio::time::sleep(LONG_HOLD).await;

@@ -281,7 +281,7 @@ impl Bench {
         }
         let left = servers.keys_left().unwrap();
         table.at_most("keys left after a drain and after SIGCONT", left as f64, 0.0);
-        let refused = client.try_acquire("late", TTL).await;
+        let refused = client.lock("late").ttl(TTL).try_acquire().await;
         assert!(matches!(refused, Err(NotAcquired::Closed)), "{refused:?}");
     }
 }

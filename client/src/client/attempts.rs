@@ -21,7 +21,7 @@ impl Inner {
         &self,
         key: &LockKey,
         ttl: Duration,
-        deadline: Boottime,
+        (begun, deadline): (Boottime, Boottime),
     ) -> Result<(LockValue, (Grant, UnderWay<'_>)), NotAcquired> {
         let mut pause = FIRST_RETRY;
         let mut ear: Option<Ear> = None;
@@ -35,7 +35,7 @@ impl Inner {
         loop {
             // Fresh for each attempt: a late release of the one before must not end this one.
             let value = LockValue::random();
-            let error = match self.attempt(key, &value, ttl).await {
+            let error = match self.attempt(key, &value, ttl, self.clock.boottime().since(begun)).await {
                 Ok(grant) => return Ok((value, grant)),
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => error,
@@ -87,13 +87,14 @@ impl Inner {
         key: &LockKey,
         value: &LockValue,
         ttl: Duration,
+        waited: Duration,
     ) -> Result<(Grant, UnderWay<'_>), NotAcquired> {
         let (began, under_way) = (self.clock.boottime(), self.closing.begin()?);
         let outcome = self.ask(key, value, ttl).await;
         let took = || self.clock.boottime().since(began);
         match &outcome {
             Ok(grant) => {
-                self.observer.tell_with(|| Event::Acquired { key, token: grant.token, took: took() });
+                self.observer.tell_with(|| Event::Acquired { key, token: grant.token, took: took(), waited });
             }
             Err(error) => self.observer.tell_with(|| Event::NotAcquired { key, error, took: took() }),
         }

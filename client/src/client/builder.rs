@@ -29,6 +29,8 @@ pub struct Builder {
     key_prefix: String,
     node_timeout: Duration,
     drift: Drift,
+    ttl: Duration,
+    wait: Duration,
     retry: Duration,
     margin: Duration,
     tokens: bool,
@@ -57,6 +59,8 @@ pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) admission: Admission,
     pub(super) key_prefix: String,
+    pub(super) ttl: Duration,
+    pub(super) wait: Duration,
     pub(super) retry: Duration,
     pub(super) margin: Duration,
     pub(super) tokens: bool,
@@ -74,6 +78,8 @@ impl Builder {
             key_prefix: String::new(),
             node_timeout: Settings::default().node_timeout,
             drift: Drift::default(),
+            ttl: Duration::from_secs(10),
+            wait: Duration::from_secs(60),
             retry: Duration::from_millis(100),
             margin: Duration::from_millis(10),
             tokens: true,
@@ -108,7 +114,20 @@ impl Builder {
         self
     }
 
-    /// The longest pause between two attempts of [`Client::acquire`]: 100 ms, less a random part of up to a half.
+    /// How long locks live on when their holder is gone, where [`super::Lock::ttl`] is not called: 10 s, or the longest that is safe here if
+    /// that is less.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long [`super::Lock::acquire`] waits at most, where [`super::Lock::wait`] is not called: a minute.
+    pub const fn wait(mut self, longest: Duration) -> Self {
+        self.wait = longest;
+        self
+    }
+
+    /// The longest pause between two attempts of [`super::Lock::acquire`]: 100 ms, less a random part of up to a half.
     pub const fn retry(mut self, longest: Duration) -> Self {
         self.retry = longest;
         self
@@ -210,6 +229,8 @@ impl Builder {
             settings: Settings { drift: self.drift, node_timeout: self.node_timeout },
             admission,
             key_prefix: self.key_prefix,
+            ttl: self.ttl.min(longest_ttl),
+            wait: self.wait,
             retry: self.retry,
             margin: self.margin,
             tokens: self.tokens,

@@ -141,8 +141,26 @@ impl NotAcquired {
 
 /// The lock is not held any more, or is about to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lock is lost")]
-pub struct Lost;
+#[error("the lock is lost: {cause}")]
+pub struct Lost {
+    /// Why.
+    pub cause: LossCause,
+}
+
+/// Why a lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// A majority of the members does not have it any more: it ran out, was deleted, or another holder has it.
+    #[error("a majority of the members does not have it any more")]
+    Taken,
+    /// No majority has answered in time to renew it.
+    #[error("no majority of the members has renewed it in time")]
+    Unreachable,
+    /// The client was closed, or the lock was given back.
+    #[error("the client has given it back")]
+    Closed,
+}
 
 /// What [`crate::Client::close`] could not deliver in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! What happens to a client's locks, for metrics and logs.
 
-use super::error::NotAcquired;
+use super::error::{LossCause, NotAcquired};
 use crate::redlock::{FencingToken, LockKey};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,6 +19,8 @@ pub enum Event<'a> {
         token: FencingToken,
         /// From the first request to the decision.
         took: Duration,
+        /// From the call to the first request of this attempt: the line, and earlier attempts.
+        waited: Duration,
     },
     /// An attempt was not granted.
     NotAcquired {
@@ -38,6 +40,15 @@ pub enum Event<'a> {
     Lost {
         /// The lock's key.
         key: &'a LockKey,
+        /// Why.
+        cause: LossCause,
+    },
+    /// A lock with a guard was given back, by its holder or by the end of the client.
+    Released {
+        /// The lock's key.
+        key: &'a LockKey,
+        /// Since its acquisition began.
+        held: Duration,
     },
 }
 

@@ -1,6 +1,6 @@
-use super::Inner;
 use super::error::{Lost, Release};
 use super::keeper::Hold;
+use super::{Held, Inner};
 use crate::redlock::{FencingToken, LockKey};
 use std::fmt;
 use std::future::Future;
@@ -52,8 +52,8 @@ impl Guard {
     ///
     /// # Cancel safety
     /// It changes nothing, so it can be dropped and called again.
-    pub async fn lost(&self) {
-        self.hold.lost(self.client.clock(), self.client.margin()).await;
+    pub async fn lost(&self) -> Lost {
+        self.hold.lost(self.client.clock(), self.client.margin()).await
     }
 
     /// Runs a future for as long as the lock is held, and drops it before the validity ends. The lock is kept.
@@ -66,9 +66,32 @@ impl Guard {
     pub async fn run_while_held<T>(&self, future: impl Future<Output = T>) -> Result<T, Lost> {
         tokio::select! {
             biased;
-            () = self.lost() => Err(Lost),
+            lost = self.lost() => Err(lost),
             output = future => Ok(output),
         }
+    }
+
+    /// Ends the renewals and leaves the key, so that nobody gets the lock before `least` has passed since it was acquired: for a job that
+    /// several machines start at nearly the same time, and that one of them runs. The key runs out then, or with its time to live if
+    /// that is later. It is kept no longer than the client may lock. Without anything left of `least` the lock is released.
+    ///
+    /// # Errors
+    /// If the lock was lost, or no majority has confirmed that it keeps the key for so long.
+    ///
+    /// # Cancel safety
+    /// The key runs out at the latest when it would have after a call that was not dropped.
+    pub async fn leave(mut self, least: Duration) -> Result<(), Lost> {
+        self.is_released = true;
+        let (client, hold) = (Arc::clone(&self.client), Arc::clone(&self.hold));
+        drop(self);
+        client.leave(&hold, least).await
+    }
+
+    /// Takes the lock out of the guard: nothing renews or releases it then.
+    pub fn into_held(mut self) -> Held {
+        self.is_released = true;
+        self.client.forget(&self.hold);
+        Held { key: self.hold.key.clone(), value: self.hold.value.clone(), token: self.hold.token }
     }
 
     /// Releases the lock. Returns when a majority has confirmed, so that another holder can be granted; the other members delete the

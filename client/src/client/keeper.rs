@@ -1,13 +1,14 @@
 //! Holds that are renewed by themselves: one task for all of a client.
 
+use super::error::{LossCause, Lost};
 use super::event::{Event, Observer};
 use super::lines::Turn;
 use super::members::Members;
 use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock};
 use crate::time::{Boottime, Clock};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -29,7 +30,7 @@ pub(super) struct Hold {
     pub(super) since: Boottime,
     /// Nanoseconds of boot time.
     valid_until: AtomicU64,
-    is_lost: AtomicBool,
+    lost: OnceLock<Lost>,
     told: Notify,
     /// The turn at this key among those who share the client.
     turn: Mutex<Option<Turn>>,
@@ -46,30 +47,29 @@ impl Hold {
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Acquire)
+        self.lost.get().is_some()
     }
 
     /// The hold has ended: those who wait for that are told, and the next in line may try.
-    pub(super) fn lose(&self) {
-        if !self.is_lost.swap(true, Ordering::AcqRel) {
+    pub(super) fn lose(&self, cause: LossCause) {
+        if self.lost.set(Lost { cause }).is_ok() {
             self.told.notify_waiters();
         }
-        self.pass_on();
-    }
-
-    pub(super) fn pass_on(&self) {
         drop(locked(&self.turn).take());
     }
 
     /// Resolves once the hold is lost, or `margin` before its validity ends, whichever comes first.
-    pub(super) async fn lost(&self, clock: &dyn Clock, margin: Duration) {
+    pub(super) async fn lost(&self, clock: &dyn Clock, margin: Duration) -> Lost {
         loop {
             let told = self.told.notified();
             let mut told = std::pin::pin!(told);
             told.as_mut().enable();
             let left = self.valid_until().since(clock.boottime() + margin);
-            if self.is_lost() || left.is_zero() {
-                return;
+            if let Some(lost) = self.lost.get() {
+                return *lost;
+            }
+            if left.is_zero() {
+                return Lost { cause: LossCause::Unreachable };
             }
             tokio::select! {
                 biased;
@@ -124,7 +124,7 @@ impl Keeper {
             ttl,
             since: grant.started,
             valid_until: AtomicU64::new(0),
-            is_lost: AtomicBool::new(false),
+            lost: OnceLock::new(),
             told: Notify::new(),
             turn: Mutex::new(turn),
         });
@@ -148,10 +148,10 @@ impl Keeper {
         }
     }
 
-    fn lose(&self, hold: &Hold) {
-        hold.lose();
+    fn lose(&self, hold: &Hold, cause: LossCause) {
+        hold.lose(cause);
         self.drop_hold(hold);
-        self.observer.tell_with(|| Event::Lost { key: &hold.key });
+        self.observer.tell_with(|| Event::Lost { key: &hold.key, cause });
     }
 
     /// Takes all holds.
@@ -212,7 +212,7 @@ impl Keeper {
         let now = self.clock.boottime();
         let (due, ended): (Vec<_>, Vec<_>) = due.into_iter().partition(|hold| hold.valid_until() > now);
         for hold in ended {
-            self.lose(&hold);
+            self.lose(&hold, LossCause::Unreachable);
         }
         if due.is_empty() {
             return;
@@ -235,9 +235,13 @@ impl Keeper {
                     let retry = self.clock.boottime() + hold.ttl / RETRY_AFTER;
                     self.again(hold, retry.min(hold.valid_until()));
                 }
-                Extend::Refused { .. } | Extend::TooLate => {
-                    tracing::warn!(token = %hold.token, "a lock was lost: it could not be renewed");
-                    self.lose(hold);
+                Extend::Refused { .. } => {
+                    tracing::warn!(token = %hold.token, "a lock was lost: a majority does not have it");
+                    self.lose(hold, LossCause::Taken);
+                }
+                Extend::TooLate => {
+                    tracing::warn!(token = %hold.token, "a lock was lost: it was not renewed in time");
+                    self.lose(hold, LossCause::Unreachable);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What the compiler has to confirm of the public types, in every build.
 
-use super::{Builder, Client, Guard, Held, NotAcquired, Reader, Release};
+use super::{Builder, Client, Guard, Held, Lock, NotAcquired, Reader, Release};
 use std::time::Duration;
 
 const fn is_shared<T: Send + Sync + Clone + 'static>() {}
@@ -12,6 +12,7 @@ fn is_sent<T: Send>(future: T) -> T {
 const _: () = {
     is_shared::<Client>();
     is_shared::<Held>();
+    is_shared::<Lock>();
     is_shared::<NotAcquired>();
     moves_into_a_task::<Builder>();
     moves_into_a_task::<Guard>();
@@ -20,14 +21,14 @@ const _: () = {
 };
 
 #[expect(dead_code, reason = "it is there to be compiled")]
-async fn futures_can_be_spawned(client: Client, guard: Guard, held: &mut Held) -> Result<Release, NotAcquired> {
+async fn futures_can_be_spawned(client: Client, guard: Guard, held: Held) -> Result<Release, NotAcquired> {
     let second = Duration::from_secs(1);
-    drop(is_sent(client.try_acquire("k", second)).await?);
-    drop(is_sent(client.acquire("k", second, second)).await?);
-    let _ = is_sent(client.try_acquire_unguarded("k", second)).await?;
-    let _ = is_sent(client.extend(held, second)).await;
-    let _ = is_sent(client.release(held)).await;
-    is_sent(guard.lost()).await;
+    let lock = client.lock("k");
+    drop(is_sent(lock.clone().try_acquire()).await?);
+    let _ = is_sent(is_sent(lock.acquire()).await?.leave(second)).await;
+    let _ = is_sent(client.release(&held)).await;
+    let _ = is_sent(client.resume(held, second)).await;
+    let _ = is_sent(guard.lost()).await;
     let _ = is_sent(guard.run_while_held(async {})).await;
     let _ = is_sent(client.close(second)).await;
     Ok(is_sent(guard.release()).await)

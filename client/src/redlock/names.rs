@@ -27,6 +27,18 @@ macro_rules! name {
             }
         }
 
+        impl From<&String> for $name {
+            fn from(text: &String) -> Self {
+                Self::new(text.as_str())
+            }
+        }
+
+        impl From<&$name> for $name {
+            fn from(name: &$name) -> Self {
+                name.clone()
+            }
+        }
+
         impl From<String> for $name {
             fn from(text: String) -> Self {
                 Self::new(text)

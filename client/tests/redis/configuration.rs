@@ -64,17 +64,17 @@ async fn one_process_behind_two_names_is_refused() {
 async fn a_closed_port_a_missing_right_and_an_unreadable_counter_are_named() {
     let servers = servers(3).await;
     let closed = Client::admit_at_once(["redis://127.0.0.1:1"]).connect().await.unwrap();
-    let error = closed.try_acquire("k", TTL).await.unwrap_err().to_string();
+    let error = closed.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1: unreachable: connection refused"), "{error}");
 
     ask_all(&servers, "ACL SETUSER narrow on >p ~* resetchannels +@all -time").await;
     let client = Client::admit_at_once(logged_in(&servers, "narrow:p")).connect().await.unwrap();
-    let error = client.try_acquire("k", TTL).await.unwrap_err().to_string();
+    let error = client.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("the user may not run this command"), "{error}");
 
     ask_all(&servers, "SET #token text").await;
     let client = Client::admit_at_once(urls(&servers)).connect().await.unwrap();
-    let error = client.acquire("k", TTL, Duration::from_secs(1)).await.unwrap_err().to_string();
+    let error = client.lock("k").ttl(TTL).wait(Duration::from_secs(1)).acquire().await.unwrap_err().to_string();
     assert!(error.contains("the key `#token` holds no number"), "{error}");
 }
 

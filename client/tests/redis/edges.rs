@@ -33,7 +33,7 @@ async fn is_free(members: &FakeMembers, key: &str) {
 async fn a_guard_is_dropped_on_a_thread_without_a_runtime() {
     let members = FakeMembers::start(3);
     let client = connected(&members).await;
-    let guard = client.try_acquire("k", TTL).await.unwrap();
+    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
     sleep(ANNOUNCED).await;
     thread::spawn(move || drop(guard)).join().expect("it does not panic");
     is_free(&members, "k").await;
@@ -50,10 +50,10 @@ async fn a_caller_that_waits_is_dropped_on_a_thread_without_a_runtime() {
         }
     });
     let client = builder.connect_on(members.machine()).await.unwrap();
-    let guard = client.try_acquire("k", TTL).await.unwrap();
+    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
     let waiter = client.clone();
     let mut waiting: std::pin::Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>> + Send>> =
-        Box::pin(async move { waiter.acquire("k", TTL, LONG).await });
+        Box::pin(async move { waiter.lock("k").ttl(TTL).wait(LONG).acquire().await });
     // It is refused, and others are told that it waits.
     while refusals.load(Ordering::Relaxed) < 2 {
         assert!(timeout(Duration::from_millis(5), waiting.as_mut()).await.is_err());
@@ -72,22 +72,17 @@ async fn nothing_is_granted_after_a_client_was_closed() {
             let client = client.clone();
             attempts.push(tokio::spawn(async move {
                 sleep(Duration::from_micros(50 * number)).await;
-                if number % 2 == 0 {
-                    client.try_acquire(format!("k{number}"), TTL).await.ok()
-                } else {
-                    let _ = client.try_acquire_unguarded(format!("k{number}"), TTL).await;
-                    None
-                }
+                client.lock(format!("k{number}")).ttl(TTL).try_acquire().await.ok()
             }));
         }
         sleep(Duration::from_micros(300)).await;
         client.close(LONG).await.unwrap();
-        let held: usize = (0..20).step_by(2).map(|number| members.holders(&format!("k{number}"))).sum();
+        let held: usize = (0..20).map(|number| members.holders(&format!("k{number}"))).sum();
         assert_eq!(held, 0, "nothing is left of a guard when it has returned");
         for attempt in attempts {
             assert!(!attempt.await.unwrap().is_some_and(|guard: Guard| guard.is_held()), "no guard holds a lock");
         }
-        assert_eq!(client.try_acquire("k", TTL).await.err(), Some(NotAcquired::Closed));
+        assert_eq!(client.lock("k").ttl(TTL).try_acquire().await.err(), Some(NotAcquired::Closed));
     }
 }
 
@@ -95,11 +90,11 @@ async fn nothing_is_granted_after_a_client_was_closed() {
 async fn a_client_that_is_closed_ends_the_waiting() {
     let members = FakeMembers::start(3);
     let (holder, client) = (connected(&members).await, connected(&members).await);
-    let _guard = holder.try_acquire("k", TTL).await.unwrap();
+    let _guard = holder.lock("k").ttl(TTL).try_acquire().await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..3 {
         let client = client.clone();
-        waiting.push(tokio::spawn(async move { client.acquire("k", TTL, 10 * TTL).await.err() }));
+        waiting.push(tokio::spawn(async move { client.lock("k").ttl(TTL).wait(10 * TTL).acquire().await.err() }));
     }
     sleep(Duration::from_millis(300)).await;
     client.close(LONG).await.unwrap();
@@ -117,7 +112,7 @@ async fn a_callback_that_panics_ends_no_renewal() {
         _ => {}
     });
     let client = builder.connect_on(members.machine()).await.unwrap();
-    let guard = client.try_acquire("k", TTL).await.unwrap();
+    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
     sleep(3 * TTL).await;
     assert!(guard.is_held());
 }
@@ -140,11 +135,11 @@ async fn connections_that_have_ended_by_a_panic_are_an_error_of_their_own() {
     let clock = Arc::clone(&machine.clock);
     let network = Arc::new(Defective(machine, Arc::clone(&panics)));
     let client = Client::admit_at_once(members.urls()).connect_on(Machine { clock, network }).await.unwrap();
-    assert!(client.try_acquire("k", TTL).await.is_ok());
+    assert!(client.lock("k").ttl(TTL).try_acquire().await.is_ok());
     panics.store(true, Ordering::Relaxed);
     members[0].restart();
     sleep(Duration::from_secs(5)).await;
-    assert_eq!(client.acquire("k", TTL, LONG).await.err(), Some(NotAcquired::Broken));
+    assert_eq!(client.lock("k").ttl(TTL).wait(LONG).acquire().await.err(), Some(NotAcquired::Broken));
 }
 
 #[cfg(feature = "blocking")]
@@ -162,7 +157,7 @@ mod blocking {
         };
         for _ in 0..5 {
             let client = connect();
-            let guard = client.acquire("k", TTL, LONG).unwrap();
+            let guard = client.lock("k").ttl(TTL).wait(LONG).acquire().unwrap();
             thread::sleep(ANNOUNCED);
             drop(client);
             drop(guard);

@@ -37,7 +37,7 @@ async fn a_release_ends_the_pause_of_those_who_wait_in_another_process() {
     let holder = client(&servers).await;
     let (waiter, mut refusals) = patient(urls(&servers), 5).await;
     let guard = acquired(&holder, "k").await;
-    let task = tokio::spawn(async move { waiter.acquire("k", TTL, 2 * LONG).await });
+    let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
     pauses(&mut refusals).await;
     // A member that says nothing holds no word back.
     servers[0].signal("-STOP");
@@ -66,9 +66,9 @@ async fn who_may_not_publish_waits_as_before() {
     voting(&one, 3).await;
     voting(&other, 3).await;
     for _ in 0..20 {
-        let guard = one.acquire("k", TTL, LONG).await.unwrap();
+        let guard = one.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap();
         let waiting = other.clone();
-        let task = tokio::spawn(async move { waiting.acquire("k", TTL, LONG).await });
+        let task = tokio::spawn(async move { waiting.lock("k").ttl(TTL).wait(LONG).acquire().await });
         sleep(Duration::from_millis(1)).await;
         let _ = guard.release().await;
         let guard = task.await.unwrap().unwrap();
@@ -97,7 +97,7 @@ async fn clients_that_contend_take_turns() {
         tasks.push(tokio::spawn(async move {
             let mut own = 0;
             while all.fetch_add(1, Ordering::Relaxed) < HOLDS {
-                let guard = client.acquire("k", TTL, 2 * LONG).await.unwrap();
+                let guard = client.lock("k").ttl(TTL).wait(2 * LONG).acquire().await.unwrap();
                 sleep(Duration::from_millis(2)).await;
                 let _ = guard.release().await;
                 own += 1;
@@ -119,7 +119,7 @@ async fn a_forged_word_takes_no_lock() {
     let holder = client(&servers).await;
     let (waiter, mut refusals) = patient(urls(&servers), 3).await;
     let guard = acquired(&holder, "k").await;
-    let task = tokio::spawn(async move { waiter.acquire("k", TTL, 2 * LONG).await });
+    let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
     pauses(&mut refusals).await;
     for message in ["0", "1", "7", "8", "-6", "-9223372036854775808", "9223372036854775807", "word", ""] {
         for server in &servers {

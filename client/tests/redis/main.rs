@@ -9,7 +9,7 @@ mod hints;
 mod releases;
 mod tokens;
 
-use redlock_client::{Client, Event, FencingToken, Guard, NotAcquired, Release};
+use redlock_client::{Client, Event, FencingToken, Guard, Held, LossCause, NotAcquired, Release};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -136,7 +136,7 @@ async fn voting(client: &Client, count: usize) {
 }
 
 async fn acquired(client: &Client, key: &str) -> Guard {
-    client.try_acquire(key, TTL).await.unwrap()
+    client.lock(key).ttl(TTL).try_acquire().await.unwrap()
 }
 
 fn released(release: &Release) -> usize {
@@ -152,13 +152,13 @@ async fn a_lock_excludes_others_until_it_is_released_and_its_token_rises() {
         let guard = acquired(&client, "k").await;
         assert!(guard.token() > last, "{} after {last}", guard.token());
         assert!(guard.remaining() > TTL / 2 && guard.remaining() < TTL);
-        let refused = other.try_acquire("k", TTL).await;
+        let refused = other.lock("k").ttl(TTL).try_acquire().await;
         assert!(matches!(refused, Err(NotAcquired::HeldByOther { .. })), "{refused:?}");
         // It returns when a majority has answered, and one of them may be a member that the other client had asked first.
         assert!(released(&guard.release().await) >= 1);
         std::mem::drop(acquired(&other, "k").await);
         // The drop has sent its release on other connections.
-        last = client.acquire("k", TTL, LONG).await.unwrap().token();
+        last = client.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap().token();
     }
     assert!(last.get() > 1_000_000_000_000_000, "counters begin with the microseconds of the clock: {last}");
 }
@@ -170,7 +170,7 @@ async fn who_waits_for_processes_to_forget_is_told_for_how_long() {
     let client = builder.connect().await.unwrap();
     let waiting = timeout(LONG, async {
         loop {
-            match client.try_acquire("k", TTL).await {
+            match client.lock("k").ttl(TTL).try_acquire().await {
                 Err(NotAcquired::Waiting { left }) => return left,
                 Err(NotAcquired::NoQuorum { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
                 other => panic!("{other:?}"),
@@ -179,7 +179,7 @@ async fn who_waits_for_processes_to_forget_is_told_for_how_long() {
     });
     let left = waiting.await.unwrap();
     assert!(left > Duration::from_secs(50) && left < Duration::from_secs(63), "{left:?}");
-    let too_long = client.try_acquire("k", Duration::from_secs(61)).await;
+    let too_long = client.lock("k").ttl(Duration::from_secs(61)).try_acquire().await;
     assert!(matches!(too_long, Err(NotAcquired::Ttl { .. })), "{too_long:?}");
 }
 
@@ -198,7 +198,7 @@ async fn a_frozen_member_is_not_waited_for_and_loses_its_key_when_it_goes_on() {
     for server in &servers {
         assert!(!server.has("k").await);
     }
-    assert!(matches!(client.try_acquire("k", TTL).await, Err(NotAcquired::Closed)));
+    assert!(matches!(client.lock("k").ttl(TTL).try_acquire().await, Err(NotAcquired::Closed)));
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn those_who_wait_with_one_client_are_served_in_order() {
         let (waiter, told) = (client.clone(), told.clone());
         let (queued, is_queued) = tokio::sync::oneshot::channel();
         tasks.push(tokio::spawn(async move {
-            let acquire = waiter.acquire("k", TTL, LONG);
+            let acquire = waiter.lock("k").ttl(TTL).wait(LONG).acquire();
             let mut acquire = std::pin::pin!(acquire);
             // The first poll takes the place in the line.
             let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(acquire.as_mut().poll(cx).is_ready())).await;
@@ -269,8 +269,8 @@ async fn what_happens_to_locks_is_told() {
     });
     let client = builder.connect().await.unwrap();
     voting(&client, 3).await;
-    let guard = client.try_acquire("k", Duration::from_secs(1)).await.unwrap();
-    assert!(client.try_acquire("k", TTL).await.is_err());
+    let guard = client.lock("k").ttl(Duration::from_secs(1)).try_acquire().await.unwrap();
+    assert!(client.lock("k").ttl(TTL).try_acquire().await.is_err());
     let mut next = async || timeout(LONG, events.recv()).await.unwrap().unwrap();
     assert_eq!((next().await, next().await, next().await), ("acquired", "refused", "renewed"));
     for server in &servers {
@@ -285,7 +285,7 @@ async fn a_lock_that_is_taken_away_is_told_and_ends_what_runs() {
     let servers = servers(3).await;
     let client = client(&servers).await;
     let ttl = Duration::from_secs(1);
-    let guard = client.try_acquire("k", ttl).await.unwrap();
+    let guard = client.lock("k").ttl(ttl).try_acquire().await.unwrap();
     assert_eq!(guard.run_while_held(async { 7 }).await, Ok(7));
     for server in &servers {
         server.ask("DEL k").await;
@@ -296,15 +296,47 @@ async fn a_lock_that_is_taken_away_is_told_and_ends_what_runs() {
 }
 
 #[tokio::test]
-async fn a_lock_without_a_guard_is_extended_and_released_by_hand() {
+async fn a_lock_without_a_guard_is_taken_up_elsewhere_or_released_by_hand() {
     let servers = servers(3).await;
-    let client = client(&servers).await;
-    let mut held = client.try_acquire_unguarded("k", Duration::from_secs(5)).await.unwrap();
-    let before = held.valid_until;
-    client.extend(&mut held, TTL).await.unwrap();
-    assert!(held.valid_until > before);
-    assert!(released(&client.release(&held).await) >= 2);
-    assert!(client.extend(&mut held, TTL).await.is_err());
+    let (one, other) = (client(&servers).await, client(&servers).await);
+    let short = Duration::from_secs(2);
+    let (key, value, token) = acquired(&one, "k").await.into_held().into_parts();
+    let held = || Held::from_parts(key.clone(), value.clone(), token);
+    let guard = other.resume(held(), short).await.unwrap();
+    assert!(guard.remaining() < short && guard.token() == token, "what it knew elsewhere counts for nothing here");
+    assert!(released(&other.release(&guard.into_held()).await) >= 2);
+    let next = acquired(&one, "k").await;
+    let lost = other.resume(held(), TTL).await.expect_err("another holder has it");
+    assert_eq!(lost.cause, LossCause::Taken);
+    assert!(next.is_held());
+}
+
+/// A job of 5 ms, which three machines start 0, 20 and 40 ms apart.
+#[tokio::test]
+async fn a_job_that_several_machines_start_is_run_by_one_of_them() {
+    let servers = servers(3).await;
+    for night in 0..6 {
+        let mut machines = Vec::new();
+        for machine in 0..3 {
+            let client = client(&servers).await;
+            machines.push(async move {
+                tokio::time::sleep(Duration::from_millis(20 * machine)).await;
+                let guard = client.lock(format!("night-{night}")).ttl(TTL).try_acquire().await.ok()?;
+                guard.run_while_held(tokio::time::sleep(Duration::from_millis(5))).await.unwrap();
+                guard.leave(2 * TTL).await.unwrap();
+                client.close(LONG).await.unwrap();
+                Some(())
+            });
+        }
+        let mut runs = 0;
+        let machines: Vec<_> = machines.into_iter().map(tokio::spawn).collect();
+        for machine in machines {
+            runs += usize::from(machine.await.unwrap().is_some());
+        }
+        assert_eq!(runs, 1, "night {night}");
+    }
+    let lives = servers[0].ask("PTTL night-5").await.unwrap();
+    assert!(lives.trim_start_matches(':').parse::<u128>().unwrap() > TTL.as_millis(), "{lives}");
 }
 
 #[tokio::test]
@@ -312,9 +344,9 @@ async fn keys_of_the_operator_and_of_others_are_refused() {
     let servers = servers(1).await;
     let client = client(&servers).await;
     for key in ["", "#token", "a#1"] {
-        assert!(matches!(client.try_acquire(key, TTL).await, Err(NotAcquired::Key)), "{key}");
+        assert!(matches!(client.lock(key).ttl(TTL).try_acquire().await, Err(NotAcquired::Key)), "{key}");
     }
-    let none = client.try_acquire("k", Duration::ZERO).await;
+    let none = client.lock("k").ttl(Duration::ZERO).try_acquire().await;
     assert!(matches!(none, Err(NotAcquired::Ttl { .. })), "{none:?}");
 }
 
@@ -325,11 +357,11 @@ fn a_program_without_a_runtime_locks_too() {
     let servers = runtime.block_on(servers(3));
     let builder = Client::admit_at_once(urls(&servers)).node_timeout(Duration::from_millis(400));
     let client = redlock_client::blocking::Client::connect(builder).unwrap();
-    let guard = client.acquire("k", TTL, LONG).unwrap();
+    let guard = client.lock("k").ttl(TTL).wait(LONG).acquire().unwrap();
     assert!(guard.is_held() && guard.token() > FencingToken::ZERO && guard.remaining() < TTL);
-    assert!(matches!(client.try_acquire("k", TTL), Err(NotAcquired::HeldByOther { .. })));
+    assert!(matches!(client.lock("k").ttl(TTL).try_acquire(), Err(NotAcquired::HeldByOther { .. })));
     let _ = guard.release();
-    drop(client.acquire("k", TTL, LONG).unwrap());
+    drop(client.lock("k").ttl(TTL).wait(LONG).acquire().unwrap());
     client.close(LONG).unwrap();
     assert!(!runtime.block_on(servers[0].has("k")));
 }

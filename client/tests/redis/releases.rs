@@ -62,7 +62,7 @@ async fn a_key_that_a_user_may_not_touch_keeps_no_other_from_being_released() {
         // An attempt that is dropped at once sends its releases at this moment.
         tokio::select! {
             biased;
-            _ = client.try_acquire("forbidden", TTL) => panic!("it was not answered yet"),
+            _ = client.lock("forbidden").ttl(TTL).try_acquire() => panic!("it was not answered yet"),
             () = ready(()) => {}
         }
         drop(guards);

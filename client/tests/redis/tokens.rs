@@ -20,7 +20,7 @@ async fn a_restarted_member_gets_its_counter_back_before_it_votes() {
         voting(&client, 3).await;
     }
     // Every member has forgotten its counter once.
-    let after = client.acquire("k", TTL, LONG).await.unwrap();
+    let after = client.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap();
     assert!(after.token() > token, "{} after {token}", after.token());
     let _ = after.release().await;
 }
@@ -34,7 +34,7 @@ async fn at_full_speed(client: &Client) -> FencingToken {
         callers.push(tokio::spawn(async move {
             let (key, mut last) = (format!("k{number}"), FencingToken::ZERO);
             while SystemClock.monotonic() < until {
-                let guard = client.acquire(key.as_str(), TTL, LONG).await.unwrap();
+                let guard = client.lock(key.as_str()).ttl(TTL).wait(LONG).acquire().await.unwrap();
                 assert!(guard.token() > last, "{} after {last}", guard.token());
                 last = guard.token();
                 let _ = guard.release().await;
@@ -62,7 +62,7 @@ async fn tokens_rise_at_full_speed_through_the_loss_of_all_members_without_an_op
             server.restart().await;
         }
         // Counters are asked for before anybody votes, and none is left: the clock is above them all.
-        let after = client.acquire("k", TTL, LONG).await.unwrap();
+        let after = client.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap();
         assert!(after.token() > before, "{} after {before}", after.token());
         let _ = after.release().await;
         voting(&client, 3).await;
@@ -72,7 +72,7 @@ async fn tokens_rise_at_full_speed_through_the_loss_of_all_members_without_an_op
 /// The first lock of a client of these members, which go by tokio's clock.
 async fn started(members: &FakeMembers, max_ttl: Duration) -> Client {
     let client = Client::wait_before_voting(members.urls(), max_ttl).connect_on(members.machine()).await.unwrap();
-    let _ = client.acquire("first", MAX_TTL, LONG).await.unwrap().release().await;
+    let _ = client.lock("first").ttl(MAX_TTL).wait(LONG).acquire().await.unwrap().release().await;
     client
 }
 
@@ -82,15 +82,16 @@ const MAX_TTL: Duration = Duration::from_secs(4);
 async fn members_that_were_emptied_give_no_lock_away_and_no_smaller_token() {
     let members = FakeMembers::start(3);
     let (one, other) = (started(&members, MAX_TTL).await, started(&members, MAX_TTL).await);
-    let guard = one.try_acquire("k", MAX_TTL).await.unwrap();
+    let guard = one.lock("k").ttl(MAX_TTL).try_acquire().await.unwrap();
     members[..2].iter().for_each(FakeMember::empty);
-    let refused = other.try_acquire("k", MAX_TTL).await.expect_err("two members have forgotten who holds it");
+    let refused =
+        other.lock("k").ttl(MAX_TTL).try_acquire().await.expect_err("two members have forgotten who holds it");
     assert!(guard.is_held(), "{refused}");
     // They are restored after the wait, like processes that were started.
     let token = guard.token();
     drop(guard);
     members.iter().for_each(FakeMember::empty);
-    let later = other.acquire("k", MAX_TTL, LONG).await.unwrap();
+    let later = other.lock("k").ttl(MAX_TTL).wait(LONG).acquire().await.unwrap();
     assert!(later.token() > token, "{} after {token}", later.token());
 }
 
@@ -98,11 +99,11 @@ async fn members_that_were_emptied_give_no_lock_away_and_no_smaller_token() {
 async fn one_member_of_five_that_is_away_stops_no_quorum() {
     let members = FakeMembers::start(5);
     let client = Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap();
-    let token = client.try_acquire("k", TTL).await.unwrap().token();
+    let token = client.lock("k").ttl(TTL).try_acquire().await.unwrap().token();
     // All lose power, and four come back.
     members.iter().for_each(FakeMember::kill);
     members[..4].iter().for_each(FakeMember::restart);
-    let guard = client.acquire("k", TTL, LONG).await.unwrap();
+    let guard = client.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap();
     assert!(guard.token() > token, "{} after {token}", guard.token());
 }
 
@@ -110,11 +111,11 @@ async fn one_member_of_five_that_is_away_stops_no_quorum() {
 async fn the_counter_of_an_old_snapshot_proves_nothing() {
     let members = FakeMembers::start(3);
     let client = Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap();
-    let saved = client.try_acquire("k", TTL).await.unwrap().token().get().to_string();
+    let saved = client.lock("k").ttl(TTL).try_acquire().await.unwrap().token().get().to_string();
     members[2].freeze();
     let mut last = FencingToken::ZERO;
     for _ in 0..60 {
-        last = client.acquire("k", TTL, LONG).await.unwrap().token();
+        last = client.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap().token();
     }
     members[2].restart();
     members[1].freeze();
@@ -122,7 +123,7 @@ async fn the_counter_of_an_old_snapshot_proves_nothing() {
     for member in [&members[0], &members[2]] {
         member.set("#token", &saved, Duration::from_secs(1_000_000));
     }
-    let guard = client.acquire("k2", TTL, 4 * LONG).await.unwrap();
+    let guard = client.lock("k2").ttl(TTL).wait(4 * LONG).acquire().await.unwrap();
     assert!(guard.token() > last, "{} after {last}", guard.token());
 }
 

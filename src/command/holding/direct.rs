@@ -98,7 +98,7 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
 async fn acquire(client: &Client, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotAcquired> {
     let (key, ttl) = (args.lock.to_string(), args.ttl.get());
     let error = loop {
-        match client.try_acquire(key.clone(), ttl).await {
+        match client.lock(key.clone()).ttl(ttl).try_acquire().await {
             Ok(guard) => return Ok(guard),
             // This says nothing of other holders, so --try waits for it, too.
             Err(error @ NotAcquired::Waiting { left }) => {
@@ -118,7 +118,7 @@ async fn acquire(client: &Client, args: &LockArgs, progress: &mut Progress) -> R
         NotAcquired::NoQuorum { .. } => progress.say_unknown(&error.to_string()),
         _ => {}
     }
-    client.acquire(key, ttl, wait).await
+    client.lock(key).ttl(ttl).wait(wait).acquire().await
 }
 
 /// Publishes what the client knows of the hold, until it is lost or to be released.
@@ -128,11 +128,8 @@ async fn keep(guard: Guard, published: watch::Sender<Validity>, mut released: on
         tokio::select! {
             biased;
             _ = &mut released => break,
-            () = guard.lost() => {
-                let lost = |validity: &mut Validity| {
-                    validity.end = Some(End::Lost("a majority of the members does not have it any more".to_owned()));
-                };
-                published.send_modify(lost);
+            lost = guard.lost() => {
+                published.send_modify(|validity| validity.end = Some(End::Lost(lost.cause.to_string())));
                 let _ = released.await;
                 break;
             }
