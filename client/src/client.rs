@@ -29,7 +29,7 @@ pub use url::UrlError;
 
 use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock, Votes, granted_until};
 use crate::time::{Boottime, Clock};
-use crate::voting::{Listener, RedisMember};
+use crate::voting::{Heard, Listener, RedisMember};
 use builder::Parts;
 use closing::Closing;
 use event::Observer;
@@ -163,9 +163,9 @@ impl Client {
             tokio::spawn(Arc::clone(&keeper).run(redlock.clone(), Arc::clone(&members))),
             tokio::spawn(Arc::clone(&hints).tidy()),
         ];
-        tasks.extend(parts.endpoints.into_iter().map(|endpoint| {
+        tasks.extend(parts.endpoints.into_iter().enumerate().map(|(member, endpoint)| {
             let hears = Arc::clone(&hints);
-            let heard = move |key: &LockKey, number| hears.hear(key, number);
+            let heard = move |heard: Heard<'_>| hears.take(member, heard);
             tokio::spawn(Listener::new(endpoint, parts.machine.clone(), hints.wanted(), heard).run())
         }));
         Self(Arc::new(Inner {

@@ -29,7 +29,7 @@ pub use connect::{Connect, Machine, Stream, Tcp, open_tcp};
 pub use endpoint::{Endpoint, Opened, Secret, open};
 pub use guard::{Guard, RECORD_KEY};
 pub use job::Link;
-pub use listener::{Listener, Wanted};
+pub use listener::{Heard, Listener, Wanted};
 pub(crate) use member::not_connected_yet;
 pub use member::{Access, RedisMember};
 pub use scripts::RESTORE_COUNTER;

@@ -4,7 +4,7 @@ use super::Inner;
 use super::closing::UnderWay;
 use super::error::NotAcquired;
 use super::event::Event;
-use super::hints::{Ear, Word};
+use super::hints::{Ear, TOLD_AGAIN, Word};
 use crate::redlock::{Acquire, AcquireRequest, Grant, LockKey, LockValue, jittered};
 use crate::time::Boottime;
 use std::time::Duration;
@@ -12,6 +12,8 @@ use tokio::time::{sleep, timeout};
 
 /// The first pause between two attempts; it doubles up to [`super::Builder::retry`].
 const FIRST_RETRY: Duration = Duration::from_millis(5);
+/// The longest pause of a caller that hears of releases: a holder can die with its lock.
+const LONGEST_HEARING: Duration = Duration::from_secs(1);
 /// The pause after a release for which another one is to try first: it may have gone.
 const AFTER_OTHERS: Duration = Duration::from_millis(10);
 
@@ -33,6 +35,8 @@ impl Inner {
             }
         }
         loop {
+            // A release that was told before all listened is found by the attempt behind this.
+            let longest = if self.hints.is_heard(key) { self.retry.max(LONGEST_HEARING) } else { self.retry };
             // Fresh for each attempt: a late release of the one before must not end this one.
             let value = LockValue::random();
             let error = match self.attempt(key, &value, ttl, self.clock.boottime().since(begun)).await {
@@ -44,7 +48,7 @@ impl Inner {
                 let ear = ear.get_or_insert_with(|| self.hints.listen(key));
                 ear.tell();
             }
-            let next = self.next_attempt(&error, pause);
+            let next = next_attempt(&error, pause.min(longest));
             let is_woken = tokio::select! {
                 biased;
                 () = self.closing.closed() => return Err(NotAcquired::Closed),
@@ -53,7 +57,7 @@ impl Inner {
             if !is_woken && self.clock.boottime() >= deadline {
                 return Err(error);
             }
-            pause = if is_woken { FIRST_RETRY } else { (pause * 2).min(self.retry) };
+            pause = if is_woken { FIRST_RETRY } else { (pause * 2).min(longest) };
         }
     }
 
@@ -69,14 +73,16 @@ impl Inner {
                 sleep(end.since(now)).await;
                 return false;
             };
-            match timeout(end.since(now), ear.word()).await {
+            match timeout(end.since(now).min(TOLD_AGAIN), ear.word()).await {
                 Ok(Word::Go) => return true,
                 Ok(Word::Soon) => end = end.min(self.clock.boottime() + some_of(FIRST_RETRY)),
                 Ok(Word::Others) => {
                     ear.tell();
                     end = (self.clock.boottime() + some_of(AFTER_OTHERS)).min(latest);
                 }
-                Err(_) => return false,
+                Err(_) if self.clock.boottime() >= end => return false,
+                // Those who do not hear of it for long take this caller for gone.
+                Err(_) => ear.tell(),
             }
         }
     }
@@ -124,17 +130,17 @@ impl Inner {
             Acquire::CountersApart => Err(NotAcquired::CountersApart),
         }
     }
+}
 
-    /// The pause before the next attempt: no longer than the key is known to live, and a part of it by chance, so that those who
-    /// failed together do not meet again.
-    fn next_attempt(&self, error: &NotAcquired, pause: Duration) -> Duration {
-        let known = match error {
-            NotAcquired::HeldByOther { longest: Some(longest), .. } => (*longest).max(Duration::from_millis(1)),
-            NotAcquired::Waiting { left } => return *left,
-            _ => Duration::MAX,
-        };
-        some_of(pause.min(self.retry).min(known))
-    }
+/// The pause before the next attempt: no longer than the key is known to live, and a part of it by chance, so that those who failed
+/// together do not meet again.
+fn next_attempt(error: &NotAcquired, pause: Duration) -> Duration {
+    let known = match error {
+        NotAcquired::HeldByOther { longest: Some(longest), .. } => (*longest).max(Duration::from_millis(1)),
+        NotAcquired::Waiting { left } => return *left,
+        _ => Duration::MAX,
+    };
+    some_of(pause.min(known))
 }
 
 /// A part of a pause by chance.

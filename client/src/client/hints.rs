@@ -13,15 +13,15 @@ use self::known::{Known, LINGER, Message};
 use super::members::Members;
 use crate::redlock::{LockKey, Redlock};
 use crate::time::{Clock, timers_now};
-use crate::voting::Wanted;
-use std::collections::{BTreeSet, HashMap};
+use crate::voting::{Heard, Wanted};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
-pub(super) use self::known::Word;
+pub(super) use self::known::{TOLD_AGAIN, Word};
 
 /// More keys than this that nobody waits for are not kept.
 const KEPT: usize = 1024;
@@ -31,6 +31,8 @@ struct Keys {
     known: HashMap<LockKey, Known>,
     /// Who waits for word of a key.
     woken: HashMap<LockKey, Arc<Notify>>,
+    /// Which members pass on what is told of a key.
+    listening: BTreeMap<LockKey, BTreeSet<usize>>,
 }
 
 pub(super) struct Hints {
@@ -56,8 +58,33 @@ impl Hints {
         self.wanted.subscribe()
     }
 
-    /// A member passes on what a client tells.
-    pub(super) fn hear(&self, key: &LockKey, number: i64) {
+    /// A member passes on what a client tells, or begins or ends to do so.
+    pub(super) fn take(&self, member: usize, heard: Heard<'_>) {
+        match heard {
+            Heard::Number(key, number) => self.hear(key, number),
+            Heard::Begins(key) => {
+                self.keys().listening.entry(key.clone()).or_default().insert(member);
+            }
+            Heard::Ends(key) => self.unlisten(|known| known == key, member),
+            Heard::EndsAll => self.unlisten(|_| true, member),
+        }
+    }
+
+    fn unlisten(&self, is_meant: impl Fn(&LockKey) -> bool, member: usize) {
+        self.keys().listening.retain(|key, members| {
+            if is_meant(key) {
+                members.remove(&member);
+            }
+            !members.is_empty()
+        });
+    }
+
+    /// Whether a majority of the members passes on what is told of the key, so that a release is heard of.
+    pub(super) fn is_heard(&self, key: &LockKey) -> bool {
+        self.keys().listening.get(key).is_some_and(|members| members.len() >= self.members.quorum())
+    }
+
+    fn hear(&self, key: &LockKey, number: i64) {
         let mut keys = self.keys();
         let message = Message::of(number);
         let is_news =

@@ -37,6 +37,19 @@ pub struct Listener<F> {
     heard: F,
 }
 
+/// What a member passes on, or how it listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard<'a> {
+    /// A client tells a number of a key.
+    Number(&'a LockKey, i64),
+    /// From now on the member passes on what is told of the key.
+    Begins(&'a LockKey),
+    /// It does so no longer.
+    Ends(&'a LockKey),
+    /// The connection has ended: it passes on nothing.
+    EndsAll,
+}
+
 /// How a connection has ended.
 enum End {
     Unused,
@@ -45,8 +58,8 @@ enum End {
     Refused,
 }
 
-impl<F: Fn(&LockKey, i64) + Send> Listener<F> {
-    /// `heard` is called with each key and number that the member tells.
+impl<F: Fn(Heard<'_>) + Send> Listener<F> {
+    /// `heard` is called with all that the member tells.
     pub const fn new(endpoint: Endpoint, machine: Machine, wanted: watch::Receiver<Wanted>, heard: F) -> Self {
         Self { endpoint, machine, wanted, heard }
     }
@@ -55,7 +68,9 @@ impl<F: Fn(&LockKey, i64) + Send> Listener<F> {
     pub async fn run(mut self) {
         let mut backoff = FIRST_BACKOFF;
         while self.wanted.wait_for(|keys| !keys.is_empty()).await.is_ok() {
-            match self.listen(&mut backoff).await {
+            let end = self.listen(&mut backoff).await;
+            (self.heard)(Heard::EndsAll);
+            match end {
                 End::Unused => {}
                 End::Broken => {
                     sleep(jittered(backoff * 3 / 4, backoff / 4, rand::random())).await;
@@ -123,7 +138,15 @@ impl<F: Fn(&LockKey, i64) + Send> Listener<F> {
                 Value::Error(_) => return Err(End::Broken),
                 Value::Array(parts) => {
                     if let Some((key, number)) = announcement(&parts) {
-                        (self.heard)(&key, number);
+                        (self.heard)(Heard::Number(&key, number));
+                    } else if let [Value::Bulk(kind), Value::Bulk(channel), _] = &parts[..]
+                        && let Some(key) = key_of(channel)
+                    {
+                        match *kind {
+                            b"subscribe" => (self.heard)(Heard::Begins(&key)),
+                            b"unsubscribe" => (self.heard)(Heard::Ends(&key)),
+                            _ => {}
+                        }
                     }
                 }
                 _ => {}
@@ -140,10 +163,14 @@ fn is_refusal(line: &[u8]) -> bool {
     line.starts_with(b"NOPERM") || line.starts_with(b"ERR unknown command")
 }
 
+fn key_of(channel: &[u8]) -> Option<LockKey> {
+    LockKey::of_channel(std::str::from_utf8(channel).ok()?)
+}
+
 /// What is told of which key.
 fn announcement(parts: &[Value<'_>]) -> Option<(LockKey, i64)> {
     let [Value::Bulk(b"message"), Value::Bulk(channel), Value::Bulk(number)] = parts else { return None };
-    let key = LockKey::of_channel(std::str::from_utf8(channel).ok()?)?;
+    let key = key_of(channel)?;
     Some((key, std::str::from_utf8(number).ok()?.parse().ok()?))
 }
 

@@ -133,3 +133,29 @@ async fn a_forged_word_takes_no_lock() {
     let _ = guard.release().await;
     let _ = timeout(LONG, task).await.unwrap().unwrap().unwrap().release().await;
 }
+
+async fn calls(server: &Server, command: &str) -> usize {
+    let stats = server.text("INFO commandstats").await.unwrap();
+    let calls = stats.split(&format!("cmdstat_{command}:calls=")).nth(1);
+    calls.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn who_waits_and_hears_of_releases_asks_once_a_second() {
+    let servers = servers(3).await;
+    let (holder, waiter) = (client(&servers).await, client(&servers).await);
+    let guard = acquired(&holder, "k").await;
+    let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
+    // The first attempts are close to each other.
+    sleep(Duration::from_secs(3)).await;
+    for server in &servers {
+        server.ask("CONFIG RESETSTAT").await.unwrap();
+    }
+    sleep(Duration::from_secs(4)).await;
+    for server in &servers {
+        let (asked, told) = (calls(server, "set").await, calls(server, "publish").await);
+        assert!(asked <= 8 && (1..=14).contains(&told), "{asked} attempts, {told} messages in four seconds");
+    }
+    let _ = guard.release().await;
+    assert!(timeout(SOON, task).await.expect("it was told").unwrap().is_ok());
+}

@@ -10,7 +10,7 @@ const SELDOM: Duration = Duration::from_millis(100);
 /// A key is listened for so long after the last of those who waited for it, and who waits is believed for so long.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// Who waits says so again after so long: some may have begun to listen only now.
-const TOLD_AGAIN: Duration = Duration::from_millis(50);
+pub(in crate::client) const TOLD_AGAIN: Duration = Duration::from_millis(500);
 /// So many of those who wait are remembered.
 const LONGEST_QUEUE: usize = 256;
 /// So many of those who wait no more are remembered: a slow member may pass on later that they wait.
