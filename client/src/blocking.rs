@@ -173,6 +173,7 @@ impl Guard {
     ///
     /// # Panics
     /// Inside a runtime.
+    #[expect(clippy::must_use_candidate, reason = "it is called for the wait")]
     pub fn lost(&self) -> Lost {
         self.host.block_on(self.guard.lost())
     }

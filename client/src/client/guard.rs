@@ -29,7 +29,7 @@ impl Guard {
         &self.hold.key
     }
 
-    /// The fencing token: greater than that of every earlier holder of any key. Zero without tokens.
+    /// The fencing token: greater than that of every earlier holder of the key. Zero without tokens.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.hold.token
