@@ -214,7 +214,7 @@ pub enum MemberError {
     #[error("the server does not know a command that locking needs: is it a proxy?")]
     UnknownCommand,
     /// The key of the counter of tokens holds something else.
-    #[error("the key `#token` holds no number: delete it on this member")]
+    #[error("the key #token holds no number: delete it on this member")]
     NoCounter,
     /// TLS failed, or the certificate is refused: nothing was sent.
     #[error("TLS: {0}")]
