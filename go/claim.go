@@ -21,7 +21,7 @@ const (
 	identityAnnotation = group + "/go-identity"
 	// Whoever created a claim may release it, by the chart's admission policy.
 	createdByAnnotation = group + "/created-by"
-	keyLabel           = group + "/go-key"
+	keyLabel            = group + "/go-key"
 	// A claim of a process that is gone leaves the queue after this time. One that lives makes another.
 	waitTimeout = "10m"
 	// A finished claim shows its end for so long.

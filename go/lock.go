@@ -48,9 +48,9 @@ type Options struct {
 
 // Lock is a resourcelock.Interface on a claim. One LeaderElector uses it.
 type Lock struct {
-	options        Options
-	timing         Timing
-	identity       string
+	options  Options
+	timing   Timing
+	identity string
 	// As whom the API server knows this process.
 	user           string
 	pod            *pod
