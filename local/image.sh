@@ -88,7 +88,7 @@ image_redis() {
   save redis "$REDIS_IMAGE" 999:999 redis-server
 }
 
-# Redis whose wall clock is off by the milliseconds in /data/clock.
+# Redis whose wall clock is off by the milliseconds in /dev/shm/clock.
 image_redis-clock() {
   local fs
   fs=$(rootfs redis-clock)
@@ -97,7 +97,7 @@ image_redis-clock() {
   gcc -O2 -shared -fPIC -o "$fs/usr/lib/shifted_clock.so" "$ROOT/tests/redis/shifted_clock.c"
   cat >"$fs/usr/bin/redis-server" <<'EOF'
 #!/bin/sh
-export CLOCK_OFFSET_FILE=/data/clock LD_PRELOAD=/usr/lib/shifted_clock.so
+export CLOCK_OFFSET_FILE=/dev/shm/clock LD_PRELOAD=/usr/lib/shifted_clock.so
 exec /usr/bin/redis-server.real "$@"
 EOF
   chmod 0755 "$fs/usr/bin/redis-server"

@@ -31,6 +31,9 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 /// How long a death may be unconfirmed before the record names it. The pod status lags a process restart by a moment.
 pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
+/// How late a pod status may tell of the end of a container of the pod, before the pod is deleted for that.
+pub const STATUS_DUE: Duration = Duration::from_secs(30);
+
 /// Why a member is fenced. `Updating`: the operator replaces its pod. `Busy`: its process serves no client, because of
 /// a script that cannot be ended, or because its memory or connections are used up. `PredecessorUnconfirmed`: the process before it is not known to be dead.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
@@ -285,12 +288,25 @@ fn waiting(view: &View<'_>, sight: &Sight) -> FenceStep {
 fn unconfirmed(view: &View<'_>, sight: &Sight, until: Option<Monotonic>) -> FenceStep {
     let named_at = sight.first_seen + UNCONFIRMED_AFTER;
     if view.record.reason == Some(Reason::PredecessorUnconfirmed) {
-        FenceStep::Wait { until }
+        match lost_in_its_pod(view, sight) {
+            Some(at) if at <= view.now => FenceStep::RestartProcess,
+            at => FenceStep::Wait { until: until.into_iter().chain(at).min() },
+        }
     } else if view.now < named_at {
         FenceStep::Wait { until: Some(until.map_or(named_at, |until| until.min(named_at))) }
     } else {
         FenceStep::WriteFenced { reason: Reason::PredecessorUnconfirmed, rejoin_at: None, close: false }
     }
+}
+
+/// When the pod of a process is deleted, if the process before it ran in that very pod and no status tells of its end.
+///
+/// A container runtime that forgets its containers at a reboot leaves no status of them, and the pod stays. When the pod is gone, the
+/// node proves the death. The process that answers has promised nothing yet.
+fn lost_in_its_pod(view: &View<'_>, sight: &Sight) -> Option<Monotonic> {
+    let former = view.record.threat_to(Some(&sight.run_id))?;
+    let is_its_pod = view.seen.is_some_and(|seen| seen.pod_uid == former.pod_uid);
+    is_its_pod.then(|| sight.first_seen + STATUS_DUE)
 }
 
 fn first_or_restarted(record: &Record) -> Reason {

@@ -73,6 +73,14 @@ pub fn is_true(conditions: &[Condition], type_: impl Into<&'static str>) -> bool
 /// Of a message so many characters are written: parts of it come from people and from members, and it is written for every lock that waits.
 const LONGEST_MESSAGE: usize = 1_024;
 
+/// The beginning of a message that is not too long.
+pub fn cut(message: String) -> String {
+    match message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => message.get(..end).unwrap_or_default().to_owned(),
+        None => message,
+    }
+}
+
 /// Sets the condition `type_`; its `lastTransitionTime` moves only when its status changes. Returns whether anything
 /// changed. It is set for a generation of the specification, at a time.
 ///
@@ -86,10 +94,7 @@ pub fn set_condition(
     (generation, now): (Option<i64>, Timestamp),
 ) -> bool {
     let (type_, status, reason, message) = (type_.into(), status.into().as_str(), reason.into(), message.into());
-    let message = match message.char_indices().nth(LONGEST_MESSAGE) {
-        Some((end, _)) => message.get(..end).unwrap_or_default().to_owned(),
-        None => message,
-    };
+    let message = cut(message);
     let new = Condition {
         last_transition_time: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
         message,

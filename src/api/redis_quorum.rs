@@ -73,11 +73,11 @@ pub struct RedisQuorumSpec {
     pub image: String,
 
     /// How long one command to one member may take before its vote counts as missing, from 5ms to 5s. The `ttl` of a
-    /// lock must be at least ten times as long.
+    /// lock must be at least ten times as long. Immutable.
     pub node_timeout: GoDuration,
 
     /// How far two clocks may run apart. The validity of a lock is shorter than its `ttl` by `ttl` x `ppm` / 1000000 +
-    /// `floor`.
+    /// `floor`. Immutable.
     pub clock_drift: ClockDrift,
 
     /// How the operator makes the keys in Redis. `Namespaced`: `<namespace>/<spec.key>`, so that namespaces cannot take

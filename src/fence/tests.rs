@@ -232,6 +232,21 @@ fn an_unconfirmed_predecessor_holds_its_successor_back() {
 }
 
 #[test]
+fn a_pod_whose_former_process_no_status_names_is_deleted_after_some_time() {
+    let mut record = record(State::Fenced, "b");
+    let former = Process { pod_uid: process("b").pod_uid, ..process("a") };
+    (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(former));
+    let (reach, doubt, successor) = (seen("b", 1_000, Users::Closed), unconfirmed_until(None), process("b"));
+    let step = |now| decide(&View { seen: Some(&successor), ..view(now, &record, &reach, &doubt, None) });
+    assert_eq!(step(6_001), FenceStep::Wait { until: Some(at(31_000)) }, "the kubelet may be late");
+    assert_eq!(step(31_000), FenceStep::RestartProcess);
+    // A former process in another pod: time proves nothing, and the deletion of this pod would prove nothing.
+    record.predecessor = Some(process("a"));
+    let step = decide(&View { seen: Some(&successor), ..view(31_000, &record, &reach, &doubt, None) });
+    assert_eq!(step, FenceStep::Wait { until: None });
+}
+
+#[test]
 fn each_way_out_of_doubt_is_recorded_first() {
     let mut record = record(State::Fenced, "b");
     (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(process("a")));

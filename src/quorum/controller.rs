@@ -112,7 +112,14 @@ struct Leader {
 impl Leader {
     /// What is remembered of the quorum with this UID.
     fn memory(&self, uid: &str) -> Arc<Memory> {
-        self.memories.lock().entry(uid.to_owned()).or_default().clone()
+        let mut memories = self.memories.lock();
+        if let Some(known) = memories.get(uid) {
+            return known.clone();
+        }
+        // A session ends with its object, and so does what is remembered of it.
+        let sessions = self.sessions.all();
+        memories.retain(|known, _| sessions.iter().any(|session| session.uid() == known));
+        memories.entry(uid.to_owned()).or_default().clone()
     }
 }
 

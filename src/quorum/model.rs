@@ -3,7 +3,7 @@
 //! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
 //! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`agreement`].
-//! [`timekeeping`] has the quorum's clock, [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
+//! [`timekeeping`] has the quorum's clock, [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`quantity`] how Kubernetes writes bytes, [`lookup`] which quorum a lock means, [`status`] the
 //! conditions. [`problems`], [`blocked`], [`doing`] and [`events`] are what it says in words.
 
 pub mod agreement;
@@ -25,6 +25,7 @@ pub mod member;
 pub mod membership;
 pub mod plan;
 pub mod problems;
+pub mod quantity;
 pub mod record;
 pub mod rollout;
 pub mod rotation;

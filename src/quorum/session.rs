@@ -177,7 +177,7 @@ impl QuorumSession {
 
     /// The engine with this quorum's settings.
     pub fn redlock(&self) -> Redlock<dyn Clock> {
-        Redlock::new(self.context.clock.clone(), effective::engine(&self.quorum()))
+        Redlock::new(self.context.clock.clone(), effective::settings(&self.quorum()))
     }
 
     /// Signs lock values; `None` until the auth Secret has been read.

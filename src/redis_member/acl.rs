@@ -45,7 +45,7 @@ const PROBE: &str = "-@all +ping +echo";
 /// It may run what `admin.rs` needs: reading, the operator's own keys, the users, and the end of other connections and
 /// of scripts.
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +get +set +eval +watch +unwatch +multi +exec \
-    +acl|setuser +acl|getuser +client|kill +client|no-evict +script|kill";
+    +acl|setuser +acl|getuser +acl|deluser +client|kill +client|no-evict +script|kill";
 
 /// The `ACL SETUSER` of the user that the operator is given on a master that others run.
 ///
@@ -194,7 +194,7 @@ impl UserRule {
         }
     }
 
-    /// A user of whom nothing but the name is known any more: no client can log in as it.
+    /// A user of whom nothing but the name is known any more. To close it is to delete it.
     pub fn removed(name: &str) -> Self {
         Self { name: name.to_owned(), passwords: Vec::new(), scope: "resetkeys resetchannels".to_owned(), open: CLOSED }
     }

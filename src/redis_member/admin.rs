@@ -176,9 +176,10 @@ impl AdminConnection {
             run_id: self.run_id.clone(),
             version: field("redis_version").to_owned(),
             is_master: field("role") == "master",
-            replication_id: field("master_replid").to_owned(),
+            replication_id: wire::identity(&info, "master_replid").unwrap_or_default().to_owned(),
             append_only: field("aof_enabled") != "0",
-            mode: field("redis_mode").to_owned(),
+            // Valkey 8 and later call it `server_mode`.
+            mode: wire::info_field(&info, "redis_mode").unwrap_or_else(|| field("server_mode")).to_owned(),
             maxmemory_policy: field("maxmemory_policy").to_owned(),
             open_users: open.collect(),
             epoch: number(epoch)?,

@@ -16,7 +16,13 @@ pub(super) fn no_evict() -> Cmd {
 
 /// The `run_id` in an `INFO` text.
 pub(super) fn run_id(info: &str) -> Option<RunId> {
-    info_field(info, "run_id").map(RunId::from)
+    identity(info, "run_id").map(RunId::from)
+}
+
+/// A field that Redis makes of 40 hexadecimal digits. Anything else is no identity: a peer could choose text of any length.
+pub(super) fn identity<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let text = info_field(info, name)?.trim();
+    (text.len() == 40 && text.bytes().all(|c| c.is_ascii_hexdigit())).then_some(text)
 }
 
 /// One field of an `INFO` text.
@@ -94,8 +100,24 @@ mod tests {
 
     #[test]
     fn info_fields_are_matched_whole() {
-        let info = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nother_run_id:def\r\n";
-        assert_eq!(run_id(info), Some(RunId::from("abc")));
-        assert_eq!(info_field(info, "run"), None);
+        let (id, other) = ("0123456789abcdef0123456789abcdef01234567", "f".repeat(40));
+        let info = format!("# Server\r\nredis_version:7.0.15\r\nrun_id:{id}\r\nother_run_id:{other}\r\n");
+        assert_eq!(run_id(&info), Some(RunId::from(id)));
+        assert_eq!(info_field(&info, "run"), None);
+    }
+
+    #[test]
+    fn a_peer_chooses_no_text_of_an_error_and_no_identity() {
+        for text in ["x".repeat(33_000), "run".to_owned(), "g".repeat(40), String::new()] {
+            assert_eq!(run_id(&format!("run_id:{text}\r\n")), None, "{text}");
+        }
+        let answer = |line: &str| {
+            let (code, detail) = line.split_once(' ').map_or((line, None), |(code, detail)| (code, Some(detail)));
+            error(&redis::make_extension_error(code.to_owned(), detail.map(str::to_owned)))
+        };
+        let hostile = answer(&"A".repeat(33_000));
+        assert_eq!(hostile, MemberError::Other("an unknown error".to_owned()));
+        assert_eq!(answer("NOTBUSY No scripts in execution"), MemberError::Other("NOTBUSY".to_owned()));
+        assert_eq!(answer("WRONGPASS invalid username-password pair"), MemberError::Refused);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Cluster {
     pub(crate) redis_image: String,
     /// The same from Valkey, under Redis' names.
     pub(crate) valkey_image: String,
-    /// Redis whose wall clock is off by the milliseconds in /data/clock. Local cluster only.
+    /// Redis whose wall clock is off by the milliseconds in /dev/shm/clock. Local cluster only.
     pub(crate) redis_clock_image: String,
     root: PathBuf,
     kubectl: PathBuf,

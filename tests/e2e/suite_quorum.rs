@@ -51,7 +51,7 @@ pub(crate) const TESTS: &[Test] = tests![
     local lost_node::a_pod_forced_off_a_lost_node_waits_until_the_provider_deletes_the_node,
     local lost_node::a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet,
     anywhere settings::max_ttl_is_raised_and_lowered_while_locks_are_held,
-    anywhere settings::drift_and_node_timeout_are_changed_while_locks_are_held,
+    anywhere settings::drift_and_node_timeout_cannot_be_changed,
     local watches::a_member_whose_clock_jumps_or_drifts_is_fenced,
     anywhere watches::a_key_beyond_max_ttl_is_reported,
     anywhere watches::a_script_that_never_ends_is_ended_and_no_lock_is_lost,

@@ -57,6 +57,7 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     assert!(connect(&server, "anything").await.is_none());
     assert!(set(&mut locking, PREFIX).await.is_ok(), "nobody else notices");
     assert!(admin.observe(&[client().name()]).await.unwrap().open_users.is_empty());
+    assert!(!admin.users().await.unwrap().names.contains(&client().name().to_owned()), "it takes no room");
     // It comes back, as another one.
     assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Guarded::Done));
     assert!(set(&mut connect(&server, "another").await.unwrap(), "other/").await.is_ok());

@@ -317,7 +317,7 @@ pub(super) fn error(line: &[u8]) -> MemberError {
         // EXECABORT, and a script's own failure, say in their detail why.
         _ if detail.contains("run this command") => MemberError::Fenced,
         _ if detail.contains("OOM") => MemberError::OutOfMemory,
-        code if !code.is_empty() && code.bytes().all(|c| c.is_ascii_uppercase() || c == b'_') => {
+        code if (1..=32).contains(&code.len()) && code.bytes().all(|c| c.is_ascii_uppercase() || c == b'_') => {
             MemberError::Other(code.to_owned())
         }
         _ => MemberError::Other("ERR".to_owned()),
@@ -374,6 +374,7 @@ mod tests {
             ("BUSY Redis is busy running a script", MemberError::Busy),
             ("LOADING Redis is loading", MemberError::Loading),
             ("WRONGPASS invalid username-password pair", MemberError::Refused),
+            ("A_CODE_THAT_IS_LONGER_THAN_ANY_CODE_OF_REDIS is text", MemberError::Other("ERR".to_owned())),
             ("WRONGTYPE Operation against a key", MemberError::Other("WRONGTYPE".to_owned())),
             ("NOAUTH Authentication required.", MemberError::NoPassword),
             ("ERR unknown command 'EVALSHA', with args beginning with: ", MemberError::UnknownCommand),

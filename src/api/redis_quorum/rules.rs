@@ -10,7 +10,7 @@ pub(super) fn spec() -> Vec<Rule> {
 }
 
 /// Of the quorum itself.
-fn own() -> [Rule; 6] {
+fn own() -> [Rule; 8] {
     [
         rule(
             ".members",
@@ -23,6 +23,17 @@ fn own() -> [Rule; 6] {
             ".clockDrift",
             "duration(self.clockDrift.floor) <= duration('1s')",
             "set a clockDrift.floor of at most 1s, e.g. 2ms",
+        ),
+        rule(
+            ".nodeTimeout",
+            "duration(self.nodeTimeout) == duration(oldSelf.nodeTimeout)",
+            "nodeTimeout cannot be changed, since fences and validities rest on it: create another RedisQuorum",
+        ),
+        rule(
+            ".clockDrift",
+            "self.clockDrift.ppm == oldSelf.clockDrift.ppm && \
+                 duration(self.clockDrift.floor) == duration(oldSelf.clockDrift.floor)",
+            "clockDrift cannot be changed, since fences and validities rest on it: create another RedisQuorum",
         ),
         rule(
             ".keys",

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ClockDrift, ExternalMember, ExternalTls, SecretRef};
+use super::{ExternalMember, ExternalTls, SecretRef};
 use crate::api::{GoDuration, MilliTime};
 
 pub use crate::fence::{Reason as FenceReason, State as MemberState};
@@ -52,12 +52,6 @@ pub struct RedisQuorumStatus {
     /// The largest `maxTTL` with which a lock may still be held. Fences wait for it.
     #[serde(rename = "maxTTLInForce", skip_serializing_if = "Option::is_none")]
     pub max_ttl_in_force: Option<GoDuration>,
-    /// The largest `clockDrift` that fences still have to allow for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock_drift_in_force: Option<ClockDrift>,
-    /// The largest `nodeTimeout` with which a command may still be under way.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_timeout_in_force: Option<GoDuration>,
     /// The rotation of passwords that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_rotation: Option<PasswordRotation>,

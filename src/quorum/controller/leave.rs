@@ -35,6 +35,8 @@ pub(super) async fn settle(
     for link in observer.sights.session.links().iter() {
         let name = link.name().as_str();
         if plan.member(name).is_some() {
+            // It was added again before it had left. A later end begins with its own time.
+            closed.lock().remove(&end_of(name));
             continue;
         }
         let leaver = Leaver { link, plan: Some(plan), deleted: false };

@@ -37,6 +37,11 @@ pub(super) async fn settle(observer: &Observer<'_>, cluster: &Cluster<'_>, term:
                 tracing::info!(member = %link.name(), %error, "fence not carried out");
                 wake = wake.min(cluster.now() + AFTER_FAILURE);
             }
+            // Nor one whose record the API server refuses.
+            Err(Error::Request(error)) if error.refusal(&[422]).is_some() => {
+                tracing::warn!(member = %link.name(), %error, "record of a member refused");
+                wake = wake.min(cluster.now() + AFTER_FAILURE);
+            }
             Err(error) => return Err(error),
         }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use crate::quorum::model::effective::Lowering;
 use crate::quorum::model::plan::TlsPlan;
@@ -75,13 +74,18 @@ impl Applied {
 /// Objects as they were when they were last known to be as they should be, by kind and name.
 pub(super) type KeptObjects = HashMap<(String, String), Kept>;
 
+/// SHA-256 of an object, which is kept in its place: the objects of one quorum are some hundred kilobytes of JSON.
+pub(super) type Digest = [u8; 32];
+
 /// One such object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Kept {
     /// What was asked for.
-    pub(super) wanted: Value,
+    pub(super) wanted: Digest,
     /// What the API server made of it.
-    pub(super) is: Value,
+    pub(super) is: Digest,
+    /// Its UID.
+    pub(super) uid: Option<String>,
 }
 
 /// What was read of certificates a moment ago.

@@ -13,11 +13,13 @@ use kube::runtime::watcher;
 use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::Error;
 use super::cluster::Cluster;
-use super::memory::{Kept, KeptObjects};
+use super::memory::{Digest, Kept, KeptObjects};
 use crate::api::QUORUM_LABEL;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::events::QuorumEvent;
@@ -60,10 +62,10 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     live: Option<&K>,
 ) -> Result<Option<String>, Error> {
     let known = kept.lock().get(&key_of(desired)).cloned();
-    let wanted = canonical(desired);
+    let wanted = digest(desired);
     let is_kept = |found: &&K| {
         let known = known.as_ref();
-        known.is_some_and(|known| known.wanted == wanted && known.is == canonical(*found)) && has_notes(desired, found)
+        known.is_some_and(|known| known.wanted == wanted && known.is == digest(*found)) && has_notes(desired, found)
     };
     if live.as_ref().is_some_and(is_kept) {
         return Ok(None);
@@ -86,7 +88,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     if changed && known.is_some_and(|known| known.wanted == wanted) {
         cluster.tell(QuorumEvent::Mended { kind: K::kind(&()).into_owned(), name }).await;
     }
-    kept.lock().insert(key_of(desired), Kept { wanted, is: canonical(&written) });
+    kept.lock().insert(key_of(desired), Kept { wanted, is: digest(&written), uid: written.uid() });
     Ok(None)
 }
 
@@ -110,7 +112,7 @@ pub(super) async fn remove<K: Namespaced>(
 
 /// Whether this is the object as the API server had it when it was last known to be as it should be.
 pub(super) fn is_kept<K: Resource<DynamicType = ()> + Serialize>(kept: &Mutex<KeptObjects>, object: &K) -> bool {
-    kept.lock().get(&key_of(object)).is_some_and(|kept| kept.is == canonical(object))
+    kept.lock().get(&key_of(object)).is_some_and(|kept| kept.is == digest(object))
 }
 
 fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
@@ -121,7 +123,7 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<&Kept>) -> Option<String> {
     let (kind, name) = (K::kind(&()).into_owned(), found.name_any());
     // Ours, although a person has taken the owner off it.
-    let made = known.is_some_and(|known| known.is["metadata"]["uid"].as_str() == found.uid().as_deref());
+    let made = known.is_some_and(|known| known.uid.is_some() && known.uid == found.uid());
     if !is_ours(found, &plan.uid) && !made {
         Some(Blocked::Foreign { kind, name }.to_string())
     } else if found.meta().deletion_timestamp.is_some() {
@@ -143,8 +145,8 @@ fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Re
 /// The object that takes the place of `found`.
 ///
 /// It carries the version of `found`, so that a change in between is seen, and it keeps the annotations of others.
-fn over<K: Resource<DynamicType = ()> + Clone>(desired: &K, found: &K) -> K {
-    let mut next = desired.clone();
+fn over<K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned>(desired: &K, found: &K) -> K {
+    let mut next = with_load_balancer(desired.clone(), found);
     let mut annotations = found.annotations().clone();
     annotations.extend(desired.annotations().clone());
     let meta = next.meta_mut();
@@ -154,9 +156,31 @@ fn over<K: Resource<DynamicType = ()> + Clone>(desired: &K, found: &K) -> K {
     next
 }
 
+/// Fields of a Service that controllers of load balancers write, and the operator never does.
+const OF_LOAD_BALANCERS: [&str; 3] = ["loadBalancerIP", "loadBalancerClass", "healthCheckNodePort"];
+
+/// The object with those fields as they are: a class may not be taken away, and a controller would write the others again.
+fn with_load_balancer<K: Serialize + DeserializeOwned>(next: K, found: &K) -> K {
+    let fields = |object: &K| serde_json::to_value(object).ok();
+    let Some((mut value, found)) = fields(&next).zip(fields(found)) else { return next };
+    let kept = OF_LOAD_BALANCERS.iter().filter_map(|field| Some((*field, found.get("spec")?.get(field)?.clone())));
+    let kept: Vec<_> = kept.collect();
+    if kept.is_empty() {
+        return next;
+    }
+    for (field, is) in kept {
+        value["spec"][field] = is;
+    }
+    serde_json::from_value(value).unwrap_or(next)
+}
+
 /// Whether an object has the annotations that it should have; others do not matter.
 fn has_notes<K: Resource>(desired: &K, found: &K) -> bool {
     desired.annotations().iter().all(|(key, value)| found.annotations().get(key) == Some(value))
+}
+
+fn digest<K: Resource + Serialize>(object: &K) -> Digest {
+    Sha256::digest(canonical(object).to_string()).into()
 }
 
 /// All of an object that only the operator may change.
@@ -171,6 +195,9 @@ fn canonical<K: Resource + Serialize>(object: &K) -> Value {
     });
     if let Some(fields) = value.as_object_mut() {
         fields.remove("status");
+    }
+    if let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|field, _| !OF_LOAD_BALANCERS.contains(&field.as_str()));
     }
     value
 }
@@ -199,6 +226,7 @@ mod tests {
         assert!(changed("/metadata/labels", "c", json!("d")));
         assert!(changed("/metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z")));
         assert!(changed("/spec", "ports", json!([{"port": 1}])));
+        assert!(!changed("/spec", "loadBalancerIP", json!("192.0.2.1")), "a load balancer's controller writes it");
     }
 
     #[test]
@@ -216,11 +244,14 @@ mod tests {
         let found = service(json!({
             "metadata": {"name": "q-0", "resourceVersion": "7", "finalizers": ["x/y"], "annotations": {"n": "1"},
                 "labels": {"a": "c", "d": "e"}},
-            "spec": {"clusterIP": "None", "ports": [{"port": 1}]},
+            "spec": {"clusterIP": "None", "ports": [{"port": 1}], "loadBalancerClass": "vip"},
         }));
         let next = serde_json::to_value(over(&desired, &found)).unwrap();
         let metadata = json!({"name": "q-0", "resourceVersion": "7", "finalizers": ["x/y"], "annotations": {"n": "1"},
             "labels": {"a": "b"}});
-        assert_eq!((&next["metadata"], &next["spec"]), (&metadata, &json!({"clusterIP": "None"})));
+        assert_eq!(
+            (&next["metadata"], &next["spec"]),
+            (&metadata, &json!({"clusterIP": "None", "loadBalancerClass": "vip"}))
+        );
     }
 }

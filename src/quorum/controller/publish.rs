@@ -10,6 +10,7 @@ use super::locks::is_any_longer;
 use super::look::Look;
 use super::observe::{Observed, Observer};
 use super::{Error, decide};
+use crate::api::conditions::cut;
 use crate::api::{
     MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, PasswordStage, RedisQuorum,
     RedisQuorumStatus,
@@ -17,6 +18,7 @@ use crate::api::{
 use crate::fence::count_from;
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::effective::{self, Effective, Lowering};
+use crate::quorum::model::facts;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::member_named;
@@ -159,6 +161,13 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             published.pod_name = Some(member.plan.pod_name());
             published.address = view.address.clone().or_else(|| published.address.take());
             published.external_address = member.external_address.as_ref().map(ToString::to_string);
+            if published.state == MemberState::Pending {
+                published.message = match &member.pod {
+                    Some(pod) => facts::obstacle(pod).map(cut),
+                    // A quota or an admission policy has refused it.
+                    None => Some(format!("no pod exists, the Events of StatefulSet {} say why", member.plan.name)),
+                };
+            }
         }
     }
     // In the same write as the condition that says so: who sees that all agree may use what they agree on.
@@ -196,6 +205,7 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
                  {PREDECESSOR_DEAD_ANNOTATION}={run_id}"
             ));
         }
+        published.message = published.message.take().map(cut);
     }
 }
 

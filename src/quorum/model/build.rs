@@ -83,10 +83,12 @@ fn services(plan: &Plan) -> Vec<Service> {
     headless.chain(exposed.map(|(expose, member)| service::external(plan, expose, member))).collect()
 }
 
+const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
+
 fn quorum_labels(plan: &Plan) -> BTreeMap<String, String> {
     BTreeMap::from([
         ("app.kubernetes.io/name".into(), "redis".into()),
-        ("app.kubernetes.io/instance".into(), plan.name.clone()),
+        (INSTANCE_LABEL.into(), plan.name.clone()),
         ("app.kubernetes.io/managed-by".into(), "redlock-operator".into()),
         (QUORUM_LABEL.into(), plan.name.clone()),
     ])

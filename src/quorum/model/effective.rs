@@ -1,5 +1,5 @@
-//! Settings that are changed while locks are held (`docs/safety.md`, "Changing settings"). A fence has to outlast every promise,
-//! so what counts for it is the largest value that a promise may have been made with. Pure.
+//! `maxTTL` can change while locks are held (`docs/safety.md`, "Changing settings"). A fence has to outlast every promise,
+//! so the largest value counts with which a promise may have been made. `clockDrift` and `nodeTimeout` never change. Pure.
 //!
 //! A larger value is written to the status before anybody uses it. A smaller one is in force only when nothing held with the
 //! larger one has been renewed for as long as such a promise lives.
@@ -11,7 +11,7 @@ use crate::fence::clock::Rule;
 use crate::redlock::{Drift, Settings, rejoin_delay};
 use crate::time::Monotonic;
 
-/// The engine's settings as a quorum specifies them; see [`engine`] for those that may be used.
+/// The engine's settings.
 pub fn settings(quorum: &RedisQuorum) -> Settings {
     let spec = &quorum.spec;
     Settings { drift: to_drift(&spec.clock_drift), node_timeout: spec.node_timeout.get() }
@@ -40,33 +40,10 @@ impl Effective {
         Self { max_ttl: quorum.spec.max_ttl.get(), drift, node_timeout }
     }
 
-    /// What the status says. A version that did not lower anything published maxTTL only, and used the rest as specified.
+    /// The published maxTTL, with the rest as specified.
     pub fn published(quorum: &RedisQuorum) -> Option<Self> {
-        let (status, wanted) = (quorum.status.as_ref()?, Self::wanted(quorum));
-        let drift = status.clock_drift_in_force.as_ref().map_or(wanted.drift, to_drift);
-        let node_timeout = status.node_timeout_in_force.map_or(wanted.node_timeout, GoDuration::get);
-        Some(Self { max_ttl: status.max_ttl_in_force?.get(), drift, node_timeout })
-    }
-
-    /// The larger one of each.
-    pub fn larger(self, other: Self) -> Self {
-        self.merged(other, Ord::max, Ord::max)
-    }
-
-    /// The smaller one of each.
-    pub fn smaller(self, other: Self) -> Self {
-        self.merged(other, Ord::min, Ord::min)
-    }
-
-    fn merged(self, other: Self, ppm: fn(u32, u32) -> u32, time: fn(Duration, Duration) -> Duration) -> Self {
-        Self {
-            max_ttl: time(self.max_ttl, other.max_ttl),
-            drift: Drift {
-                ppm: ppm(self.drift.ppm, other.drift.ppm),
-                floor: time(self.drift.floor, other.drift.floor),
-            },
-            node_timeout: time(self.node_timeout, other.node_timeout),
-        }
+        let max_ttl = quorum.status.as_ref()?.max_ttl_in_force?.get();
+        Some(Self { max_ttl, ..Self::wanted(quorum) })
     }
 
     /// How long a process stays fenced (rule 2).
@@ -77,11 +54,6 @@ impl Effective {
     /// Publishes these.
     pub fn publish(self, status: &mut RedisQuorumStatus) {
         status.max_ttl_in_force = Some(whole_millis(self.max_ttl));
-        status.clock_drift_in_force = Some(ClockDrift {
-            ppm: i32::try_from(self.drift.ppm).unwrap_or(i32::MAX),
-            floor: whole_millis(self.drift.floor),
-        });
-        status.node_timeout_in_force = Some(whole_millis(self.node_timeout));
     }
 }
 
@@ -93,7 +65,8 @@ fn whole_millis(duration: Duration) -> GoDuration {
 /// What a promise under this very state of the quorum may have been made with.
 pub fn current(quorum: &RedisQuorum) -> Effective {
     let wanted = Effective::wanted(quorum);
-    Effective::published(quorum).map_or(wanted, |published| published.larger(wanted))
+    let published = Effective::published(quorum).unwrap_or(wanted);
+    Effective { max_ttl: published.max_ttl.max(wanted.max_ttl), ..wanted }
 }
 
 /// How long a fence waits under this very state of the quorum.
@@ -104,29 +77,19 @@ pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
     if Effective::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
 }
 
-/// What the engine may use. A longer timeout only when fences wait for it; of two drifts the larger, which makes validities
-/// shorter.
-pub fn engine(quorum: &RedisQuorum) -> Settings {
-    let wanted = Effective::wanted(quorum);
-    let published = Effective::published(quorum).unwrap_or(wanted);
-    Settings { drift: wanted.larger(published).drift, node_timeout: wanted.smaller(published).node_timeout }
-}
-
 /// What a client of the quorum may promise.
 ///
-/// It is what the engine may promise, and a longer lock only when fences outlast it.
+/// It is a longer lock only when fences outlast it.
 pub fn promised(quorum: &RedisQuorum) -> Effective {
     let wanted = Effective::wanted(quorum);
     let published = Effective::published(quorum).unwrap_or(wanted);
-    let Settings { drift, node_timeout } = engine(quorum);
-    Effective { max_ttl: wanted.smaller(published).max_ttl, drift, node_timeout }
+    Effective { max_ttl: wanted.max_ttl.min(published.max_ttl), ..wanted }
 }
 
-/// What the members' clocks are judged by. Of two drifts the smaller, which allows less.
+/// The rule by which the members' clocks are judged.
 pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
-    let wanted = Effective::wanted(quorum);
-    let published = Effective::published(quorum).unwrap_or(wanted);
-    Rule { drift: wanted.smaller(published).drift, window: wanted.larger(published).max_ttl }
+    let Effective { max_ttl, drift, .. } = current(quorum);
+    Rule { drift, window: max_ttl }
 }
 
 /// The shortest maxTTL that there is.
@@ -193,24 +156,13 @@ pub fn next(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    /// With this maxTTL and nodeTimeout in milliseconds and these ppm specified, and those published.
-    fn quorum(wanted: (u64, u64, i32), published: Option<(u64, u64, i32)>) -> RedisQuorum {
+    /// With this maxTTL in milliseconds specified, and that published.
+    fn quorum(wanted: u64, published: Option<u64>) -> RedisQuorum {
         let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
-        let set = |(max_ttl, node_timeout, ppm): (u64, u64, i32)| {
-            (GoDuration::from_millis(max_ttl), GoDuration::from_millis(node_timeout), ppm)
-        };
-        let spec = &mut quorum.spec;
-        (spec.max_ttl, spec.node_timeout, spec.clock_drift.ppm) = set(wanted);
-        if let Some(values) = published {
-            let (max_ttl, node_timeout, ppm) = set(values);
-            let status = quorum.status.get_or_insert_default();
-            (status.max_ttl_in_force, status.node_timeout_in_force) = (Some(max_ttl), Some(node_timeout));
-            status.clock_drift_in_force = Some(ClockDrift { ppm, ..ClockDrift::default() });
-        }
+        quorum.spec.max_ttl = GoDuration::from_millis(wanted);
+        quorum.status.get_or_insert_default().max_ttl_in_force = published.map(GoDuration::from_millis);
         quorum
     }
 
@@ -232,30 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_value_is_published_at_once_and_used_only_then() {
-        let old = (30_000, 50, 10_000);
-        let mut raised = quorum((60_000, 500, 20_000), Some(old));
-        // Before: the timeout is the old one; the fence and the validity are on the safe side already.
-        let settings = engine(&raised);
-        assert_eq!((settings.node_timeout, settings.drift.ppm), (Duration::from_millis(50), 20_000));
-        assert_eq!(clock_rule(&raised).drift.ppm, 10_000);
-        assert_eq!(
-            rejoin_delay_of(&raised),
-            rejoin_delay(
-                Duration::from_secs(60),
-                Drift { ppm: 20_000, ..Drift::default() },
-                Duration::from_millis(500)
-            )
-        );
+    fn a_larger_value_is_published_at_once_and_promised_only_then() {
+        let mut raised = quorum(60_000, Some(30_000));
+        assert_eq!(promised(&raised).max_ttl, Duration::from_secs(30));
+        let delay = rejoin_delay(Duration::from_secs(60), Drift::default(), Duration::from_millis(50));
+        assert_eq!(rejoin_delay_of(&raised), delay, "fences wait for it from the start");
         assert_eq!(in_force(&mut raised, &mut None, &[(100, false)]), [60]);
-        assert_eq!(engine(&raised).node_timeout, Duration::from_millis(500));
-        assert_eq!(clock_rule(&raised).drift.ppm, 20_000);
+        assert_eq!(promised(&raised).max_ttl, Duration::from_secs(60));
     }
 
     #[test]
     fn where_masters_are_shared_a_larger_value_waits_for_the_others() {
         let publish = |wanted, published: Option<u64>, settled: Option<u64>| {
-            let quorum = quorum((wanted, 50, 10_000), published.map(|millis| (millis, 50, 10_000)));
+            let quorum = quorum(wanted, published);
             let (values, _) = next(&quorum, &mut None, false, at(100));
             let values = shared(values, &quorum, settled.map(Duration::from_secs));
             (values.max_ttl.as_secs(), current(&quorum).max_ttl.as_secs())
@@ -269,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_is_settled_is_in_force_with_the_write_that_says_so() {
-        let mut quorum = quorum((30_000, 50, 10_000), Some((10_000, 50, 10_000)));
+        let mut quorum = quorum(30_000, Some(10_000));
         for (settled, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
             let before = quorum.clone();
             settle(quorum.status.get_or_insert_default(), &before, Duration::from_secs(settled));
@@ -279,20 +220,20 @@ mod tests {
 
     #[test]
     fn a_smaller_value_waits_until_nothing_held_with_the_larger_was_renewed_for_its_time() {
-        let mut lowered = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut lowered = quorum(10_000, Some(30_000));
         let mut count = None;
         // 30.66 s for the old value.
         assert_eq!(in_force(&mut lowered, &mut count, &[(100, false), (130, false), (131, false)]), [30, 30, 10]);
         assert_eq!(count, None);
-        let mut held = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut held = quorum(10_000, Some(30_000));
         // It may have been renewed until it was seen to be gone, at 220.
         let steps = [(100, true), (200, true), (220, false), (231, false), (250, false), (251, false)];
         assert_eq!(in_force(&mut held, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
-        let mut again = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut again = quorum(10_000, Some(30_000));
         let steps = [(300, false), (320, true), (325, false), (331, false), (355, false), (356, false)];
         assert_eq!(in_force(&mut again, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
         // Another leader begins again.
-        let mut other = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut other = quorum(10_000, Some(30_000));
         assert_eq!(in_force(&mut other, &mut None, &[(130, false)]), [30]);
         let mut count = None;
         assert_eq!(next(&other, &mut count, false, at(130)).1, Some(at(135)));
@@ -302,13 +243,13 @@ mod tests {
     #[test]
     fn another_target_begins_anew() {
         let mut count = None;
-        let mut first = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut first = quorum(10_000, Some(30_000));
         in_force(&mut first, &mut count, &[(100, false)]);
-        let mut second = quorum((20_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut second = quorum(20_000, Some(30_000));
         second.metadata.generation = Some(2);
         assert_eq!(in_force(&mut second, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 20]);
         // Raised again before it was lowered: nothing is to be waited for.
-        let mut back = quorum((30_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut back = quorum(30_000, Some(30_000));
         assert_eq!(in_force(&mut back, &mut count, &[(163, false)]), [30]);
         assert_eq!(count, None);
     }
@@ -317,49 +258,26 @@ mod tests {
     #[test]
     fn the_same_target_in_another_specification_begins_anew() {
         let mut count = None;
-        let mut lowered = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut lowered = quorum(10_000, Some(30_000));
         in_force(&mut lowered, &mut count, &[(100, false)]);
         lowered.metadata.generation = Some(3);
         assert_eq!(in_force(&mut lowered, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 10]);
     }
 
     #[test]
-    fn one_value_may_rise_while_another_falls() {
-        let mut mixed = quorum((10_000, 500, 5_000), Some((30_000, 50, 10_000)));
-        let mut count = None;
-        in_force(&mut mixed, &mut count, &[(100, false)]);
-        let first = Effective::published(&mixed).unwrap();
-        assert_eq!((first.max_ttl.as_secs(), first.node_timeout.as_millis(), first.drift.ppm), (30, 500, 10_000));
-        assert_eq!(engine(&mixed).drift.ppm, 10_000, "validities stay short until then");
-        assert_eq!(clock_rule(&mixed).drift.ppm, 5_000, "and clocks are judged strictly");
-        in_force(&mut mixed, &mut count, &[(132, false)]);
-        assert_eq!(Effective::published(&mixed), Some(Effective::wanted(&mixed)));
-    }
-
-    #[test]
     fn an_admission_during_the_change_waits_for_the_larger_value() {
-        let old = (30_000, 50, 10_000);
+        let old = 30_000;
         let delay = |wanted, published| rejoin_delay_of(&quorum(wanted, published)).as_millis();
         for (wanted, published, expected) in [
             (old, Some(old), 30_659),
             // Lowered, and not yet in force.
-            ((10_000, 50, 10_000), Some(old), 30_659),
-            ((10_000, 50, 10_000), Some((10_000, 50, 10_000)), 10_255),
+            (10_000, Some(old), 30_659),
+            (10_000, Some(10_000), 10_255),
             // Raised: this state of the object may be used for no grants, its successor may.
-            ((60_000, 50, 10_000), Some(old), 61_265),
-            ((30_000, 50, 0), Some(old), 30_659),
-            ((30_000, 5, 10_000), Some(old), 30_659),
+            (60_000, Some(old), 61_265),
         ] {
             assert!(delay(wanted, published).abs_diff(expected) <= 10, "{wanted:?} {published:?}");
         }
         assert_eq!(rejoin_delay_of(&quorum(old, None)), Duration::MAX);
-    }
-
-    #[test]
-    fn an_older_version_published_max_ttl_only() {
-        let mut quorum = quorum((30_000, 50, 10_000), None);
-        quorum.status = Some(serde_json::from_value(json!({"maxTTLInForce": "1m"})).unwrap());
-        let published = Effective::published(&quorum).unwrap();
-        assert_eq!((published.max_ttl.as_secs(), published.node_timeout.as_millis()), (60, 50));
     }
 }

@@ -12,6 +12,9 @@ use crate::fence::{Process, Record, RunId};
 
 pub use nodes::{Nodes, ready_transition};
 
+/// Reasons for which every container waits at first.
+const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
 fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses.iter().find(|status| status.name == REDIS_CONTAINER)
@@ -25,6 +28,26 @@ pub fn running_container(pod: &Pod) -> Option<&str> {
 /// Whether the redis container runs, as far as the kubelet has said.
 pub fn runs(pod: &Pod) -> bool {
     redis_status(pod).and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
+}
+
+/// Why a pod does not run, in the text of the kubelet or the scheduler.
+pub fn obstacle(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let with = |reason: &str, message: Option<&String>| match message {
+        Some(message) => format!("{reason}: {message}"),
+        None => reason.to_owned(),
+    };
+    let waits = status.container_statuses.iter().flatten().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref().filter(|reason| !STARTING.contains(reason))?;
+        Some(format!("container {} waits, {}", container.name, with(reason, waiting.message.as_ref())))
+    });
+    let is_unscheduled = |type_: &str, status: &str| type_ == "PodScheduled" && status == "False";
+    let conditions = || status.conditions.iter().flatten();
+    let unscheduled = || conditions().find(|condition| is_unscheduled(&condition.type_, &condition.status));
+    let text = |reason: Option<&String>, message| with(reason.map_or("no node", String::as_str), message);
+    let unscheduled = || unscheduled().map(|found| text(found.reason.as_ref(), found.message.as_ref()));
+    waits.or_else(unscheduled)
 }
 
 /// Whether a member's pod speaks TLS; the other kind does not.

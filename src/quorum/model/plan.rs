@@ -11,6 +11,7 @@ use super::effective::{self, Effective};
 use super::expose::{ExposePlan, PORT, SUFFIX};
 use super::invalid::Invalid;
 use super::lists::{Lists, MOST};
+use super::quantity::bytes;
 use crate::api::{ClientAccess, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::Settings;
@@ -237,6 +238,12 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     }
     if !(0..=100_000).contains(&spec.clock_drift.ppm) {
         return Err(Invalid::Range("clockDrift.ppm"));
+    }
+    // Without limits of its own Redis would be ended for its memory, and with it every lock.
+    let limits =
+        spec.pod.as_ref().and_then(|pod| pod.resources.as_ref()).and_then(|resources| resources.limits.as_ref());
+    if let Some(memory) = limits.and_then(|limits| limits.get("memory")).filter(|memory| bytes(memory).is_none()) {
+        return Err(Invalid::Memory(memory.0.clone()));
     }
     // While the last external ones leave the operator cannot make users on them.
     let clients = spec.clients.iter().filter(|_| external.is_empty());

@@ -23,7 +23,7 @@ proptest! {
             let _objects = build(&plan, &Auth::random(), &OperatorPods::new("operator", &BTreeMap::new()), &Transport::default());
             prop_assert!([1, 3, 5, 7, 9].contains(&plan.lists.wanted.len()));
         }
-        let _all = (users::voting_users(&quorum, "fuzz-0"), effective::engine(&quorum), effective::clock_rule(&quorum));
+        let _all = (users::voting_users(&quorum, "fuzz-0"), effective::settings(&quorum), effective::clock_rule(&quorum));
         let before = effective::rejoin_delay_of(&quorum);
         let mut count = None;
         let (values, again) = effective::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));

@@ -155,10 +155,15 @@ fn message(record: &Record, name: &str) -> Option<String> {
     }
     let before = record.predecessor.as_ref()?;
     let node = before.node_name.as_deref().unwrap_or("an unknown node");
+    // Without IDs of its own the Node object is all that identifies the machine.
+    let same = match before.node.as_ref().and_then(|node| node.machine.as_ref()) {
+        Some(_) => "",
+        None => " (the same Node object, since its IDs identify no machine)",
+    };
     Some(format!(
-        "the process of {name} before this one (pod UID {uid}) may still run on node {node}. {name} votes again once that node has \
-         been Ready for 2 minutes, carries the taint node.kubernetes.io/out-of-service, or was deleted by the cloud provider. If \
-         you know that it is dead, annotate the RedisQuorum with {annotation}={uid} (several are separated by commas)",
+        "the process of {name} before this one (pod UID {uid}) may still run on node {node}. {name} votes again once that node{same} has \
+         been Ready for 2 minutes without that pod, carries the taint node.kubernetes.io/out-of-service, or was deleted by the cloud \
+         provider. If you know that it is dead, annotate the RedisQuorum with {annotation}={uid} (several are separated by commas)",
         uid = before.pod_uid,
         annotation = crate::api::PREDECESSOR_DEAD_ANNOTATION,
     ))

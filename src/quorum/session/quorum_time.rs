@@ -17,6 +17,9 @@ pub(crate) struct TimeView {
     pub(crate) api: ClockOffset,
 }
 
+/// The schema of the status allows no larger one. A master that others run may tell any time.
+const MOST_OFFSET: i64 = (1 << 53) - 1;
+
 impl QuorumSession {
     /// The time of this quorum at this moment of our boot-time clock.
     ///
@@ -40,7 +43,8 @@ impl QuorumSession {
         let sample = &process.clock;
         let single = ClockOffset::of_reading(sample.time, Duration::ZERO, sample.sent, sample.received);
         let reading = self.clocks.reading_of(&process.run_id).unwrap_or(single);
-        clock.unwrap_or_else(|| api.middle()).saturating_sub(reading.middle())
+        let offset = clock.unwrap_or_else(|| api.middle()).saturating_sub(reading.middle());
+        offset.clamp(-MOST_OFFSET, MOST_OFFSET)
     }
 
     /// An API server that dates no answer leaves this machine's wall clock.

@@ -7,6 +7,13 @@ use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, set_operator_pas
 use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
 
+/// Deletes a user, which ends its connections.
+fn delete_user(name: &str) -> Cmd {
+    let mut command = cmd("ACL");
+    command.arg("DELUSER").arg(name);
+    command
+}
+
 /// No client logs in as this one: it is off in the ACL file, and only the operator changes users.
 const DEFAULT_USER: &str = "default";
 
@@ -82,14 +89,15 @@ impl AdminConnection {
         users: &[UserRule],
         others: &[String],
     ) -> Result<Guarded, MemberError> {
-        let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, false)).collect();
+        // A user that is closed and kept takes memory, and room in the answer about all users, for as long as the process lives.
+        let close = |user: &UserRule| if user.is_removed() { delete_user(user.name()) } else { set_user(user, false) };
+        let mut rules: Vec<Cmd> = users.iter().map(close).collect();
         let strangers = others.iter().filter(|name| users.iter().all(|user| user.name() != *name));
         rules.extend(strangers.map(|name| {
             let mut command = cmd("ACL");
             command.arg("SETUSER").arg(name).arg("clearselectors").arg(CLOSED.split(' ').collect::<Vec<_>>());
             command
         }));
-        rules.extend(users.iter().filter(|user| user.is_removed()).map(|user| kill(user.name())));
         rules.push(kill_others());
         self.guarded(epoch, rules).await
     }

@@ -273,7 +273,7 @@ impl Nemesis {
 
     async fn step_clock(&mut self, index: usize, by: i64) -> anyhow::Result<Done> {
         let from = now();
-        let step = format!("echo $(($(cat /data/clock 2>/dev/null || echo 0) + {by})) > /data/clock");
+        let step = format!("echo $(($(cat /dev/shm/clock 2>/dev/null || echo 0) + {by})) > /dev/shm/clock");
         self.bench.kubectl(&["exec", &self.target.pods[index], "-c", "redis", "--", "sh", "-c", &step]).await?;
         let fenced = tokio::time::timeout(FENCED_LIMIT, self.fenced(index)).await;
         fenced.context("a member whose clock was stepped is not fenced")??;

@@ -19,7 +19,7 @@ use crate::{
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
 
-/// A quorum of a Redis whose wall clock is off by the milliseconds in /data/clock.
+/// A quorum of a Redis whose wall clock is off by the milliseconds in /dev/shm/clock.
 async fn with_shifted_clocks(bench: &Bench) -> anyhow::Result<Quorum> {
     let mut manifest = manifest(bench, "q", MAX_TTL);
     manifest["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
@@ -58,10 +58,10 @@ async fn a_step_fences(bench: &Bench, quorum: &Quorum, lock: &Lock, index: usize
 pub(crate) async fn a_member_whose_clock_jumps_or_drifts_is_fenced(bench: Bench) -> anyhow::Result<()> {
     let quorum = with_shifted_clocks(&bench).await?;
     let lock = held_lock(&bench, TTL).await?;
-    a_step_fences(&bench, &quorum, &lock, 1, "echo 60000 > /data/clock").await?;
-    a_step_fences(&bench, &quorum, &lock, 2, "echo -60000 > /data/clock").await?;
+    a_step_fences(&bench, &quorum, &lock, 1, "echo 60000 > /dev/shm/clock").await?;
+    a_step_fences(&bench, &quorum, &lock, 2, "echo -60000 > /dev/shm/clock").await?;
     // A fifth too fast, in steps too small to be jumps.
-    let drifts = "( ms=0; while [ $ms -lt 6000 ]; do ms=$((ms + 20)); echo $ms > /data/clock; sleep 0.1; done ) > /dev/null 2>&1 &";
+    let drifts = "( ms=0; while [ $ms -lt 6000 ]; do ms=$((ms + 20)); echo $ms > /dev/shm/clock; sleep 0.1; done ) > /dev/null 2>&1 &";
     a_step_fences(&bench, &quorum, &lock, 0, drifts).await?;
     check_held_throughout(&lock.recorder.versions())?;
     Ok(())

@@ -9,6 +9,7 @@ use super::{Transport, owned, quorum_labels};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::quantity::bytes;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::{self, OPERATOR_USER, UserRule};
 
@@ -71,7 +72,7 @@ pub fn redis_conf(plan: &Plan, tls: bool) -> String {
         // Users and their passwords guard the members, not the address that a client comes from.
         "protected-mode no".to_owned(),
         "aclfile /etc/redis/users.acl".to_owned(),
-        "dir /data".to_owned(),
+        "dir /".to_owned(),
         "save \"\"".to_owned(),
         "appendonly no".to_owned(),
         // An evicted lock would be a lost lock; a full member refuses new ones instead.
@@ -134,21 +135,7 @@ fn listening(tls: bool) -> Vec<String> {
 
 /// Three quarters of the container's memory limit: the rest is for connections and the process itself.
 pub fn max_memory(limit: &Quantity) -> Option<u64> {
-    let digits = limit.0.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(limit.0.len());
-    let (number, unit) = limit.0.split_at(digits);
-    let factor: u64 = match unit {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        _ => return None,
-    };
-    // Whole numbers only; a fraction is cut off, which leaves Redis a little less.
-    let whole: u64 = number.split('.').next()?.parse().ok()?;
-    Some(whole.checked_mul(factor)? / 4 * 3).filter(|bytes| *bytes > 0)
+    Some(bytes(limit)? / 4 * 3).filter(|bytes| *bytes > 0)
 }
 
 /// The ACL file of a member: every user that can vote is closed.

@@ -4,7 +4,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{Transport, client_labels, owned, quorum_labels};
+use super::{INSTANCE_LABEL, Transport, client_labels, owned, quorum_labels};
 use crate::api::{ClientAccess, GoDuration};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::effective::Effective;
@@ -67,6 +67,8 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
     if namespace != plan.namespace {
         metadata.namespace = Some(namespace.to_owned());
         metadata.owner_references = None;
+        // Argo CD deletes an object with the label of an application that does not list it.
+        metadata.labels.get_or_insert_default().remove(INSTANCE_LABEL);
     }
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     let mut data = BTreeMap::from([

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, ExecAction, KeyToPath,
-    PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
-    SeccompProfile, SecretVolumeSource, SecurityContext, TCPSocketAction, Volume, VolumeMount, WeightedPodAffinityTerm,
+    Affinity, Capabilities, Container, ContainerPort, EnvVar, ExecAction, KeyToPath, PodAffinityTerm, PodAntiAffinity,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
+    SecurityContext, TCPSocketAction, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -29,7 +29,6 @@ const CONFIG_DIRECTORY: &str = "/etc/redis";
 pub const ACL_FILE: &str = "users.acl";
 /// The password of the readiness probe in it.
 const READINESS_FILE: &str = "readiness";
-const DATA_VOLUME: &str = "data";
 /// The volume by which a pod that speaks TLS is known: a pod's volumes cannot be changed.
 pub const TLS_VOLUME: &str = "tls";
 /// Where it is mounted.
@@ -67,7 +66,7 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
             termination_grace_period_seconds: Some(5),
             security_context: Some(pod_security(pod)),
             affinity: Some(pod.affinity.clone().unwrap_or_else(|| apart(plan))),
-            node_selector: (!pod.node_selector.is_empty()).then(|| pod.node_selector.clone()),
+            node_selector: Some(node_selector(pod)),
             tolerations: non_empty(&pod.tolerations),
             topology_spread_constraints: non_empty(&pod.topology_spread_constraints),
             priority_class_name: pod.priority_class_name.clone(),
@@ -76,6 +75,13 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
             ..PodSpec::default()
         }),
     }
+}
+
+/// Images of Redis run on Linux, and a scheduler does not look at images.
+fn node_selector(pod: &MemberPod) -> BTreeMap<String, String> {
+    let mut selector = pod.node_selector.clone();
+    selector.entry("kubernetes.io/os".into()).or_insert_with(|| "linux".into());
+    selector
 }
 
 /// The operator's own labels say which member it is, so they win.
@@ -172,15 +178,16 @@ fn redis(plan: &Plan) -> Container {
     }
 }
 
+/// Redis writes no file, so there is no volume for files: one on the node would keep `kubectl drain` from evicting the pod.
 fn mounts(plan: &Plan) -> Vec<VolumeMount> {
-    let mount = |name: &str, path: &str, read_only: Option<bool>| VolumeMount {
+    let mount = |name: &str, path: &str| VolumeMount {
         name: name.into(),
         mount_path: path.into(),
-        read_only,
+        read_only: Some(true),
         ..VolumeMount::default()
     };
-    let mut mounts = vec![mount(CONFIG_VOLUME, CONFIG_DIRECTORY, Some(true)), mount(DATA_VOLUME, "/data", None)];
-    mounts.extend(plan.tls.as_ref().map(|_| mount(TLS_VOLUME, TLS_DIRECTORY, Some(true))));
+    let mut mounts = vec![mount(CONFIG_VOLUME, CONFIG_DIRECTORY)];
+    mounts.extend(plan.tls.as_ref().map(|_| mount(TLS_VOLUME, TLS_DIRECTORY)));
     mounts
 }
 
@@ -248,7 +255,7 @@ fn config_volume(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Volume {
 }
 
 fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
-    let mut volumes = vec![config_volume(plan, auth, member), data_volume()];
+    let mut volumes = vec![config_volume(plan, auth, member)];
     volumes.extend(plan.tls.as_ref().map(tls_volume));
     volumes
 }
@@ -266,10 +273,6 @@ fn tls_volume(tls: &TlsPlan) -> Volume {
         }),
         ..Volume::default()
     }
-}
-
-fn data_volume() -> Volume {
-    Volume { name: DATA_VOLUME.into(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
 }
 
 /// Two members on one node fall together. Preferred only, so that a quorum also starts on a small cluster.

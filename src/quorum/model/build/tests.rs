@@ -183,13 +183,24 @@ fn memory_limits_are_read_as_kubernetes_writes_them() {
     for (limit, bytes) in [
         ("128Mi", Some(100_663_296)),
         ("1Gi", Some(805_306_368)),
-        ("1.5Gi", Some(805_306_368)),
+        ("1.5Gi", Some(1_207_959_552)),
+        ("0.5Gi", Some(402_653_184)),
+        ("0.25G", Some(187_500_000)),
+        ("1e9", Some(750_000_000)),
+        ("3E8", Some(225_000_000)),
+        ("5e-1", None),
+        ("1Ti", Some(824_633_720_832)),
+        ("268435456000m", Some(201_326_592)),
+        (".5Mi", Some(393_216)),
+        ("16Ei", None),
+        ("a", None),
+        ("1e99999999999", None),
         ("200M", Some(150_000_000)),
         ("134217728", Some(100_663_296)),
         ("64Ki", Some(49_152)),
         ("1k", Some(750)),
         ("0", None),
-        ("12Pi", None),
+        ("12Pi", Some(10_133_099_161_583_616)),
         ("", None),
     ] {
         assert_eq!(max_memory(&Quantity(limit.into())), bytes, "{limit}");
@@ -207,7 +218,12 @@ fn pod_settings_are_taken_over() {
         "affinity": {"nodeAffinity": {}},
     }, "image": "valkey/valkey:8"}));
     let pod = pod_spec(&build(&plan, &auth()).stateful_sets[0]);
-    assert_eq!(pod.node_selector.unwrap()["disk"], "none");
+    let selector = pod.node_selector.unwrap();
+    assert_eq!((selector["disk"].as_str(), selector["kubernetes.io/os"].as_str()), ("none", "linux"));
+    assert!(
+        pod.volumes.unwrap().iter().all(|volume| volume.empty_dir.is_none()),
+        "a node with such a pod can be drained"
+    );
     assert_eq!(pod.tolerations.unwrap()[0].key.as_deref(), Some("edge"));
     assert_eq!(pod.priority_class_name.as_deref(), Some("high"));
     assert_eq!(pod.image_pull_secrets.unwrap()[0].name, "pull");
@@ -243,7 +259,7 @@ fn a_client_gets_one_url_per_member_with_that_members_password() {
 #[test]
 fn the_pod_template_is_the_same_in_every_version() {
     use sha2::Digest;
-    for (tls, expected) in [("Disabled", "88ad530240e16324"), ("Managed", "e5376d44f7bced34")] {
+    for (tls, expected) in [("Disabled", "923822eba33031e0"), ("Managed", "4d7735f1fbc64b57")] {
         let template = |spec: Value| {
             let sets = build(&plan(spec), &auth()).stateful_sets;
             serde_json::to_string(&sets[0].spec.as_ref().unwrap().template).unwrap()
@@ -267,6 +283,7 @@ fn what_is_not_supported_is_refused() {
         (json!({"members": -1}), Invalid::Members(-1)),
         (json!({"tls": {"mode": "Secret"}}), Invalid::Incomplete("spec.tls.secretRef")),
         (json!({"maxTTL": "2h"}), Invalid::Range("maxTTL")),
+        (json!({"pod": {"resources": {"limits": {"memory": "1GB"}}}}), Invalid::Memory("1GB".into())),
         (json!({"expose": {"type": "NodePort", "addresses": ["a b"]}}), Invalid::Address("a b".into())),
         (client("locker", "s/"), Invalid::ClientName("locker".into())),
         (client("a b", "s/"), Invalid::ClientName("a b".into())),

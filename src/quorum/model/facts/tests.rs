@@ -144,3 +144,24 @@ fn only_the_redis_container_counts() {
     assert_eq!(running_container(&Pod::default()), None);
     assert_eq!(running_container(&pod(redis("", json!({"running": {}}), json!({})))), None);
 }
+
+#[test]
+fn the_reason_why_a_pod_does_not_run_is_named() {
+    let pod = |status: serde_json::Value| {
+        serde_json::from_value::<Pod>(serde_json::json!({"metadata": {}, "status": status})).unwrap()
+    };
+    let waiting = |reason: &str| {
+        let state = serde_json::json!({"waiting": {"reason": reason, "message": "no such image"}});
+        let container = serde_json::json!({"name": "redis", "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+        obstacle(&pod(serde_json::json!({"containerStatuses": [container]})))
+    };
+    assert_eq!(waiting("ImagePullBackOff").as_deref(), Some("container redis waits, ImagePullBackOff: no such image"));
+    assert_eq!(waiting("ContainerCreating"), None, "every pod begins so");
+    let scheduled = |status: &str| {
+        let condition = serde_json::json!({"type": "PodScheduled", "status": status, "reason": "Unschedulable",
+            "message": "0/3 nodes are available"});
+        obstacle(&pod(serde_json::json!({"conditions": [condition]})))
+    };
+    assert_eq!(scheduled("False").as_deref(), Some("Unschedulable: 0/3 nodes are available"));
+    assert_eq!(scheduled("True"), None);
+}

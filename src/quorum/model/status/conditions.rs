@@ -197,6 +197,7 @@ fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> b
             (MemberState::Starting | MemberState::Unreachable, _, Some(why)) => {
                 MemberWaits::SilentFor { member: name, why }
             }
+            (MemberState::Pending, _, Some(why)) => MemberWaits::NoPodFor { member: name, why },
             (MemberState::Pending, ..) => MemberWaits::NoPod { member: name },
             (MemberState::Starting, ..) => MemberWaits::Starting { member: name },
             (MemberState::Unreachable, ..) => MemberWaits::Silent { member: name },

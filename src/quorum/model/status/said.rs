@@ -158,6 +158,8 @@ pub enum MemberWaits {
     Silent { member: String },
     /// {member} has no running pod
     NoPod { member: String },
+    /// {member} has no running pod: {why}
+    NoPodFor { member: String, why: String },
     /// {member} is starting
     Starting { member: String },
     /// {member} is fenced: {why}

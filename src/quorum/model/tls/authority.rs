@@ -94,7 +94,9 @@ pub enum Step {
 /// Decides the next step at `now`, in seconds of Unix time.
 pub fn decide(authority: &Authority, now: i64) -> Step {
     let span = |pair: &Option<Pair>| pair.as_ref().and_then(Pair::span);
-    let Some(current) = span(&authority.current).filter(|span| now < span.not_after) else { return Step::Make };
+    // One from the future was made while the API server's clock was ahead, and nobody would trust it before then.
+    let is_valid = |span: &Span| now < span.not_after && now >= span.not_before;
+    let Some(current) = span(&authority.current).filter(is_valid) else { return Step::Make };
     let previous = authority.previous.as_ref().map(|pem| Span::of_pem(pem.as_bytes()));
     if previous.is_some_and(|span| span.is_none_or(|span| now >= span.not_after)) {
         return Step::Forget;

@@ -93,6 +93,7 @@ fn an_authority_is_followed_by_one_that_was_known_before() {
 fn an_authority_that_ran_out_or_is_unreadable_is_replaced() {
     let first = advance(Authority::default(), NOW, || issue::authority("q", NOW)).unwrap();
     assert_eq!(decide(&first, NOW + AUTHORITY_LIFE), Step::Make);
+    assert_eq!(decide(&first, NOW - 365 * DAY), Step::Make, "a clock was ahead when it was made");
     let pair = Pair { certificate: "what".into(), key: "what".into() };
     let broken = Authority { current: Some(pair), ..first };
     assert_eq!(decide(&broken, NOW), Step::Make);

@@ -54,7 +54,7 @@ impl Member {
             .replace(&format!("port {PORT}"), &format!("port {port}"))
             .replace("bind * -::*", "bind 127.0.0.1")
             .replace("/etc/redis/users.acl", &at(&directory.join("users.acl")))
-            .replace("dir /data", &format!("dir {}", at(&directory)));
+            .replace("dir /\n", &format!("dir {}\n", at(&directory)));
         std::fs::write(directory.join("redis.conf"), conf).unwrap();
         std::fs::write(directory.join("users.acl"), users_acl(plan, auth, &plan.members[index])).unwrap();
         let environment = env(&directory);
