@@ -56,8 +56,8 @@ pub struct OperatorArgs {
     /// Unique name of this replica.
     #[arg(long, env = "POD_NAME")]
     pub pod_name: String,
-    /// Address of /healthz, /readyz and /metrics.
-    #[arg(long, env = "REDLOCK_LISTEN", default_value = "0.0.0.0:8080")]
+    /// Address of /healthz, /readyz and /metrics. [::] stands for IPv6 and IPv4.
+    #[arg(long, env = "REDLOCK_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
     /// Spec of the default RedisQuorum as JSON; it is created when absent. Empty: none.
     #[arg(long, env = "REDLOCK_DEFAULT_QUORUM", default_value = "")]

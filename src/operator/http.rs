@@ -2,7 +2,7 @@
 
 mod limits;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct Face {
 
 /// Serves `/healthz`, `/readyz` and `/metrics` until `stop`.
 pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> std::io::Result<()> {
-    let listener = TcpListener::bind(address).await?;
+    let listener = listen(address).await?;
     let (alive, ready, clock) = (face.health.clone(), face.health.clone(), face.context.clock.clone());
     let text = Arc::new(Mutex::new(None));
     let app = Router::new()
@@ -60,6 +60,18 @@ pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> 
         .route("/metrics", get(move || std::future::ready(metrics(&face, &text))));
     limits::serve(listener, app, Limits::default(), stop).await;
     Ok(())
+}
+
+/// Listens on an address.
+///
+/// `[::]` means both families, and IPv4 where the machine has no IPv6.
+async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(_) if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    }
 }
 
 /// The text, and since when it says so.

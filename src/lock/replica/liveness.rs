@@ -132,9 +132,13 @@ async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness, network: &dyn Connect, 
 }
 
 async fn connect(network: &dyn Connect, address: &str, port: i32) -> Result<Box<dyn Stream>, String> {
+    network.connect(&host(address, port)?).await.map_err(|error| error.to_string())
+}
+
+/// Address and port as URLs have them.
+fn host(address: &str, port: i32) -> Result<String, String> {
     let port = u16::try_from(port).map_err(|_| format!("{port} is no port"))?;
-    let address = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
-    network.connect(&address).await.map_err(|error| error.to_string())
+    Ok(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
 }
 
 async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Result<(), String> {
@@ -142,7 +146,7 @@ async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Res
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     let connection = tokio::spawn(connection);
     let request = Request::get(path)
-        .header("host", format!("{address}:{port}"))
+        .header("host", host(address, port)?)
         .header("user-agent", "redlock-operator")
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
@@ -217,6 +221,13 @@ mod tests {
 
     fn http(port: i32) -> Liveness {
         Liveness { http_get: Some(HttpGet { path: "/healthz".into(), port }), ..Liveness::default() }
+    }
+
+    #[test]
+    fn the_host_of_an_ipv6_address_has_brackets() {
+        assert_eq!(host("fd00::1", 8080), Ok("[fd00::1]:8080".to_owned()));
+        assert_eq!(host("10.0.0.1", 8080), Ok("10.0.0.1:8080".to_owned()));
+        assert!(host("10.0.0.1", 65_536).is_err());
     }
 
     #[tokio::test]

@@ -1,7 +1,10 @@
-//! Serves HTTP to every peer, and gives none of them more than a share: the port is open to every pod that no NetworkPolicy keeps away, and
-//! what peers take of this process is taken from the renewal of locks.
+//! Serves HTTP to every peer, and lets none of them keep the others out.
+//!
+//! The port is open to every pod that no NetworkPolicy keeps away, and the kubelet's probes come to it, too. So the number of connections is
+//! bounded, and a new connection ends an old one of the address that has most.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,53 +26,86 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What peers may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections from one address at once.
-    pub of_one: usize,
     /// Connections at once.
-    pub of_all: usize,
+    pub connections: usize,
     /// From the connect to the end of the answer. A connection serves one request.
     pub time: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { of_one: 16, of_all: 512, time: Duration::from_secs(10) }
+        Self { connections: 512, time: Duration::from_secs(10) }
     }
 }
 
-/// How many connections each address has.
+/// The connections of each address, the oldest first.
 #[derive(Clone, Default)]
-struct Seats(Arc<Mutex<HashMap<IpAddr, usize>>>);
+struct Seats(Arc<Mutex<Taken>>);
 
-/// One connection; it counts until it is dropped.
+#[derive(Default)]
+struct Taken {
+    by_address: HashMap<IpAddr, VecDeque<(u64, CancellationToken)>>,
+    /// How many connections there are.
+    count: usize,
+    /// The number of the next connection.
+    next: u64,
+}
+
+/// One connection; it counts until it is dropped, or ended for another one.
 struct Seat {
     seats: Seats,
     address: IpAddr,
+    number: u64,
+    ended: CancellationToken,
 }
 
 impl Seats {
-    fn take(&self, address: IpAddr, limits: Limits) -> Option<Seat> {
+    /// A seat for a connection of this address. Where none is free, the oldest connection of the address that has most is ended.
+    fn take(&self, address: IpAddr, limits: Limits) -> Seat {
         let mut taken = self.0.lock();
-        let of_one = taken.get(&address).copied().unwrap_or(0);
-        if of_one >= limits.of_one || taken.values().sum::<usize>() >= limits.of_all {
-            return None;
+        if taken.count >= limits.connections {
+            taken.end_one(address);
         }
-        taken.insert(address, of_one + 1);
-        Some(Seat { seats: self.clone(), address })
+        let (number, ended) = (taken.next, CancellationToken::new());
+        taken.next += 1;
+        taken.count += 1;
+        taken.by_address.entry(address).or_default().push_back((number, ended.clone()));
+        Seat { seats: self.clone(), address, number, ended }
+    }
+}
+
+impl Taken {
+    /// Ends a connection for one that comes from `newcomer`, which counts already.
+    fn end_one(&mut self, newcomer: IpAddr) {
+        let size = |address: IpAddr, seats: usize| seats + usize::from(address == newcomer);
+        let oldest = |seats: &VecDeque<(u64, CancellationToken)>| Reverse(seats.front().map(|(number, _)| *number));
+        let most = self.by_address.iter().max_by_key(|(address, seats)| (size(**address, seats.len()), oldest(seats)));
+        let Some(address) = most.map(|(address, _)| *address) else { return };
+        let first = self.by_address.get(&address).and_then(|seats| seats.front().cloned());
+        if let Some((number, ended)) = first {
+            ended.cancel();
+            self.free(address, number);
+        }
+    }
+
+    fn free(&mut self, address: IpAddr, number: u64) {
+        let Some(seats) = self.by_address.get_mut(&address) else { return };
+        let before = seats.len();
+        seats.retain(|(other, _)| *other != number);
+        self.count -= before - seats.len();
+        if seats.is_empty() {
+            self.by_address.remove(&address);
+        }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.seats.0.lock();
-        match taken.get_mut(&self.address) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(taken.remove(&self.address)),
-        }
+        self.seats.0.lock().free(self.address, self.number);
     }
 }
 
-/// Serves until `stop`. A connection beyond the limits is closed at once.
+/// Serves until `stop`.
 pub(super) async fn serve(listener: TcpListener, app: Router, limits: Limits, stop: CancellationToken) {
     let seats = Seats::default();
     loop {
@@ -79,12 +115,12 @@ pub(super) async fn serve(listener: TcpListener, app: Router, limits: Limits, st
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(seat) = seats.take(peer.ip().to_canonical(), limits) else { continue };
+                let seat = seats.take(peer.ip().to_canonical(), limits);
                 let (app, stop) = (app.clone(), stop.clone());
                 tokio::spawn(async move {
-                    let _seat = seat;
                     tokio::select! {
                         () = stop.cancelled() => {}
+                        () = seat.ended.cancelled() => {}
                         () = answer(stream, app, limits.time) => {}
                     }
                 });
@@ -161,21 +197,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_address_has_a_share_and_others_have_theirs() {
-        let limits = Limits { of_one: 2, of_all: 3, ..Limits::default() };
+    async fn a_new_connection_ends_the_oldest_of_the_address_that_has_most() {
+        let limits = Limits { connections: 5, ..Limits::default() };
         let seats = Seats::default();
-        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let first = seats.take(one, limits);
-        let _second = seats.take(one, limits);
-        assert!(seats.take(one, limits).is_none(), "a third of one address");
-        let _of_another = seats.take(other, limits);
-        assert!(seats.take(other, limits).is_none(), "a fourth of all");
-        drop(first);
-        assert!(seats.take(one, limits).is_some(), "a seat that is free again");
+        let [greedy, second, kubelet] = [1, 2, 3].map(|last| IpAddr::from([10, 0, 0, last]));
+        let of_greedy: Vec<_> = (0..3).map(|_| seats.take(greedy, limits)).collect();
+        let of_second: Vec<_> = (0..2).map(|_| seats.take(second, limits)).collect();
+        let probe = seats.take(kubelet, limits);
+        let ended = |seats: &[Seat]| seats.iter().map(|seat| seat.ended.is_cancelled()).collect::<Vec<_>>();
+        assert_eq!(ended(&of_greedy), [true, false, false]);
+        // Who takes more ends an own one.
+        let more = seats.take(second, limits);
+        assert_eq!(ended(&of_second), [true, false]);
+        assert_eq!(ended(&of_greedy), [true, false, false]);
+        assert!(!probe.ended.is_cancelled() && !more.ended.is_cancelled());
+        drop((of_greedy, of_second, probe, more));
+        assert!(seats.0.lock().by_address.is_empty() && seats.0.lock().count == 0);
+    }
 
-        let (address, _stop) = served(Limits { of_one: 1, ..Limits::default() }).await;
+    #[tokio::test]
+    async fn a_peer_is_served_when_others_have_taken_every_seat() {
+        let (address, _stop) = served(Limits { connections: 1, ..Limits::default() }).await;
         let first = TcpStream::connect(address).await.unwrap();
-        assert_eq!(rest(TcpStream::connect(address).await.unwrap()).await, "");
-        assert!(asked(first).await.ends_with("hello\n"));
+        assert!(asked(TcpStream::connect(address).await.unwrap()).await.ends_with("hello\n"));
+        assert_eq!(rest(first).await, "");
     }
 }
