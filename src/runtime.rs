@@ -4,6 +4,7 @@ pub mod api_time;
 pub mod cache;
 pub mod context;
 pub mod keys;
+mod kinds;
 pub mod leader;
 pub mod limits;
 pub mod metrics;

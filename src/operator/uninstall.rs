@@ -14,12 +14,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, Config, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::args::Scopes;
 use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
-use crate::runtime::cache::Guarded;
+use crate::runtime::cache::{Guarded, Kind};
 use crate::runtime::scope::Scope;
 
 /// How long the API server may be silent within one request.
@@ -78,7 +77,7 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
 impl Installation {
     async fn all<K>(&self, scope: &Scope) -> anyhow::Result<Vec<Guarded<K>>>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
         let mut all = Vec::new();
         for api in scope.apis::<Guarded<K>>(&self.client) {
@@ -149,7 +148,7 @@ impl Installation {
 
     async fn clear_finalizer<K>(&self, object: &Guarded<K>, ours: &str) -> anyhow::Result<()>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
         let left: Vec<_> = object.finalizers().iter().filter(|finalizer| *finalizer != ours).collect();
         if left.len() == object.finalizers().len() {

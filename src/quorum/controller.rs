@@ -34,12 +34,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use kube::ResourceExt;
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use tokio::time::interval;
 use tokio_stream::wrappers::IntervalStream;
 
@@ -49,7 +48,7 @@ use super::model::problems::Problem;
 use super::model::status::Obstacle;
 use super::session::{ActError, FloorError, QuorumSession, Sessions};
 use crate::api::RedisQuorum;
-use crate::runtime::cache::{Cache, Change};
+use crate::runtime::cache::{Cache, Change, Kind};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
@@ -127,7 +126,7 @@ impl Leader {
 /// a crash, and so against this.
 pub async fn run(context: Context, sessions: Sessions, term: Term) {
     let (clock, lasts) = (context.clock.clone(), term.clone());
-    let (owned, follow) = Owned::new(&context.client, &context.replica.settings.quorums);
+    let (owned, follow) = Owned::new(&context);
     let leader =
         Arc::new(Leader { context, sessions, term, owned, memories: Mutex::default(), others: Mutex::default() });
     let work = async {
@@ -164,10 +163,7 @@ async fn control(leader: Arc<Leader>) {
 }
 
 /// Every object that was made, changed or deleted.
-fn touched<K>(cache: &Cache<K>) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-{
+fn touched<K: Kind>(cache: &Cache<K>) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static {
     cache.changes().map(|change| Ok(change.object().as_ref().clone()))
 }
 

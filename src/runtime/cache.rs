@@ -2,11 +2,10 @@
 
 mod follower;
 mod guarded;
+mod kind;
 mod lookup;
-mod parts;
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,21 +19,27 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
 use self::follower::Follower;
-use self::parts::Parts;
 use super::scope::Scope;
 use crate::redlock::jittered;
+use crate::time::{Boottime, Clock};
 
 pub use self::guarded::{Guarded, Unreadable};
+pub use self::kind::Kind;
 pub(crate) use self::lookup::Lookup;
 
-/// How many deleted objects are remembered. The last state of a deleted pod tells whether its containers had ended; a
-/// record that was dropped only makes the operator more careful (the pod counts as vanished, not as dead).
+/// How many deleted objects are remembered at most.
+///
+/// The last state of a deleted pod tells whether its containers had ended. A record that was dropped only makes the operator more
+/// careful: the pod counts as vanished, not as dead.
 const DEPARTED_CAPACITY: usize = 4096;
+/// For so long a deleted object is remembered.
+const DEPARTED_TIME: Duration = Duration::from_secs(3600);
+/// Objects in one answer to a list. An object can have more than a megabyte, and an answer is read as a whole.
+const PAGE: u32 = 50;
 /// Changes that a slow reader may fall behind before it is told to look at everything again.
 const CHANGES_CAPACITY: usize = 4096;
 
@@ -59,11 +64,6 @@ impl<K> Change<K> {
     }
 }
 
-/// A kind of objects that can be watched.
-pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static {}
-
-impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static> Kind for K {}
-
 /// Objects of kind `K` as last seen by this replica. Cloning shares the cache.
 #[derive(Clone)]
 pub struct Cache<K: Kind> {
@@ -76,39 +76,36 @@ pub struct Cache<K: Kind> {
     interruptions: Arc<AtomicU64>,
 }
 
-/// What a cache keeps of each object, and under which keys it finds it.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape<K> {
-    /// Removes what the operator does not read, to save memory.
-    pub slim: fn(&mut K),
-    /// The keys for [`Cache::under`].
-    pub keys: fn(&K) -> Vec<String>,
-}
-
-impl<K> Shape<K> {
-    /// All of each object, found by its name only.
-    pub fn whole() -> Self {
-        Self { slim: |_| (), keys: |_| Vec::new() }
-    }
-}
-
 /// The newest deleted objects by UID.
 #[derive(Debug)]
 struct Departed<K> {
     by_uid: HashMap<String, Arc<K>>,
-    order: VecDeque<String>,
-    /// UIDs by the keys of [`Shape`].
+    /// UIDs and when the objects were deleted, the oldest first.
+    order: VecDeque<(Boottime, String)>,
+    /// UIDs by the keys of [`Kind::keys`].
     lookup: Lookup<String, String>,
 }
 
-impl<K> Departed<K> {
-    fn remember(&mut self, uid: String, object: Arc<K>, keys: Vec<String>) {
-        self.lookup.set(uid.clone(), keys);
-        if self.by_uid.insert(uid.clone(), object).is_none() {
-            self.order.push_back(uid);
+impl<K> Default for Departed<K> {
+    fn default() -> Self {
+        Self { by_uid: HashMap::new(), order: VecDeque::new(), lookup: Lookup::default() }
+    }
+}
+
+impl<K: Kind> Departed<K> {
+    fn remember(&mut self, object: K, now: Boottime) {
+        let Some(uid) = object.meta().uid.clone() else { return };
+        self.lookup.set(uid.clone(), object.keys());
+        if self.by_uid.insert(uid.clone(), Arc::new(object)).is_none() {
+            self.order.push_back((now, uid));
         }
-        while self.order.len() > DEPARTED_CAPACITY {
-            if let Some(oldest) = self.order.pop_front() {
+        self.forget(now);
+    }
+
+    fn forget(&mut self, now: Boottime) {
+        let is_due = |at: &Boottime| now.since(*at) >= DEPARTED_TIME;
+        while self.order.len() > DEPARTED_CAPACITY || self.order.front().is_some_and(|(at, _)| is_due(at)) {
+            if let Some((_, oldest)) = self.order.pop_front() {
                 self.by_uid.remove(&oldest);
                 self.lookup.set(oldest, Vec::new());
             }
@@ -121,33 +118,35 @@ impl<K: Kind> Cache<K> {
     /// read is kept apart (see [`Guarded`]).
     pub fn new(
         api: Api<Guarded<K>>,
+        clock: &Arc<dyn Clock>,
         config: watcher::Config,
-        shape: Shape<K>,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        Self::following(vec![api], config, shape)
+    ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>) {
+        Self::following(vec![(None, api)], clock.clone(), config)
     }
 
     /// The same of the namespaces in scope.
     pub fn scoped(
         client: &Client,
         scope: &Scope,
+        clock: &Arc<dyn Clock>,
         config: watcher::Config,
-        shape: Shape<K>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>)
     where
         K: Resource<Scope = NamespaceResourceScope>,
     {
-        Self::following(scope.apis::<Guarded<K>>(client), config, shape)
+        let watched = scope.namespaces().into_iter().zip(scope.apis::<Guarded<K>>(client)).collect();
+        Self::following(watched, clock.clone(), config)
     }
 
     fn following(
-        apis: Vec<Api<Guarded<K>>>,
+        watched: Vec<(Option<String>, Api<Guarded<K>>)>,
+        clock: Arc<dyn Clock>,
         config: watcher::Config,
-        shape: Shape<K>,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (cache, mut follower) = Self::unfilled(shape);
+    ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>) {
+        let (namespaces, apis): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
+        let (cache, mut follower) = Self::unfilled(namespaces);
         let interruptions = cache.interruptions.clone();
-        let mut parts = (apis.len() != 1).then(|| Parts::new(apis.len()));
+        let config = config.page_size(PAGE);
         let watches = apis.into_iter().enumerate().map(move |(at, api)| {
             let events = watcher(api, config.clone()).backoff(Reconnect::default());
             events.map(move |event| (at, event)).boxed()
@@ -155,12 +154,9 @@ impl<K: Kind> Cache<K> {
         let mut events = stream::select_all(watches);
         let follow = async move {
             while let Some((at, event)) = events.next().await {
-                match (event, &mut parts) {
-                    (Ok(event), None) => follower.take(event),
-                    (Ok(event), Some(parts)) => {
-                        parts.take(at, event).into_iter().for_each(|event| follower.take(event))
-                    }
-                    (Err(error), _) => {
+                match event {
+                    Ok(event) => follower.take(at, event, clock.boottime()),
+                    Err(error) => {
                         interruptions.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying");
                     }
@@ -170,27 +166,18 @@ impl<K: Kind> Cache<K> {
         (cache, follow)
     }
 
-    fn unfilled(shape: Shape<K>) -> (Self, Follower<K>) {
+    /// An empty cache, and what fills it from watches of these namespaces. `None` stands for all.
+    fn unfilled(namespaces: Vec<Option<String>>) -> (Self, Follower<K>) {
         let writer = Writer::<K>::default();
         let cache = Self {
             store: writer.as_reader(),
             unreadable: Arc::default(),
-            departed: Arc::new(Mutex::new(Departed {
-                by_uid: HashMap::new(),
-                order: VecDeque::new(),
-                lookup: Lookup::default(),
-            })),
+            departed: Arc::default(),
             lookup: Arc::default(),
             changes: broadcast::channel(CHANGES_CAPACITY).0,
             interruptions: Arc::default(),
         };
-        (cache.clone(), Follower::new(cache, writer, shape))
-    }
-
-    fn remember_departed(&self, object: &Arc<K>, keys: Vec<String>) {
-        if let Some(uid) = object.meta().uid.clone() {
-            self.departed.lock().remember(uid, object.clone(), keys);
-        }
+        (cache.clone(), Follower::new(cache, writer, namespaces))
     }
 
     /// Without a reader nothing is lost: the store has been updated already.
@@ -315,10 +302,15 @@ impl Backoff for Reconnect {
 #[cfg(test)]
 mod tests {
     use hyper::http::{Request, Response};
-    use k8s_openapi::api::core::v1::Namespace;
+    use k8s_openapi::api::core::v1::{Namespace, Pod};
+    use kube::ResourceExt;
     use kube::client::Body;
 
     use super::*;
+    use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, PRIORITY_ANNOTATION};
+    use crate::evidence::{ContainerEvidence, container_state};
+    use crate::runtime::keys;
+    use crate::time::SystemClock;
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_is_refused_is_counted_each_time_and_the_cache_is_not_filled() {
@@ -329,11 +321,40 @@ mod tests {
             Ok::<_, std::io::Error>(Response::builder().status(403).body(body).unwrap())
         });
         let api = Api::<Guarded<Namespace>>::all(Client::new(refusing, "any"));
-        let (cache, follow) = Cache::new(api, watcher::Config::default(), Shape::whole());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let (cache, follow) = Cache::new(api, &clock, watcher::Config::default());
         assert_eq!(cache.interruptions(), 0);
         assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it goes on trying");
         assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
         assert!(!cache.ready().await);
+    }
+
+    #[test]
+    fn a_deleted_pod_is_remembered_for_an_hour_and_of_it_what_proves_its_end() {
+        let pod = |uid: &str| -> Pod {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "p", "namespace": "ns", "uid": uid, "labels": {"a": "b", keys::JOB_UID_LABEL: "job"},
+                    "annotations": {JOB_TOKEN_ANNOTATION: "7", PRIORITY_ANNOTATION: "1"}},
+                "spec": {"nodeName": "n", "containers": [{"name": "app"}]},
+                "status": {"phase": "Failed", "podIP": "10.0.0.1", "containerStatuses": [{"name": "app", "image": "",
+                    "imageID": "", "ready": false, "restartCount": 0, "containerID": "c1",
+                    "state": {"terminated": {"exitCode": 1, "containerID": "c1"}}}]}}))
+            .unwrap()
+        };
+        let (mut departed, begin) = (Departed::default(), Boottime::new(Duration::ZERO));
+        departed.remember(pod("first").last_state().unwrap(), begin);
+        departed.remember(pod("second").last_state().unwrap(), begin + DEPARTED_TIME / 2);
+        let first = departed.by_uid["first"].clone();
+        assert_eq!(container_state(&first, "c1"), ContainerEvidence::Dead);
+        assert_eq!(first.spec.as_ref().unwrap().node_name.as_deref(), Some("n"));
+        assert_eq!(first.annotations().keys().collect::<Vec<_>>(), [JOB_TOKEN_ANNOTATION]);
+        assert_eq!(first.labels().keys().collect::<Vec<_>>(), [keys::JOB_UID_LABEL]);
+        assert!(first.spec.as_ref().unwrap().containers.is_empty());
+        assert_eq!(departed.lookup.under(&keys::owner("job")).len(), 2);
+        departed.remember(pod("third").last_state().unwrap(), begin + DEPARTED_TIME);
+        assert_eq!(departed.order.iter().map(|(_, uid)| uid.as_str()).collect::<Vec<_>>(), ["second", "third"]);
+        assert!(!departed.by_uid.contains_key("first"));
+        assert!(DistributedLock::new("l", Default::default()).last_state().is_none(), "nothing of other kinds");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::OptionFuture;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::api_time::ApiTime;
-use super::cache::{Cache, Shape};
+use super::cache::Cache;
 use super::keys;
 use super::metrics::Metrics;
 use super::node_watch::{self, NodeWatch};
 use super::requests::EVENT_TIMEOUT;
 use super::settings::Settings;
-use crate::api::{DistributedLock, HeldQuorum, MEMBER_LABEL, RedisQuorum};
+use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::redis_member::{Connect, Machine};
 use crate::time::{Clock, UnixMillis};
 
@@ -83,19 +83,13 @@ impl Context {
         let around = locks.with(quorums, &replica.namespace);
         let any = watcher::Config::default;
         let served = locks.fields().map_or_else(any, |fields| any().fields(&fields));
-        let (pods, follow_pods) = Cache::scoped(&client, &around, any(), Shape { slim: slim_pod, keys: keys::of_pod });
-        let (nodes, follow_nodes) =
-            Cache::new(Api::all(client.clone()), any(), Shape { slim: slim_node, ..Shape::whole() });
-        let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), any(), Shape::whole());
+        let (pods, follow_pods) = Cache::scoped(&client, &around, &clock, any());
+        let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), &clock, any());
+        let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), &clock, any());
         // Those that are left out, too: a lock on one of them is told whose it is.
-        let (quorums, follow_quorums) =
-            Cache::scoped(&client, quorums, any(), Shape { keys: keys::of_quorum, ..Shape::whole() });
-        let (locks, follow_locks) =
-            Cache::scoped(&client, locks, served.clone(), Shape { keys: keys::of_lock, ..Shape::whole() });
-        let jobs = replica.settings.jobs.then(|| {
-            let shape = Shape { slim: slim_job, ..Shape::whole() };
-            Cache::scoped(&client, &replica.settings.locks, served, shape)
-        });
+        let (quorums, follow_quorums) = Cache::scoped(&client, quorums, &clock, any());
+        let (locks, follow_locks) = Cache::scoped(&client, locks, &clock, served.clone());
+        let jobs = replica.settings.jobs.then(|| Cache::scoped(&client, &replica.settings.locks, &clock, served));
         let (jobs, follow_jobs) = jobs.unzip();
         let default_quorum = Arc::new(Mutex::new(replica.settings.default_quorum.clone()));
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
@@ -234,38 +228,4 @@ fn shortened(mut note: String) -> String {
     }
     note.truncate(end);
     note
-}
-
-/// Drops what elections and fences do not read.
-///
-/// They read names, labels, node, container states and conditions, and of members the volumes.
-fn slim_pod(pod: &mut Pod) {
-    let is_member = pod.labels().contains_key(MEMBER_LABEL);
-    if let Some(spec) = &mut pod.spec {
-        spec.volumes = spec.volumes.take().filter(|_| is_member);
-        spec.tolerations = None;
-        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
-            container.env = None;
-            container.args = None;
-            container.command = None;
-            container.volume_mounts = None;
-        }
-    }
-}
-
-/// Drops what decides nothing.
-///
-/// Of the pods of a Job only their annotations and their grace period matter.
-fn slim_job(job: &mut Job) {
-    job.metadata.managed_fields = None;
-    if let Some(pod) = job.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()) {
-        let termination_grace_period_seconds = pod.termination_grace_period_seconds;
-        *pod = PodSpec { termination_grace_period_seconds, ..PodSpec::default() };
-    }
-}
-
-fn slim_node(node: &mut Node) {
-    if let Some(status) = &mut node.status {
-        status.images = None;
-    }
 }

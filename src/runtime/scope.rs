@@ -60,6 +60,15 @@ impl Scope {
         }
     }
 
+    /// The namespaces of [`Scope::apis`]. `None` stands for the whole cluster.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<Option<String>> {
+        match self {
+            Self::AllBut(_) => vec![None],
+            Self::Only(named) => named.iter().cloned().map(Some).collect(),
+        }
+    }
+
     /// What the API server is asked to leave out of an answer for the whole cluster.
     #[must_use]
     pub fn fields(&self) -> Option<String> {

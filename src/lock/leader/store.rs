@@ -217,7 +217,9 @@ impl Written {
         }
     }
 
-    fn remember(&self, replaced: Option<String>, object: DistributedLock) -> Arc<DistributedLock> {
+    fn remember(&self, replaced: Option<String>, mut object: DistributedLock) -> Arc<DistributedLock> {
+        // An answer to a write has them, and they are the larger half of the object.
+        object.metadata.managed_fields = None;
         let object = Arc::new(object);
         if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
             let mut newest = self.0.lock();

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::watcher;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,9 +24,9 @@ use crate::api::QUORUM_LABEL;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::Plan;
-use crate::runtime::cache::{Cache, Shape};
+use crate::runtime::cache::Cache;
+use crate::runtime::context::Context;
 use crate::runtime::requests::{Namespaced, RequestError, is_ours, put};
-use crate::runtime::scope::Scope;
 
 /// What the leader watches of the objects that quorums are made of. Secrets are not watched: the operator may not list them.
 #[derive(Clone)]
@@ -39,12 +39,13 @@ pub(super) struct Owned {
 
 impl Owned {
     /// Empty caches, and the future that fills them. No step waits for that: an object that is not in its cache is asked for.
-    pub(super) fn new(client: &Client, scope: &Scope) -> (Self, impl Future<Output = ()> + Send + 'static + use<>) {
+    pub(super) fn new(context: &Context) -> (Self, impl Future<Output = ()> + Send + 'static + use<>) {
+        let (client, scope, clock) = (&context.client, &context.replica.settings.quorums, &context.clock);
         let ours = || watcher::Config::default().labels(QUORUM_LABEL);
-        let (stateful_sets, follow_stateful_sets) = Cache::scoped(client, scope, ours(), Shape::whole());
-        let (services, follow_services) = Cache::scoped(client, scope, ours(), Shape::whole());
-        let (budgets, follow_budgets) = Cache::scoped(client, scope, ours(), Shape::whole());
-        let (policies, follow_policies) = Cache::scoped(client, scope, ours(), Shape::whole());
+        let (stateful_sets, follow_stateful_sets) = Cache::scoped(client, scope, clock, ours());
+        let (services, follow_services) = Cache::scoped(client, scope, clock, ours());
+        let (budgets, follow_budgets) = Cache::scoped(client, scope, clock, ours());
+        let (policies, follow_policies) = Cache::scoped(client, scope, clock, ours());
         let follow = async move {
             tokio::join!(follow_stateful_sets, follow_services, follow_budgets, follow_policies);
         };

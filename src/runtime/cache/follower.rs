@@ -1,6 +1,6 @@
 //! How a cache follows what the API server says.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kube::runtime::reflector::ObjectRef;
@@ -8,84 +8,125 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
-use super::{Cache, Change, Guarded, Kind, Shape, Unreadable};
+use super::{Cache, Change, Guarded, Kind, Unreadable};
+use crate::time::Boottime;
 
-type Table<K> = HashMap<ObjectRef<K>, Arc<Unreadable>>;
-
-/// The writing side of a cache.
+/// The writing side of a cache, which has one watch, or one for each namespace.
 pub(super) struct Follower<K: Kind> {
     cache: Cache<K>,
     writer: Writer<K>,
-    shape: Shape<K>,
-    /// What the list under way has shown that cannot be read.
-    listed_unreadable: Table<K>,
+    watches: Vec<Watch<K>>,
+    /// Every watch has listed its objects once. Until then the store is empty, and they are kept for it.
+    is_filled: bool,
+    /// What is gone again before the store is filled.
+    gone: HashSet<ObjectRef<K>>,
+}
+
+struct Watch<K: Kind> {
+    /// `None` stands for all.
+    namespace: Option<String>,
+    was_listed: bool,
+    /// What the list under way has shown.
+    listing: HashSet<ObjectRef<K>>,
+    /// What earlier lists have shown, which ended before they were complete.
+    interrupted: HashSet<ObjectRef<K>>,
+}
+
+impl<K: Kind> Watch<K> {
+    fn covers(&self, object: &ObjectRef<K>) -> bool {
+        self.namespace.is_none() || self.namespace == object.namespace
+    }
 }
 
 impl<K: Kind> Follower<K> {
-    pub(super) fn new(cache: Cache<K>, writer: Writer<K>, shape: Shape<K>) -> Self {
-        Self { cache, writer, shape, listed_unreadable: HashMap::new() }
+    pub(super) fn new(cache: Cache<K>, writer: Writer<K>, namespaces: Vec<Option<String>>) -> Self {
+        let watch =
+            |namespace| Watch { namespace, was_listed: false, listing: HashSet::new(), interrupted: HashSet::new() };
+        let watches = namespaces.into_iter().map(watch).collect();
+        Self { cache, writer, watches, is_filled: false, gone: HashSet::new() }
     }
 
-    /// Takes what the API server says: first into the store, then to those who listen.
-    pub(super) fn take<W: Into<Guarded<K>>>(&mut self, event: Event<W>) {
+    /// Takes what the watch with this number says: first into the store, then to those who listen.
+    pub(super) fn take<W: Into<Guarded<K>>>(&mut self, watch: usize, event: Event<W>, now: Boottime) {
         match event {
-            Event::Init => {
-                self.listed_unreadable.clear();
-                self.writer.apply_watcher_event(&Event::Init);
+            Event::Init => self.with(watch, |watch| {
+                let listing = std::mem::take(&mut watch.listing);
+                watch.interrupted.extend(listing);
+            }),
+            Event::InitApply(object) => {
+                let object = object.into();
+                let reference = reference_of(&object);
+                self.with(watch, |watch| watch.listing.extend([reference]));
+                if !self.is_stored(&object) {
+                    self.changed(object);
+                }
             }
-            Event::InitApply(object) => match object.into() {
-                Guarded::Read(object) => {
-                    let object = self.slimmed(object);
-                    self.writer.apply_watcher_event(&Event::InitApply(object));
-                }
-                Guarded::Unreadable(raw) => drop(self.listed_unreadable.insert(reference(&raw), raw.into())),
-            },
-            Event::InitDone => self.listed(),
-            Event::Apply(object) => match object.into() {
-                Guarded::Read(object) => self.applied(object),
-                Guarded::Unreadable(raw) => self.became_unreadable((*raw).into()),
-            },
-            Event::Delete(object) => match object.into() {
-                Guarded::Read(object) => self.deleted(object),
-                Guarded::Unreadable(raw) => {
-                    let reference = reference(&raw);
-                    self.cache.unreadable.lock().remove(&reference);
-                    self.drop_stored(&reference);
-                }
-            },
+            Event::InitDone => self.listed(watch),
+            Event::Apply(object) => self.changed(object.into()),
+            Event::Delete(object) => self.deleted(object.into(), now),
         }
     }
 
-    fn slimmed(&self, mut object: K) -> K {
-        // The operator reads no managed fields, and they are the larger half of many objects.
-        object.meta_mut().managed_fields = None;
-        (self.shape.slim)(&mut object);
-        object
+    fn with(&mut self, watch: usize, change: impl FnOnce(&mut Watch<K>)) {
+        if let Some(watch) = self.watches.get_mut(watch) {
+            change(watch);
+        }
+    }
+
+    /// Whether the store has this version of the object.
+    fn is_stored(&self, object: &Guarded<K>) -> bool {
+        let stored = self.cache.get(&reference_of(object));
+        let version = (object.uid(), object.resource_version());
+        version.1.is_some() && stored.is_some_and(|stored| (stored.uid(), stored.resource_version()) == version)
+    }
+
+    fn changed(&mut self, object: Guarded<K>) {
+        match object {
+            Guarded::Read(object) => self.applied(object),
+            Guarded::Unreadable(raw) => self.became_unreadable((*raw).into()),
+        }
     }
 
     fn applied(&mut self, object: K) {
-        let object = self.slimmed(object);
         let reference = ObjectRef::from_obj(&object);
         self.cache.unreadable.lock().remove(&reference);
+        if !self.is_filled {
+            self.gone.remove(&reference);
+            self.writer.apply_watcher_event(&Event::InitApply(object));
+            return;
+        }
         if self.cache.get(&reference).is_some_and(|known| known.uid() != object.uid()) {
             self.drop_stored(&reference);
         }
-        self.cache.lookup.lock().set(reference.clone(), (self.shape.keys)(&object));
+        self.cache.lookup.lock().set(reference.clone(), object.keys());
         self.writer.apply_watcher_event(&Event::Apply(object));
         if let Some(object) = self.cache.get(&reference) {
             self.cache.announce(Change::Applied(object));
         }
     }
 
-    fn deleted(&mut self, object: K) {
-        let object = self.slimmed(object);
-        self.cache.unreadable.lock().remove(&ObjectRef::from_obj(&object));
-        self.writer.apply_watcher_event(&Event::Delete(object.clone()));
-        self.cache.lookup.lock().set(ObjectRef::from_obj(&object), Vec::new());
-        let object = Arc::new(object);
-        let keys = (self.shape.keys)(&object);
-        self.cache.remember_departed(&object, keys);
-        self.cache.announce(Change::Deleted(object));
+    fn deleted(&mut self, object: Guarded<K>, now: Boottime) {
+        let reference = reference_of(&object);
+        self.cache.unreadable.lock().remove(&reference);
+        match object {
+            Guarded::Read(object) if self.is_filled => {
+                self.remember(&object, now);
+                self.cache.lookup.lock().set(reference, Vec::new());
+                self.writer.apply_watcher_event(&Event::Delete(object.clone()));
+                self.cache.announce(Change::Deleted(Arc::new(object)));
+            }
+            Guarded::Read(object) => {
+                self.remember(&object, now);
+                self.gone.insert(reference);
+            }
+            Guarded::Unreadable(_) => self.drop_stored(&reference),
+        }
+    }
+
+    fn remember(&self, object: &K, now: Boottime) {
+        if let Some(last) = object.last_state() {
+            self.cache.departed.lock().remember(last, now);
+        }
     }
 
     fn became_unreadable(&mut self, raw: Arc<Unreadable>) {
@@ -97,44 +138,50 @@ impl<K: Kind> Follower<K> {
 
     /// Takes an object out of the store that is not there any more, or is another one by now.
     fn drop_stored(&mut self, reference: &ObjectRef<K>) {
-        if let Some(known) = self.cache.get(reference) {
+        if !self.is_filled {
+            self.gone.insert(reference.clone());
+        } else if let Some(known) = self.cache.get(reference) {
             self.writer.apply_watcher_event(&Event::Delete((*known).clone()));
             self.cache.lookup.lock().set(reference.clone(), Vec::new());
             self.cache.announce(Change::Vanished(known));
         }
     }
 
-    /// The list is complete, so what is not in it is gone: the watch will not tell of those deletions.
-    fn listed(&mut self) {
-        let before = self.cache.all();
-        self.writer.apply_watcher_event(&Event::InitDone);
-        self.look_up_all();
-        let listed = std::mem::take(&mut self.listed_unreadable);
-        let known = std::mem::replace(&mut *self.cache.unreadable.lock(), listed.clone());
-        for (reference, raw) in &listed {
-            say_unreadable(reference, known.get(reference).map(|known| &**known), raw);
-        }
-        let mut seen = HashMap::new();
-        for object in before {
-            let now = self.cache.get(&ObjectRef::from_obj(&*object));
-            if now.is_none_or(|now| now.uid() != object.uid()) {
-                self.cache.announce(Change::Vanished(object));
-            } else {
-                seen.insert(object.uid(), object.resource_version());
-            }
-        }
-        for object in self.cache.all() {
-            if seen.get(&object.uid()) != Some(&object.resource_version()) {
-                self.cache.announce(Change::Applied(object));
-            }
+    /// The list of a watch is complete, so what is not in it is gone: the watch will not tell of those deletions.
+    fn listed(&mut self, watch: usize) {
+        let Some(watch) = self.watches.get_mut(watch) else { return };
+        watch.was_listed = true;
+        let (listing, interrupted) = (std::mem::take(&mut watch.listing), std::mem::take(&mut watch.interrupted));
+        self.cache.unreadable.lock().retain(|object, _| !watch.covers(object) || listing.contains(object));
+        let is_missing = |object: &ObjectRef<K>| watch.covers(object) && !listing.contains(object);
+        let stored = self.cache.all();
+        let stored = stored.iter().map(|object| ObjectRef::from_obj(&**object));
+        let missing: Vec<_> = stored.chain(interrupted).filter(is_missing).collect();
+        missing.iter().for_each(|object| self.drop_stored(object));
+        if !self.is_filled && self.watches.iter().all(|watch| watch.was_listed) {
+            self.fill();
         }
     }
 
-    fn look_up_all(&self) {
+    fn fill(&mut self) {
+        self.writer.apply_watcher_event(&Event::InitDone);
+        self.is_filled = true;
+        for object in std::mem::take(&mut self.gone) {
+            if let Some(gone) = self.cache.get(&object) {
+                self.writer.apply_watcher_event(&Event::Delete((*gone).clone()));
+            }
+        }
         let objects = self.cache.all();
-        let mut lookup = self.cache.lookup.lock();
-        lookup.clear();
-        objects.iter().for_each(|object| lookup.set(ObjectRef::from_obj(&**object), (self.shape.keys)(object)));
+        let set = |object: &Arc<K>| self.cache.lookup.lock().set(ObjectRef::from_obj(&**object), object.keys());
+        objects.iter().for_each(set);
+        objects.into_iter().for_each(|object| self.cache.announce(Change::Applied(object)));
+    }
+}
+
+fn reference_of<K: Kind>(object: &Guarded<K>) -> ObjectRef<K> {
+    match object {
+        Guarded::Read(object) => ObjectRef::from_obj(object),
+        Guarded::Unreadable(raw) => reference(raw),
     }
 }
 
@@ -155,12 +202,16 @@ fn say_unreadable<K: Resource<DynamicType = ()>>(object: &ObjectRef<K>, known: O
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures::{FutureExt, StreamExt};
     use k8s_openapi::api::core::v1::Pod;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::api::DistributedLock;
+
+    const NOW: Boottime = Boottime::new(Duration::ZERO);
 
     fn pod(name: &str, uid: &str, version: &str) -> Pod {
         serde_json::from_value(json!({"metadata":
@@ -198,17 +249,18 @@ mod tests {
 
     #[test]
     fn deletions_that_fall_into_a_new_list_are_announced_and_are_no_evidence() {
-        let (cache, mut follower) = Cache::<Pod>::unfilled(Shape::whole());
+        let (cache, mut follower) = Cache::<Pod>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
         list(vec![pod("a", "a1", "1"), pod("b", "b1", "2"), pod("c", "c1", "3")])
-            .for_each(|event| follower.take(event));
+            .for_each(|event| follower.take(0, event, NOW));
         let mut first = told(&mut changes);
         first.sort();
         assert_eq!(first, ["applied a1", "applied b1", "applied c1"]);
         // The watch was interrupted. Meanwhile b was deleted, c was replaced by another pod, and a did not change.
-        list(vec![pod("a", "a1", "1"), pod("c", "c2", "9")]).for_each(|event| follower.take(event));
+        list(vec![pod("a", "a1", "1"), pod("c", "c2", "9")]).for_each(|event| follower.take(0, event, NOW));
         let mut second = told(&mut changes);
-        assert_eq!(second.last().map(String::as_str), Some("applied c2"), "the new one after the end of the old one");
+        let at = |what: &str| second.iter().position(|told| told == what).unwrap();
+        assert!(at("vanished c1") < at("applied c2"), "the new one after the end of the old one");
         second.sort();
         assert_eq!(second, ["applied c2", "vanished b1", "vanished c1"]);
         assert!(cache.departed("b1").is_none(), "its last state is not known");
@@ -217,42 +269,68 @@ mod tests {
 
     #[test]
     fn a_deletion_that_was_watched_leaves_the_last_state() {
-        let (cache, mut follower) = Cache::<Pod>::unfilled(Shape::whole());
+        let (cache, mut follower) = Cache::<Pod>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
-        list(vec![pod("a", "a1", "1")]).for_each(|event| follower.take(event));
-        follower.take(Event::Delete(pod("a", "a1", "5")));
+        list(vec![pod("a", "a1", "1")]).for_each(|event| follower.take(0, event, NOW));
+        follower.take(0, Event::Delete(pod("a", "a1", "5")), NOW);
         assert_eq!(told(&mut changes), ["applied a1", "deleted a1"]);
         assert_eq!(cache.departed("a1").unwrap().resource_version().as_deref(), Some("5"));
     }
 
     #[test]
     fn what_changes_while_a_list_is_read_is_told_when_the_store_shows_it() {
-        let (cache, mut follower) = Cache::<Pod>::unfilled(Shape::whole());
+        let (cache, mut follower) = Cache::<Pod>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
-        follower.take(Event::<Pod>::Init);
-        follower.take(Event::InitApply(pod("a", "a1", "1")));
+        follower.take(0, Event::<Pod>::Init, NOW);
+        follower.take(0, Event::InitApply(pod("a", "a1", "1")), NOW);
         assert!(told(&mut changes).is_empty(), "the store does not show it yet");
-        follower.take(Event::<Pod>::InitDone);
+        follower.take(0, Event::<Pod>::InitDone, NOW);
         assert_eq!(told(&mut changes), ["applied a1"]);
     }
 
     #[test]
     fn an_unreadable_object_harms_only_itself() {
-        let (cache, mut follower) = Cache::<DistributedLock>::unfilled(Shape::whole());
+        let (cache, mut follower) = Cache::<DistributedLock>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
-        list(vec![lock("good", "1h"), lock("bad", "9999999h")]).for_each(|event| follower.take(event));
+        list(vec![lock("good", "1h"), lock("bad", "9999999h")]).for_each(|event| follower.take(0, event, NOW));
         assert_eq!(cache.ready().now_or_never(), Some(true));
         assert_eq!(told(&mut changes), ["applied good"]);
         let raw = cache.unreadable();
         assert_eq!(raw.len(), 1);
         assert_eq!(raw[0].object.pointer("/spec/ttlAfterFinished").and_then(Value::as_str), Some("9999999h"));
         // One that can be read no longer is gone for all who listen, and comes back when it is mended.
-        follower.take(Event::Apply(lock("good", "9999999h")));
-        follower.take(Event::Apply(lock("bad", "2h")));
+        follower.take(0, Event::Apply(lock("good", "9999999h")), NOW);
+        follower.take(0, Event::Apply(lock("bad", "2h")), NOW);
         assert_eq!(told(&mut changes), ["vanished good", "applied bad"]);
         assert!(cache.named("ns", "good").is_none());
         assert_eq!(cache.unreadable().len(), 1);
-        follower.take(Event::Delete(lock("good", "9999999h")));
+        follower.take(0, Event::Delete(lock("good", "9999999h")), NOW);
         assert!(cache.unreadable().is_empty());
+    }
+
+    #[test]
+    fn a_cache_of_namespaces_is_filled_when_each_was_listed_and_a_list_takes_nothing_from_another() {
+        let other = |name: &str, version: &str| {
+            let mut pod = pod(name, name, version);
+            pod.metadata.namespace = Some("other".to_owned());
+            pod
+        };
+        let (cache, mut follower) = Cache::<Pod>::unfilled(vec![Some("ns".to_owned()), Some("other".to_owned())]);
+        let (mut changes, now) = (Box::pin(cache.changes()), NOW);
+        list(vec![pod("a", "a", "1"), pod("b", "b", "1")]).for_each(|event| follower.take(0, event, now));
+        follower.take(0, Event::Apply(pod("d", "d", "2")), now);
+        follower.take(0, Event::Delete(pod("b", "b", "3")), now);
+        // A list that ends early, and another one that shows less.
+        follower.take(1, Event::<Pod>::Init, now);
+        follower.take(1, Event::InitApply(other("gone", "1")), now);
+        assert!(cache.all().is_empty() && told(&mut changes).is_empty());
+        list(vec![other("c", "1")]).for_each(|event| follower.take(1, event, now));
+        let mut first = told(&mut changes);
+        first.sort();
+        assert_eq!(first, ["applied a", "applied c", "applied d"]);
+        assert_eq!(cache.ready().now_or_never(), Some(true));
+        list(vec![pod("d", "d", "2")]).for_each(|event| follower.take(0, event, now));
+        assert_eq!(told(&mut changes), ["vanished a"], "c is in another namespace, and d did not change");
+        assert_eq!(cache.all().len(), 2);
     }
 }

@@ -9,9 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+use super::Kind;
 
 /// An object of kind `K`, or what is left of it for one who cannot read it.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ pub enum Guarded<K> {
 pub struct Unreadable {
     /// Name, UID, resourceVersion and finalizers are readable in every object.
     pub metadata: ObjectMeta,
-    /// All of it, as the API server sent it.
+    /// All of it that the operator reads.
     pub object: Value,
     /// Why it cannot be read.
     pub error: String,
@@ -57,13 +58,14 @@ impl<K> From<K> for Guarded<K> {
     }
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+impl<'de, K: Kind> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Value::deserialize(deserializer)?;
         // The operator needs none of them. A client that may write the object may write into them what our types refuse: a time in the year 9999.
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
+        K::slim(&mut object);
         // What people and controllers write must not be able to end the process, whatever it is.
         let error = match catch_unwind(AssertUnwindSafe(|| K::deserialize(&object))) {
             Ok(Ok(read)) => return Ok(Self::Read(read)),

@@ -47,11 +47,6 @@ impl<R: Clone + Eq + Hash, K: Clone + Eq + Hash> Lookup<R, K> {
             self.keys.insert(object, keys);
         }
     }
-
-    pub(super) fn clear(&mut self) {
-        self.by_key.clear();
-        self.keys.clear();
-    }
 }
 
 #[cfg(test)]
@@ -75,7 +70,5 @@ mod tests {
         lookup.set(one, Vec::new());
         assert!(lookup.under(&"c".into()).is_empty());
         assert_eq!(lookup.keys.len(), 1);
-        lookup.clear();
-        assert!(lookup.under(&"b".into()).is_empty());
     }
 }

@@ -1,0 +1,284 @@
+//! The kinds that the operator watches, and what it keeps of each in memory.
+//!
+//! People and controllers write more into objects than the operator reads, and every replica holds all of them. So each object is cut
+//! down before it is parsed, and what people can add without bound is bounded.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Node, Pod, PodSpec, PodStatus, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use serde_json::{Map, Value};
+
+use super::cache::Kind;
+use super::keys::{self, JOB_UID_LABEL};
+use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, MEMBER_LABEL, RedisQuorum};
+
+/// In the names of the labels and annotations of this operator.
+const OURS: &str = "redlock-operator.io/";
+/// Annotations of others that the operator reads.
+const READ_ANNOTATIONS: [&str; 2] =
+    ["kubectl.kubernetes.io/default-container", "controller.kubernetes.io/pod-deletion-cost"];
+/// A longer value of an annotation is none that the operator can read.
+const LONGEST_ANNOTATION: usize = 4096;
+/// So many labels of ours are kept of an object.
+const OUR_LABELS: usize = 256;
+/// So many others are kept. The chart's policy refuses more of them on locks and quorums.
+const OTHER_LABELS: usize = 64;
+/// Labels of others that are kept in any case.
+const READ_LABELS: [&str; 3] = [JOB_UID_LABEL, "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"];
+
+const METADATA: [&str; 10] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "annotations",
+    "ownerReferences",
+];
+
+impl Kind for DistributedLock {
+    fn slim(lock: &mut Value) {
+        bound_metadata(lock);
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let holder = self.status.as_ref().and_then(|status| status.holder.as_ref());
+        let held = holder.map(|holder| keys::held_on(holder.quorum.as_ref().map(|quorum| quorum.uid.as_str())));
+        let job = self.spec.claim.as_ref().and_then(|claim| claim.job_name.as_deref());
+        let job = job.map(|job| keys::claims_of_job(&self.namespace().unwrap_or_default(), job));
+        [keys::key(&self.key())].into_iter().chain(held).chain(job).collect()
+    }
+}
+
+impl Kind for RedisQuorum {
+    fn slim(quorum: &mut Value) {
+        bound_metadata(quorum);
+    }
+
+    fn keys(&self) -> Vec<String> {
+        vec![keys::namespace(&self.namespace().unwrap_or_default())]
+    }
+}
+
+impl Kind for Namespace {
+    fn slim(namespace: &mut Value) {
+        bound_metadata(namespace);
+    }
+}
+
+impl Kind for Node {
+    /// Elections and fences read the node's identity, its conditions and whether it is cordoned.
+    fn slim(node: &mut Value) {
+        bound_metadata(node);
+        keep(node.get_mut("spec"), &["unschedulable", "taints"]);
+        keep(node.get_mut("status"), &["conditions", "nodeInfo", "addresses"]);
+    }
+}
+
+impl Kind for Pod {
+    /// Elections and fences read names, labels, node, container states and conditions, and of members the volumes.
+    fn slim(pod: &mut Value) {
+        bound_metadata(pod);
+        keep(pod.get_mut("metadata"), &METADATA);
+        let is_member = pod.pointer("/metadata/labels").is_some_and(|labels| labels.get(MEMBER_LABEL).is_some());
+        let spec = pod.get_mut("spec").and_then(Value::as_object_mut);
+        if let Some(spec) = spec {
+            spec.retain(|field, _| {
+                matches!(field.as_str(), "nodeName" | "containers" | "initContainers")
+                    || field == "volumes" && is_member
+            });
+            each(spec, "containers", &["name"]);
+            each(spec, "initContainers", &["name"]);
+            each(spec, "volumes", &["name", "secret"]);
+        }
+        keep(pod.get_mut("status"), &["phase", "podIP", "conditions", "containerStatuses", "initContainerStatuses"]);
+        if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
+            each(status, "conditions", &["type", "status", "lastTransitionTime"]);
+            for containers in ["containerStatuses", "initContainerStatuses"] {
+                each(status, containers, &["name", "containerID", "ready", "restartCount", "state", "lastState"]);
+                status.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten().for_each(slim_states);
+            }
+        }
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let owners = [self.metadata.uid.as_ref(), self.labels().get(JOB_UID_LABEL)];
+        let owners = owners.into_iter().flatten().map(|uid| keys::owner(uid));
+        owners.chain([keys::namespace(&self.namespace().unwrap_or_default())]).collect()
+    }
+
+    /// What proves whether the containers have ended, and of which Job and hold the pod was.
+    fn last_state(&self) -> Option<Self> {
+        let labels = self.labels().get_key_value(JOB_UID_LABEL).map(|(key, uid)| (key.clone(), uid.clone()));
+        let token = self.annotations().get_key_value(JOB_TOKEN_ANNOTATION);
+        let token = token.map(|(key, token)| (key.clone(), token.clone()));
+        let node_name = self.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let states = |statuses: &Option<Vec<ContainerStatus>>| statuses.clone();
+        Some(Self {
+            metadata: ObjectMeta {
+                name: self.metadata.name.clone(),
+                namespace: self.metadata.namespace.clone(),
+                uid: self.metadata.uid.clone(),
+                resource_version: self.metadata.resource_version.clone(),
+                labels: labels.map(|label| [label].into()),
+                annotations: token.map(|token| [token].into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(PodSpec { node_name, ..PodSpec::default() }),
+            status: self.status.as_ref().map(|status| PodStatus {
+                phase: status.phase.clone(),
+                container_statuses: states(&status.container_statuses),
+                init_container_statuses: states(&status.init_container_statuses),
+                ..PodStatus::default()
+            }),
+        })
+    }
+}
+
+impl Kind for Job {
+    /// Of the pods of a Job only their annotations and their grace period matter.
+    fn slim(job: &mut Value) {
+        bound_metadata(job);
+        if let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.retain(|field, _| !matches!(field.as_str(), "podFailurePolicy" | "successPolicy" | "selector"));
+            if let Some(template) = spec.get_mut("template") {
+                bound_metadata(template);
+                keep(template.get_mut("spec"), &["terminationGracePeriodSeconds"]);
+            }
+        }
+    }
+}
+
+// The leader compares these with what they are to be, all of them.
+impl Kind for StatefulSet {}
+impl Kind for Service {}
+impl Kind for PodDisruptionBudget {}
+impl Kind for NetworkPolicy {}
+
+/// Bounds what people add to an object without a schema.
+fn bound_metadata(object: &mut Value) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|name, value| {
+            let is_short = value.as_str().is_some_and(|value| value.len() <= LONGEST_ANNOTATION);
+            is_short && (name.contains(OURS) || READ_ANNOTATIONS.contains(&name.as_str()))
+        });
+    }
+    if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+        let (mut ours, mut others) = (0, 0);
+        labels.retain(|name, _| {
+            let (count, most) = if name.contains(OURS) { (&mut ours, OUR_LABELS) } else { (&mut others, OTHER_LABELS) };
+            let is_read = READ_LABELS.contains(&name.as_str());
+            *count += usize::from(!is_read);
+            is_read || *count <= most
+        });
+    }
+}
+
+fn slim_states(container: &mut Value) {
+    for state in ["state", "lastState"] {
+        for kind in ["running", "terminated", "waiting"] {
+            let state = container.get_mut(state).and_then(|state| state.get_mut(kind));
+            keep(state, &["startedAt", "finishedAt", "exitCode", "reason", "containerID"]);
+        }
+    }
+}
+
+/// Removes every other field of an object.
+fn keep(object: Option<&mut Value>, fields: &[&str]) {
+    if let Some(object) = object.and_then(Value::as_object_mut) {
+        object.retain(|field, _| fields.contains(&field.as_str()));
+    }
+}
+
+/// Removes every other field of the objects in a list.
+fn each(object: &mut Map<String, Value>, list: &str, fields: &[&str]) {
+    let items = object.get_mut(list).and_then(Value::as_array_mut);
+    items.into_iter().flatten().for_each(|item| keep(Some(item), fields));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::cache::Guarded;
+
+    fn read<K: Kind>(object: Value) -> K {
+        match serde_json::from_value(object).unwrap() {
+            Guarded::Read(object) => object,
+            Guarded::Unreadable(raw) => panic!("{}", raw.error),
+        }
+    }
+
+    #[test]
+    fn a_pod_is_kept_without_what_nobody_reads() {
+        let long = "x".repeat(10_000);
+        let pod: Pod = read(json!({
+            "metadata": {"name": "p", "uid": "u", "finalizers": [long], "labels": {"app": "a"}, "annotations":
+                {"note": long, "redlock-operator.io/priority": "3", "redlock-operator.io/token": long}},
+            "spec": {"nodeName": "n", "affinity": {"nodeAffinity": {}}, "volumes": [{"name": "v"}], "containers":
+                [{"name": "app", "image": long, "env": [{"name": "A", "value": long}], "ports": [{"containerPort": 1}]}]},
+            "status": {"phase": "Running", "message": long, "containerStatuses": [{"name": "app", "image": long,
+                "imageID": long, "ready": true, "restartCount": 1, "containerID": "c", "state": {"running": {}},
+                "lastState": {"terminated": {"exitCode": 3, "containerID": "b", "message": long}}}],
+                "conditions": [{"type": "Ready", "status": "True", "message": long}]}}));
+        assert!(serde_json::to_string(&pod).unwrap().len() < 600, "{}", serde_json::to_string(&pod).unwrap());
+        assert_eq!(pod.annotations().keys().collect::<Vec<_>>(), ["redlock-operator.io/priority"]);
+        let status = &pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0];
+        let last = status.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+        assert_eq!((last.container_id.as_deref(), last.exit_code), (Some("b"), 3));
+        assert!(pod.spec.as_ref().unwrap().volumes.is_none());
+    }
+
+    #[test]
+    fn the_volumes_of_a_member_say_what_it_was_started_with() {
+        let pod: Pod = read(json!({
+            "metadata": {"name": "p", "labels": {MEMBER_LABEL: "q-0"}}, "spec": {"containers": [], "volumes": [
+                {"name": "config", "secret": {"secretName": "s", "items": [{"key": "acl-1", "path": "users.acl"}]}}]}}));
+        let volume = &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0];
+        assert_eq!(volume.secret.as_ref().unwrap().items.as_ref().unwrap()[0].key, "acl-1");
+    }
+
+    #[test]
+    fn labels_are_bounded_and_those_that_decide_stay() {
+        let mut labels: Map<String, Value> = (0..5_000).map(|n| (format!("l{n:04}"), json!("v"))).collect();
+        labels.extend((0..5_000).map(|n| (format!("leader.redlock-operator.io/{n:04}"), json!("true"))));
+        labels.insert(JOB_UID_LABEL.to_owned(), json!("job"));
+        labels.insert("z".to_owned(), json!("last"));
+        let pod: Pod = read(json!({"metadata": {"name": "p", "labels": labels}}));
+        assert_eq!(pod.labels().len(), OTHER_LABELS + OUR_LABELS + 1);
+        assert_eq!(pod.keys(), [keys::owner("job"), keys::namespace("")]);
+    }
+
+    #[test]
+    fn a_lock_keeps_its_spec_its_status_and_its_finalizers() {
+        let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "l", "uid": "u", "finalizers": ["a/b"], "annotations":
+                {"redlock-operator.io/release": "7", "kubectl.kubernetes.io/last-applied-configuration": "{}"}},
+            "spec": {"claim": {"identity": "me"}}, "status": {"transitions": 3}});
+        let lock: DistributedLock = read(object);
+        assert_eq!((lock.finalizers().len(), lock.annotations().len()), (1, 1));
+        assert_eq!(lock.status.as_ref().unwrap().transitions, 3);
+        assert_eq!(lock.keys(), [keys::key("l")]);
+    }
+
+    #[test]
+    fn a_job_keeps_what_decides_about_its_start() {
+        let job: Job = read(json!({"metadata": {"name": "j", "annotations": {"redlock-operator.io/lock": "a"}},
+            "spec": {"suspend": true, "template": {"metadata": {"annotations": {"redlock-operator.io/token": "7", "x": "y"}},
+                "spec": {"terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": "i"}]}}}}));
+        let spec = job.spec.as_ref().unwrap();
+        assert_eq!(spec.suspend, Some(true));
+        assert_eq!(spec.template.metadata.as_ref().unwrap().annotations.as_ref().unwrap().len(), 1);
+        let pod = spec.template.spec.as_ref().unwrap();
+        assert_eq!((pod.termination_grace_period_seconds, pod.containers.len()), (Some(5), 0));
+    }
+}
