@@ -16,7 +16,6 @@ use crate::lock::model::record::HoldRecord;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::unreadable::Raw;
 use crate::lock::replica::access::{self, Access};
-use crate::lock::replica::location;
 use crate::redlock::LockKey;
 use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
