@@ -241,6 +241,8 @@ impl World {
 
 /// What has come to rest has to stay there for so many seconds.
 const REST: u32 = 3;
+/// The same where times are judged: a leader has to be well for a while before anything is due.
+const LONG_REST: u32 = 25;
 
 /// Runs one seed, and says what came of it.
 pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
@@ -258,8 +260,8 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
     if plan.core {
         world.break_all_but_a_core();
     }
-    let mut resting = 0;
-    while world.now < plan.length && resting < REST {
+    let (mut resting, rest) = (0, if plan.habits.wide { LONG_REST } else { REST });
+    while world.now < plan.length && resting < rest {
         world.run_until(world.now + 1_000_000);
         resting = if plan.settles && world.unrest().is_empty() { resting + 1 } else { 0 };
     }

@@ -19,6 +19,7 @@ fn ttl(around: &Surroundings, chance: &mut Seeded) -> u64 {
 /// What claims and elections have in common.
 fn common(around: &Surroundings, chance: &mut Seeded) -> Value {
     let ttl = ttl(around, chance);
+    let (wide, longest) = (around.habits.wide, if around.habits.wide { 2 } else { 6 });
     let mut spec = json!({"ttl": millis(ttl)});
     let mut with = |share: u64, field: &str, value: &dyn Fn(&mut Seeded) -> Value| {
         if chance.percent(share) {
@@ -26,8 +27,10 @@ fn common(around: &Surroundings, chance: &mut Seeded) -> Value {
         }
     };
     with(25, "renewInterval", &|chance| millis(chance.between(100, ttl / 2)));
-    with(15, "maxHold", &|chance| millis(chance.between(ttl, ttl * 6)));
-    with(12, "lockDelay", &|chance| millis(chance.between(0, around.max_ttl.saturating_sub(ttl).max(1))));
+    with(if wide { 30 } else { 15 }, "maxHold", &|chance| millis(chance.between(ttl, ttl * longest)));
+    with(if wide { 35 } else { 12 }, "lockDelay", &|chance| {
+        millis(chance.between(0, around.max_ttl.saturating_sub(ttl).max(1)))
+    });
     with(around.habits.transitions, "validity", &|_| json!("Transitions"));
     with(around.habits.priority, "priority", &|chance| json!(chance.below(4)));
     with(20, "retry", &|chance| json!({"delay": millis(chance.between(50, 600)), "jitter": "50ms"}));
@@ -55,7 +58,7 @@ pub(super) fn claim(around: &Surroundings, chance: &mut Seeded, holder: Value) -
     if chance.percent(around.habits.minimum) && spec["maxHold"].is_null() {
         spec["minHold"] = millis(chance.between(500, around.max_ttl));
     }
-    if chance.percent(12) {
+    if chance.percent(if around.habits.wide { 35 } else { 12 }) {
         spec["waitTimeout"] = millis(chance.between(1_000, 40_000));
     }
     if chance.percent(30) {
