@@ -31,7 +31,7 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 /// How long a death may be unconfirmed before the record names it. The pod status lags a process restart by a moment.
 pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
-/// How late a pod status may tell of the end of a container of the pod, before the pod is deleted for that.
+/// How late a pod status can report the end of a container before the pod is deleted.
 pub const STATUS_DUE: Duration = Duration::from_secs(30);
 
 /// Why a member is fenced. `Updating`: the operator replaces its pod. `Busy`: its process serves no client, because of
@@ -299,7 +299,9 @@ fn unconfirmed(view: &View<'_>, sight: &Sight, until: Option<Monotonic>) -> Fenc
     }
 }
 
-/// When the pod of a process is deleted, if the process before it ran in that very pod and no status tells of its end.
+/// When the pod of a process is deleted because no status reports the end of its predecessor.
+///
+/// The predecessor ran in that very pod.
 ///
 /// A container runtime that forgets its containers at a reboot leaves no status of them, and the pod stays. When the pod is gone, the
 /// node proves the death. The process that answers has promised nothing yet.

@@ -83,7 +83,9 @@ impl Kind for Node {
 }
 
 impl Kind for Pod {
-    /// Elections and fences read names, labels, node, container states and conditions, and of members the volumes.
+    /// Elections and fences read names, labels, node, container states and conditions.
+    ///
+    /// Fences also read the volumes of members.
     fn slim(pod: &mut Value) {
         bound_metadata(pod);
         keep(pod.get_mut("metadata"), &METADATA);

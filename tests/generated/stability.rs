@@ -71,7 +71,7 @@ fn exit_codes_are_those_of_the_code() {
     for (constant, code) in [("NO", 1), ("FAILED", 125)] {
         assert!(commands.contains(&format!("const {constant}: u8 = {code};")), "{constant}");
     }
-    assert!(part.contains("1 the answer is no, 2 the command line cannot be read, 125 the command failed"));
+    assert!(part.contains("1 the answer is no, 125 the command failed or its options cannot be read"));
 }
 
 #[test]

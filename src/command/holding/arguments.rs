@@ -279,10 +279,11 @@ pub(super) mod tests {
         assert!(urls == Some(Members::Urls(vec!["redis://a".to_owned(), "redis://b".to_owned()])));
         let direct = parsed(&["--lock", "a/b"]).direct;
         assert!(direct.members(none()).is_none());
+        let service_host = format!("{ENTRY_PREFIX}SERVICE_HOST");
         let variables = [
             ("REDLOCK_MEMBERS_urls", "redis://a"),
             ("REDLOCK_MEMBERS_SECRET", ""),
-            ("REDLOCK_MEMBERS_SERVICE_HOST", "10.0.0.1"),
+            (service_host.as_str(), "10.0.0.1"),
             ("HOME", "/"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));

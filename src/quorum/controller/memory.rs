@@ -74,7 +74,9 @@ impl Applied {
 /// Objects as they were when they were last known to be as they should be, by kind and name.
 pub(super) type KeptObjects = HashMap<(String, String), Kept>;
 
-/// SHA-256 of an object, which is kept in its place: the objects of one quorum are some hundred kilobytes of JSON.
+/// SHA-256 of an object, which is kept in its place.
+///
+/// The objects of one quorum are some hundred kilobytes of JSON.
 pub(super) type Digest = [u8; 32];
 
 /// One such object.

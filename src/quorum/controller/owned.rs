@@ -160,7 +160,9 @@ fn over<K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned>(de
 /// Fields of a Service that controllers of load balancers write, and the operator never does.
 const OF_LOAD_BALANCERS: [&str; 3] = ["loadBalancerIP", "loadBalancerClass", "healthCheckNodePort"];
 
-/// The object with those fields as they are: a class may not be taken away, and a controller would write the others again.
+/// The object with those fields as they are.
+///
+/// A class cannot be taken away, and a controller would write the others again.
 fn with_load_balancer<K: Serialize + DeserializeOwned>(next: K, found: &K) -> K {
     let fields = |object: &K| serde_json::to_value(object).ok();
     let Some((mut value, found)) = fields(&next).zip(fields(found)) else { return next };

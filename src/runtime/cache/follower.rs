@@ -147,7 +147,9 @@ impl<K: Kind> Follower<K> {
         }
     }
 
-    /// The list of a watch is complete, so what is not in it is gone: the watch will not tell of those deletions.
+    /// The list of a watch is complete, so an object that is not in it is gone.
+    ///
+    /// The watch sends no event of those deletions.
     fn listed(&mut self, watch: usize) {
         let Some(watch) = self.watches.get_mut(watch) else { return };
         watch.was_listed = true;

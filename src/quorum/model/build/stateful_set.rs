@@ -178,7 +178,9 @@ fn redis(plan: &Plan) -> Container {
     }
 }
 
-/// Redis writes no file, so there is no volume for files: one on the node would keep `kubectl drain` from evicting the pod.
+/// Redis writes no file, so there is no volume for files.
+///
+/// A volume on the node would keep `kubectl drain` from evicting the pod.
 fn mounts(plan: &Plan) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str| VolumeMount {
         name: name.into(),
