@@ -27,20 +27,24 @@ pub use lock::Lock;
 pub use reader::{Looked, Reader, ReaderBuilder};
 pub use url::UrlError;
 
+use crate::redlock::LockMember as _;
 use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock, Votes, granted_until};
 use crate::time::{Boottime, Clock};
-use crate::voting::{Heard, Listener, RedisMember};
+use crate::voting::{Endpoint, Heard, Listener, RedisMember};
 use builder::Parts;
 use closing::Closing;
+use endpoints::{Trust, endpoints, parsed};
 use event::Observer;
 use hints::Hints;
 use keeper::{Hold, Keeper};
 use lines::{Lines, Turn};
 use members::Members;
+use secret::Described;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -103,6 +107,10 @@ struct Inner {
     clock: Arc<dyn Clock>,
     members: Arc<Members>,
     redis: Vec<Arc<RedisMember>>,
+    /// Where members are listened to.
+    listened: Vec<watch::Sender<Endpoint>>,
+    described: Option<Described>,
+    trust: Trust,
     keeper: Arc<Keeper>,
     lines: Lines,
     hints: Arc<Hints>,
@@ -163,16 +171,20 @@ impl Client {
             tokio::spawn(Arc::clone(&keeper).run(redlock.clone(), Arc::clone(&members))),
             tokio::spawn(Arc::clone(&hints).tidy()),
         ];
-        tasks.extend(parts.endpoints.into_iter().enumerate().map(|(member, endpoint)| {
+        let listened: Vec<_> = parts.endpoints.into_iter().map(watch::Sender::new).collect();
+        tasks.extend(listened.iter().enumerate().map(|(member, endpoint)| {
             let hears = Arc::clone(&hints);
             let heard = move |heard: Heard<'_>| hears.take(member, heard);
-            tokio::spawn(Listener::new(endpoint, parts.machine.clone(), hints.wanted(), heard).run())
+            tokio::spawn(Listener::new(endpoint.subscribe(), parts.machine.clone(), hints.wanted(), heard).run())
         }));
         Self(Arc::new(Inner {
             redlock,
             clock: parts.clock,
             members,
             redis: parts.redis,
+            listened,
+            described: parts.described,
+            trust: parts.trust,
             keeper,
             lines: Lines::default(),
             hints,
@@ -187,6 +199,29 @@ impl Client {
             closing: Closing::default(),
             tasks,
         }))
+    }
+
+    /// Takes the passwords of a Secret that was read again: an operator exchanges them from time to time. Connections that are open stay, and
+    /// the next ones use the new passwords, so no lock is lost.
+    ///
+    /// # Errors
+    /// [`BuildError::Stale`] if the members have changed, or what the client may do, which a client cannot follow: make another one.
+    /// Others if the Secret cannot be read.
+    pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
+        let described = Described::read(data)?;
+        let mut new = endpoints(&parsed(&described.urls)?, &self.0.trust)?;
+        let has_rules = self.0.described.as_ref().is_some_and(|known| known.has_rules_of(&described));
+        let place = |member: &Arc<RedisMember>| new.iter().position(|(name, _)| name == member.name());
+        let places: Option<Vec<usize>> = self.0.redis.iter().map(place).collect();
+        let Some(places) = places.filter(|places| has_rules && places.len() == new.len()) else {
+            return Err(BuildError::Stale);
+        };
+        for ((member, listened), place) in self.0.redis.iter().zip(&self.0.listened).zip(places) {
+            let (_, endpoint) = &mut new[place];
+            member.set_endpoint(endpoint.clone());
+            listened.send_replace(endpoint.clone());
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), BuildError> {

@@ -25,6 +25,8 @@ const CONNECT: Duration = Duration::from_secs(1);
 #[must_use = "a builder does nothing before `connect` or `build`"]
 pub struct Builder {
     urls: Result<Vec<MemberUrl>, BuildError>,
+    /// What the Secret of an operator says.
+    described: Option<Described>,
     admission: Kind,
     key_prefix: String,
     node_timeout: Duration,
@@ -53,6 +55,8 @@ pub(super) struct Parts {
     pub(super) redis: Vec<Arc<RedisMember>>,
     /// Where members tell of releases.
     pub(super) endpoints: Vec<Endpoint>,
+    pub(super) described: Option<Described>,
+    pub(super) trust: Trust,
     pub(super) machine: Machine,
     pub(super) runtime: Handle,
     pub(super) clock: Arc<dyn Clock>,
@@ -74,6 +78,7 @@ impl Builder {
     fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, admission: Kind) -> Self {
         Self {
             urls: parsed(urls),
+            described: None,
             admission,
             key_prefix: String::new(),
             node_timeout: Settings::default().node_timeout,
@@ -97,9 +102,10 @@ impl Builder {
     }
 
     pub(super) fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BuildError> {
-        let Described { urls, key_prefix, max_ttl, drift, node_timeout, .. } = Described::read(data)?;
+        let described = Described::read(data)?;
+        let Described { urls, key_prefix, max_ttl, drift, node_timeout, .. } = described.clone();
         let builder = Self::new(urls, Kind::Fenced(max_ttl));
-        Ok(Self { key_prefix, drift, node_timeout, ..builder })
+        Ok(Self { key_prefix, drift, node_timeout, described: Some(described), ..builder })
     }
 
     /// How long one command to one member may take: 50 ms, unless the Secret says otherwise.
@@ -223,6 +229,8 @@ impl Builder {
             members,
             redis,
             endpoints: hints,
+            described: self.described,
+            trust: self.trust,
             machine,
             runtime,
             clock,

@@ -49,6 +49,9 @@ pub enum BuildError {
     /// No lock can live for so short or so long a time.
     #[error("the longest time to live has to be from 1 ms to 365 days")]
     MaxTtl,
+    /// The Secret names other members, or other rules, than those that the client was made for.
+    #[error("the Secret names other members or rules than this client has: make another client of it")]
+    Stale,
     /// Clients run on tokio.
     #[error("a client is built inside a tokio runtime")]
     NoRuntime,

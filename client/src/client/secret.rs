@@ -3,10 +3,11 @@
 use super::error::BuildError;
 use crate::redlock::Drift;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// A Secret that was read.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Described {
     pub(super) urls: Vec<String>,
     /// While the members change, and for those that only look: where they were before.
@@ -18,7 +19,23 @@ pub(super) struct Described {
     pub(super) node_timeout: Duration,
 }
 
+/// The URLs hold passwords.
+impl fmt::Debug for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Described")
+            .field("key_prefix", &self.key_prefix)
+            .field("max_ttl", &self.max_ttl)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Described {
+    /// Whether a client of the one can go on with the other, if the members are the same.
+    pub(super) fn has_rules_of(&self, other: &Self) -> bool {
+        let rules = |it: &Self| (it.key_prefix.clone(), it.max_ttl, it.drift, it.node_timeout);
+        rules(self) == rules(other)
+    }
+
     pub(super) fn read(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BuildError> {
         let entry = |name: &'static str| {
             let bytes = data.get(name).ok_or(BuildError::Secret(name))?;
@@ -101,6 +118,12 @@ mod tests {
         assert_eq!((read.max_ttl.as_secs(), read.node_timeout.as_millis()), (90, 250));
         assert_eq!(read.drift, Drift { ppm: 5_000, floor: Duration::from_millis(3) });
         assert_eq!(Described::read(&secret(&[("formerUrls", "redis://a:1")])).unwrap().former_urls, ["redis://a:1"]);
+    }
+
+    #[test]
+    fn debug_output_shows_no_password() {
+        let read = Described::read(&secret(&[("urls", "redis://u:hidden@a:1"), ("quorum", "1")])).unwrap();
+        assert!(!format!("{read:?}").contains("hidden"));
     }
 
     #[test]

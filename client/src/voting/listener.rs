@@ -31,7 +31,7 @@ pub type Wanted = Arc<BTreeSet<LockKey>>;
 
 /// Listens at one member, while there are keys to listen for.
 pub struct Listener<F> {
-    endpoint: Endpoint,
+    endpoint: watch::Receiver<Endpoint>,
     machine: Machine,
     wanted: watch::Receiver<Wanted>,
     heard: F,
@@ -60,7 +60,12 @@ enum End {
 
 impl<F: Fn(Heard<'_>) + Send> Listener<F> {
     /// `heard` is called with all that the member tells.
-    pub const fn new(endpoint: Endpoint, machine: Machine, wanted: watch::Receiver<Wanted>, heard: F) -> Self {
+    pub const fn new(
+        endpoint: watch::Receiver<Endpoint>,
+        machine: Machine,
+        wanted: watch::Receiver<Wanted>,
+        heard: F,
+    ) -> Self {
         Self { endpoint, machine, wanted, heard }
     }
 
@@ -87,7 +92,8 @@ impl<F: Fn(Heard<'_>) + Send> Listener<F> {
     }
 
     async fn listen(&mut self, backoff: &mut Duration) -> End {
-        let login = login(&self.endpoint, &*self.machine.network);
+        let endpoint = self.endpoint.borrow().clone();
+        let login = login(&endpoint, &*self.machine.network);
         let Ok(Ok(mut stream)) = timeout(CONNECT_DEADLINE, login).await else { return End::Broken };
         let mut subscribed = Wanted::default();
         let mut input = Vec::new();

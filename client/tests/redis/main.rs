@@ -8,6 +8,7 @@ mod fakes;
 mod hints;
 mod releases;
 mod tokens;
+mod update;
 
 use redlock_client::{Client, Event, FencingToken, Guard, Held, LossCause, NotAcquired, Release};
 use std::net::TcpListener;
