@@ -164,8 +164,7 @@ impl Histories {
             return false;
         }
         let counters: Vec<_> = of(others).filter(|_| self.reads).map(|other| token(world.counters[other])).collect();
-        let micros = world.clock - self.clock_behind;
-        let clock = token(micros);
+        let clock = token(world.clock - self.clock_behind);
         let counter = match who {
             Who::Direct => return false,
             Who::Operator => restored(&counters, NEEDED, token(world.floor), clock),

@@ -4,7 +4,6 @@ use super::*;
 
 const OPERATED: &[Who] = &[Who::Operator, Who::Direct];
 const ALONE: &[Who] = &[Who::Library];
-/// What counters of milliseconds stand at.
 
 #[test]
 fn at_a_hundred_thousand_grants_a_second_tokens_rise_through_quiet_days_and_the_loss_of_all_members() {
