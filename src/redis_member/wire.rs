@@ -50,7 +50,7 @@ pub(super) fn unexpected() -> MemberError {
 }
 
 /// Codes that this crate asks about or that help a person. A peer chooses the first word of an error, and so its length.
-const CODES: [&str; 12] = [
+const CODES: [&str; 13] = [
     "ERR",
     "EXECABORT",
     "MISCONF",
@@ -60,6 +60,7 @@ const CODES: [&str; 12] = [
     "NOTBUSY",
     "NOPROTO",
     "READONLY",
+    "RECORD",
     "UNKILLABLE",
     "WRONGTYPE",
     "MASTERDOWN",

@@ -5,7 +5,7 @@ use crate::server::{password, wait_until};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::external_user;
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Endpoint, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret, look_at_record,
+    AdminConnection, Claim, Endpoint, Guard, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret, look_at_record,
     raise_counter,
 };
 use redlock_operator::redlock::{
@@ -140,7 +140,8 @@ fn the_documentation_has_the_line_for_the_owner_of_a_master() {
 #[tokio::test]
 async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
     let master = Master::start().await;
-    let member = Arc::new(RedisMember::new("vm".into(), master.endpoint(), Arc::new(SystemClock)));
+    let guard = Guard { uid: "ours".to_owned(), epoch: 1 };
+    let member = Arc::new(RedisMember::guarded("vm".into(), master.endpoint(), Arc::new(SystemClock), guard));
     connected(&member).await;
     let mut watch = master.watch().await;
     let seen = watch.observe(&[]).await.unwrap();

@@ -349,6 +349,11 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
             let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}});
             respond(StatusCode::OK, Body::from(lease.to_string()))
         }
+        Method::POST if path.ends_with("/selfsubjectreviews") => {
+            let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+                "metadata": {}, "status": {"userInfo": {"username": "test"}}});
+            respond(StatusCode::CREATED, Body::from(review.to_string()))
+        }
         method => panic!("{method} {path}"),
     }
 }

@@ -24,7 +24,8 @@ impl ClockOffset {
     #[must_use]
     pub fn of_reading(time: UnixMicros, resolution: Duration, sent: Boottime, received: Boottime) -> Self {
         let less = |at: Boottime| time.0.saturating_sub(micros(at.since_boot()));
-        Self { least: less(received), most: less(sent).saturating_add(micros(resolution)), at: received }
+        // The clocks can have run apart since the question was sent.
+        Self { least: less(received), most: less(sent).saturating_add(micros(resolution)), at: sent }
     }
 
     /// Known to be so much at this moment.
