@@ -12,7 +12,7 @@ if [[ ${CLUSTER:-local} == local ]]; then
   REDIS=$REDIS_IMAGE
 else
   [[ -n ${KUBECONFIG:-} ]] || die "CLUSTER=external needs KUBECONFIG"
-  REDIS=${DEMO_REDIS_IMAGE:-docker.io/library/redis:7.0.15}
+  REDIS=${DEMO_REDIS_IMAGE:-docker.io/valkey/valkey:8.1.7}
 fi
 BOLD='' DIM='' GREEN='' RED='' PLAIN=''
 if [[ -t 1 ]]; then BOLD=$'\e[1m' DIM=$'\e[2m' GREEN=$'\e[32m' RED=$'\e[31m' PLAIN=$'\e[0m'; fi

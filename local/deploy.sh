@@ -7,7 +7,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 RELEASE=redlock-operator NAMESPACE=redlock-system
-arguments=(--set jobs.enabled=true)
+# Each test has a namespace of its own, with quorums and clients.
+arguments=(--set jobs.enabled=true --set 'quorumNamespaces={*}' --set 'clientNamespaces={*}')
 image=${IMAGE:-}
 if [[ ${CLUSTER:-local} == local ]]; then
   export KUBECONFIG=$KUBECONFIG_LOCAL

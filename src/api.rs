@@ -93,12 +93,6 @@ pub const ROLLOUT_ANNOTATION: &str = "redlock-operator.io/rollout";
 ///
 /// Value: any text that was not there before; later `finish`.
 pub const ROTATE_PASSWORDS_ANNOTATION: &str = "redlock-operator.io/rotate-passwords";
-/// It copies the Secrets of that quorum's clients into this namespace. It deletes the copies when you remove the annotation.
-///
-/// On: Namespace.
-///
-/// Value: `<namespace>/<name>` of a RedisQuorum.
-pub const ACCEPT_CLIENTS_ANNOTATION: &str = "redlock-operator.io/accept-clients-of";
 /// With `preference: Priority` it elects the ready pod with the highest value. A leader that is alive stays.
 ///
 /// On: candidate pod.

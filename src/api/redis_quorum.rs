@@ -16,8 +16,8 @@ pub use outside::*;
 pub use pod::*;
 pub use status::*;
 
-/// The members' image where a quorum names none: the version that most tests run against.
-pub const DEFAULT_IMAGE: &str = "docker.io/library/redis:7.0.15";
+/// The members' image where a quorum names none.
+pub const DEFAULT_IMAGE: &str = "docker.io/valkey/valkey:8.1.7";
 
 /// The quorum of Redis masters that you want.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
@@ -68,7 +68,8 @@ pub struct RedisQuorumSpec {
     pub max_ttl: GoDuration,
 
     /// Container image of the members, with its registry: Redis 7.0 or newer, or Valkey 8. With a digest, all members
-    /// run the same build.
+    /// run the same build. Versions with the fixes for scripts of clients are Redis 7.2.11, 7.4.6, 8.0.4 and 8.2.2, and
+    /// Valkey 8.0.6 and 8.1.4, and later patch levels of these.
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
 

@@ -28,6 +28,9 @@ pub struct Scopes {
     /// Namespaces whose quorums are looked after, separated by commas. Empty: all.
     #[arg(long, env = "REDLOCK_QUORUM_NAMESPACES", value_delimiter = ',', default_value = "")]
     pub quorum_namespaces: Vec<String>,
+    /// Namespaces that get copies of the Secrets of clients, separated by commas. `*`: all.
+    #[arg(long, env = "REDLOCK_CLIENT_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub client_namespaces: Vec<String>,
     /// Namespaces that are left to other installations, separated by commas.
     #[arg(long, env = "REDLOCK_LEAVE_OUT_NAMESPACES", value_delimiter = ',', default_value = "")]
     pub leave_out_namespaces: Vec<String>,
@@ -103,6 +106,7 @@ impl OperatorArgs {
             installation: format!("{}/{}", self.namespace, self.lease),
             locks: self.scopes.locks(),
             quorums: self.scopes.quorums(),
+            clients: self.scopes.client_namespaces.iter().cloned().collect(),
             jobs: self.jobs,
             limits: Limits::new(self.max_locks_per_namespace, self.max_quorums_per_namespace),
         }

@@ -1,5 +1,7 @@
 //! What the operator was told about its surroundings, by the chart.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
@@ -19,6 +21,8 @@ pub struct Settings {
     pub locks: Scope,
     /// Whose quorums it looks after.
     pub quorums: Scope,
+    /// Where copies of the Secrets of clients go. `*`: everywhere.
+    pub clients: BTreeSet<String>,
     /// Whether it takes locks for Jobs, and starts and suspends them.
     pub jobs: bool,
     /// How many of them it serves in one namespace.
@@ -26,6 +30,12 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether the administrator lets copies of the Secrets of clients into this namespace.
+    #[must_use]
+    pub fn takes_copies(&self, namespace: &str) -> bool {
+        self.clients.contains(namespace) || self.clients.contains("*")
+    }
+
     /// Whether this installation looks after a quorum: one of its namespaces, and of no other installation.
     #[must_use]
     pub fn serves(&self, quorum: &RedisQuorum) -> bool {
@@ -42,5 +52,20 @@ impl Settings {
 
     fn is_ours(&self, namespace: &str, installation: Option<&str>) -> bool {
         self.quorums.contains(namespace) && installation.is_none_or(|installation| installation == self.installation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_secrets_go_only_where_the_administrator_says() {
+        let settings = |names: &[&str]| Settings {
+            clients: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Settings::default()
+        };
+        assert!(settings(&["web"]).takes_copies("web") && settings(&["*"]).takes_copies("web"));
+        assert!(!settings(&["web"]).takes_copies("kube-system") && !settings(&[""]).takes_copies("web"));
     }
 }

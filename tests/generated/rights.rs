@@ -140,7 +140,8 @@ fn all_that_is_granted_is_documented_with_its_reason_and_nothing_else() {
 }
 
 /// With locks in one namespace, quorums in another, and the operator in a third.
-const NARROW: &[&str] = &["watchNamespaces={shop}", "quorumNamespaces={redis}", "defaultQuorum.namespace=redis"];
+const NARROW: &[&str] =
+    &["watchNamespaces={shop}", "quorumNamespaces={redis}", "clientNamespaces={web}", "defaultQuorum.namespace=redis"];
 
 #[test]
 fn namespaces_that_are_named_are_the_only_ones_in_which_anything_is_granted() {
@@ -153,6 +154,12 @@ fn namespaces_that_are_named_are_the_only_ones_in_which_anything_is_granted() {
     assert!(outside.is_none(), "{outside:?}");
     let in_shop = rights.iter().find(|right| right.place == "shop" && right.what.contains("secrets"));
     assert!(in_shop.is_none(), "watchNamespaces is for locks: {in_shop:?}");
+    let everywhere = |settings: &[&str]| {
+        let rights = granted(&rendered(settings)).into_iter();
+        rights.filter(|right| right.place == "everywhere" && right.what == "secrets").count()
+    };
+    assert_eq!(everywhere(&[]), 0, "by default no Secret outside the release's namespace");
+    assert_eq!((everywhere(&["quorumNamespaces={*}"]), everywhere(&["clientNamespaces={*}"])), (1, 1));
 }
 
 #[test]

@@ -73,11 +73,20 @@ repository begins with: a first part with a dot or a colon, or localhost. */}}
 {{- .Values.test.namespace | default (first .Values.watchNamespaces) | default .Release.Namespace -}}
 {{- end -}}
 
+{{- /* whose quorums: the release's own namespace if none is named. An empty list: those of all namespaces */}}
+{{- define "redlock.quorumNamespaces" -}}
+{{- if not (has "*" .Values.quorumNamespaces) -}}
+{{- .Values.quorumNamespaces | default (list .Release.Namespace) | toJson -}}
+{{- else -}}
+[]
+{{- end -}}
+{{- end -}}
+
 {{- /* what the operator is told about its place among others */}}
 {{- define "redlock.placeEnv" -}}
 - name: REDLOCK_LEASE
   value: {{ .Values.leaseName | quote }}
-{{- range $name, $namespaces := dict "WATCH" .Values.watchNamespaces "QUORUM" .Values.quorumNamespaces "LEAVE_OUT" .Values.leaveOutNamespaces }}
+{{- range $name, $namespaces := dict "WATCH" .Values.watchNamespaces "QUORUM" (include "redlock.quorumNamespaces" . | fromJsonArray) "CLIENT" .Values.clientNamespaces "LEAVE_OUT" .Values.leaveOutNamespaces }}
 {{- if $namespaces }}
 - name: REDLOCK_{{ $name }}_NAMESPACES
   value: {{ join "," $namespaces | quote }}

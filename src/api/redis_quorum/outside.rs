@@ -12,8 +12,7 @@ pub struct QuorumClient {
     /// Name of the client. It is part of the names of its Secret, `<quorum>-client-<name>`, and of its Redis user.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// Namespace of the client. The operator copies the Secret there if the namespace has the annotation
-    /// `redlock-operator.io/accept-clients-of: <namespace>/<quorum>`.
+    /// Namespace of the client. The operator copies the Secret there if the chart's value `clientNamespaces` names it.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
     /// Prefix of the keys that the client may use. It ends with a slash. With `keys: Namespaced` it begins with the

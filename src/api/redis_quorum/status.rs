@@ -56,7 +56,7 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_rotation: Option<PasswordRotation>,
     /// Where the operator has put copies of clients' Secrets, in other namespaces than that of the quorum. It deletes a
-    /// copy when the client is removed or its namespace no longer accepts it.
+    /// copy when the client is removed or moved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MOST_COPIES),

@@ -32,6 +32,11 @@ impl<'a> Cluster<'a> {
         Api::namespaced(self.context.client.clone(), namespace)
     }
 
+    /// Whether the administrator lets copies of the Secrets of clients into this namespace.
+    pub(super) fn takes_copies(&self, namespace: &str) -> bool {
+        self.context.replica.settings.takes_copies(namespace)
+    }
+
     /// An object, if there is one of this name.
     pub(super) async fn get<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         Ok(request(self.api::<K>(namespace).get_opt(name)).await?)

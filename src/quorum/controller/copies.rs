@@ -9,8 +9,7 @@ use super::cluster::Cluster;
 use super::observe::Observer;
 use super::{Error, publish};
 use crate::api::{
-    ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
-    QUORUM_NAMESPACE_LABEL, RedisQuorum,
+    CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL, RedisQuorum,
 };
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
@@ -21,7 +20,7 @@ use crate::runtime::requests::request;
 /// The copies of a quorum at one moment.
 #[derive(Debug, PartialEq, Eq)]
 struct Copies {
-    /// Those of clients whose namespaces accept them.
+    /// Those of clients whose namespaces the administrator lists.
     wanted: Vec<ClientCopy>,
     /// Those that the status remembers, and that are not wanted any more.
     stale: Vec<ClientCopy>,
@@ -29,18 +28,24 @@ struct Copies {
 
 /// Keeps the Secrets of clients in the clients' own namespaces, and returns what is in the way.
 ///
-/// They are kept where those namespaces accept them, and nowhere else.
+/// They are kept in the namespaces that the administrator lists, and nowhere else.
 pub(super) async fn keep(
     observer: &Observer<'_>,
     cluster: &Cluster<'_>,
     transport: &Transport,
 ) -> Result<Vec<String>, Error> {
     let (plan, observed) = (observer.plan, observer.observe());
-    let accepts = |client: &ClientPlan| observed.namespaces.iter().any(|namespace| accepts(namespace, plan, client));
+    let exists = |name: &str| observed.namespaces.iter().any(|namespace| is_there(namespace, name));
+    let accepts = |client: &ClientPlan| cluster.takes_copies(&client.namespace) && exists(&client.namespace);
     let copies = sort(plan, &recorded(&observed.quorum, plan), accepts);
     let (mut blocked, mut left) = (Vec::new(), Vec::new());
     for copy in &copies.stale {
         if let Err(error) = delete(cluster, plan, copy).await {
+            // The administrator has taken the namespace off the list, and with it the right to look.
+            if matches!(&error, Error::Request(error) if error.refusal(&[403]).is_some()) {
+                tracing::warn!(secret = shown(plan, copy), "no right to delete this copy of a client's Secret");
+                continue;
+            }
             let error = error.to_string();
             blocked.push(Blocked::NotDeleted { name: shown(plan, copy), error }.to_string());
             left.push(copy.clone());
@@ -105,14 +110,8 @@ async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result
     Ok(())
 }
 
-/// Whether the client's namespace takes Secrets of this quorum.
-///
-/// No quorum may plant Secrets in another namespace.
-fn accepts(namespace: &Namespace, plan: &Plan, client: &ClientPlan) -> bool {
-    let own = format!("{}/{}", plan.namespace, plan.name);
-    namespace.name_any() == client.namespace
-        && namespace.metadata.deletion_timestamp.is_none()
-        && namespace.annotations().get(ACCEPT_CLIENTS_ANNOTATION) == Some(&own)
+fn is_there(namespace: &Namespace, name: &str) -> bool {
+    namespace.name_any() == name && namespace.metadata.deletion_timestamp.is_none()
 }
 
 /// What the status remembers. In the quorum's own namespace there are no copies, whatever a person has written there.

@@ -15,8 +15,8 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
-/// A namespace's acceptance is looked at this often.
-const ACCEPTANCE_LIMIT: Duration = Duration::from_secs(120);
+/// Copies are looked at this often.
+const COPY_LIMIT: Duration = Duration::from_secs(120);
 const COPY: &str = "q-client-ci";
 
 /// The clients of the quorum, and `ci` with this namespace and prefix.
@@ -28,17 +28,9 @@ async fn with_ci(bench: &Bench, ci: Option<(&str, &str)>) -> anyhow::Result<()> 
     bench.patch("rq", "q", &json!({"spec": {"clients": clients}}).to_string()).await
 }
 
-async fn accept(other: &Bench, quorum: Option<&str>) -> anyhow::Result<()> {
-    let annotation = match quorum {
-        Some(namespace) => format!("redlock-operator.io/accept-clients-of={namespace}/q"),
-        None => "redlock-operator.io/accept-clients-of-".to_owned(),
-    };
-    other.kubectl(&["annotate", "--overwrite", "namespace", &other.namespace, &annotation]).await.map(drop)
-}
-
 /// The first URL in the Secret of `ci`, once it is there and another one than this.
 async fn url(bench: &Bench, before: &str) -> anyhow::Result<String> {
-    poll::until(ACCEPTANCE_LIMIT, "the Secret of ci has new passwords", || async {
+    poll::until(COPY_LIMIT, "the Secret of ci has new passwords", || async {
         let secret = bench.api::<Secret>().get_opt(COPY).await?;
         let urls = secret.and_then(|secret| secret.data?.remove("urls"));
         let urls = urls.map(|urls| String::from_utf8(urls.0)).transpose()?;
@@ -49,7 +41,7 @@ async fn url(bench: &Bench, before: &str) -> anyhow::Result<String> {
 }
 
 async fn gone(bench: &Bench) -> anyhow::Result<()> {
-    poll::until(ACCEPTANCE_LIMIT, "the copy of ci's Secret goes", || async {
+    poll::until(COPY_LIMIT, "the copy of ci's Secret goes", || async {
         Ok(bench.api::<Secret>().get_opt(COPY).await?.is_none().then_some(()))
     })
     .await
@@ -70,19 +62,11 @@ pub(crate) async fn credentials_and_copies_end_with_their_client(bench: Bench) -
     bench
         .beside("ci", async |other| {
             let prefix = format!("{}/", other.namespace);
-            accept(other, Some(&bench.namespace)).await?;
             with_ci(&bench, Some((&other.namespace, &prefix))).await?;
             let first = url(other, "").await?;
             answers(&client, &first, &prefix, "OK").await?;
             let copies = quorum.recorder.last()?.object.status.context("no status")?.client_copies;
             ensure!(copies.len() == 1 && copies[0].namespace == other.namespace, "{copies:?}");
-
-            accept(other, None).await?;
-            gone(other).await?;
-            ensure!(bench.api::<Secret>().get_opt(COPY).await?.is_some(), "its own Secret is gone");
-            answers(&client, &first, &prefix, "OK").await?;
-            accept(other, Some(&bench.namespace)).await?;
-            ensure!(url(other, "").await? == first, "the client has not changed");
 
             // Another prefix, removed, and as it was at first.
             let narrower = format!("{prefix}a/");
