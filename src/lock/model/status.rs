@@ -251,6 +251,11 @@ impl Draft {
     pub fn ended(mut self, reason: HeldReason, why: &str, at: UnixMillis) -> Self {
         let at = MilliTime::from_millis(at.0).unwrap_or_else(|| MilliTime::from(self.now));
         if let Some(holder) = self.status.holder.take() {
+            // The wait for the next hold begins now, also where an unconfirmed end made the condition false long ago.
+            let is_false = |condition: &Condition| {
+                condition.type_ == LockCondition::Held.as_str() && condition.status == Status::False.as_str()
+            };
+            self.status.conditions.retain(|condition| !is_false(condition));
             let past = PastHold {
                 identity: holder.identity,
                 fencing_token: self.status.fencing_token,

@@ -74,6 +74,18 @@ fn the_time_suspended_is_no_wait() {
 }
 
 #[test]
+fn the_wait_after_an_unconfirmed_end_begins_when_the_holder_is_gone() {
+    let unconfirmed = json!({"status": {"holder": {"identity": "me"}, "conditions": [{"type": "Held", "status": "False",
+        "reason": "NoQuorum", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let status = Draft::of(&lock(unconfirmed), WALL)
+        .ended(HeldReason::HolderGone, "", WALL)
+        .waiting(HeldReason::Queued, "", Some(1))
+        .finish();
+    let condition = status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();
+    assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0);
+}
+
+#[test]
 fn far_back_in_the_queue_a_handover_changes_nothing_in_a_status() {
     let lock = lock(json!({}));
     let rest = |place: Place| {
