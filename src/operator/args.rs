@@ -59,7 +59,7 @@ pub struct OperatorArgs {
     /// Unique name of this replica.
     #[arg(long, env = "POD_NAME")]
     pub pod_name: String,
-    /// Address of /healthz, /readyz and /metrics. [::] stands for IPv6 and IPv4.
+    /// Address of /healthz, /readyz and /metrics. The IPv6 wildcard also takes IPv4.
     #[arg(long, env = "REDLOCK_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
     /// Spec of the default RedisQuorum as JSON; it is created when absent. Empty: none.
