@@ -90,7 +90,7 @@ pub fn is_set(clock: FencingToken) -> bool {
 ///
 /// A process that was not restored yet, and the one that is, can have loaded an old counter: theirs are lower bounds. So many others that
 /// were `restored` are needed that one of them stored the last token. Otherwise all have to answer, or a majority while the rest `is_silent`;
-/// then the counter begins [`RESERVE`] above the clock.
+/// then the counter begins an hour above the clock.
 #[must_use]
 pub fn recovered(
     (own, restored_others): (FencingToken, &[FencingToken]),
