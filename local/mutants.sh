@@ -41,7 +41,7 @@ violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\
 # Whether one of the seeds that the mutant names, or one of the search, shows a violation; prints which.
 found() {
   local first start=0
-  [[ $1 =~ [0-9]{6} ]] && start=$((${BASH_REMATCH[0]} / 100000 * 100000))
+  [[ $1 =~ [0-9]{6} ]] && start=$((BASH_REMATCH[0] / 100000 * 100000))
   if [[ $1 == *SCENARIO* ]]; then
     ! histories && [[ -n $(violated) ]] && echo "    found by a written history" && return 0
     return 1
