@@ -174,11 +174,7 @@ async fn refused_in(bench: &Bench, namespace: &str, arguments: &[&str], input: &
 pub(crate) async fn the_operators_account_writes_nothing_but_what_belongs_to_a_quorum(
     bench: Bench,
 ) -> anyhow::Result<()> {
-    // Where no RedisQuorum is, it writes nothing that looks like a part of one.
     let fine = stateful_set(|_| ()).to_string();
-    for namespace in ["default", bench.namespace.as_str()] {
-        refused_in(&bench, namespace, &["create", "-f", "-"], &fine, "no params found").await?;
-    }
     // Without members of its own, so that the objects below are not there.
     let spec = json!({"members": 0, "external": [{"name": "vm", "address": "192.0.2.1:6379"}]});
     bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
