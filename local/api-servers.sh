@@ -156,7 +156,7 @@ one() {
   VERSION=$(k version -o json 2>/dev/null | sed -n '/serverVersion/,$s/.*"gitVersion": "\(.*\)".*/\1/p')
   step "The API server of Kubernetes $VERSION"
   local namespace
-  for namespace in $SYSTEM shop redis; do
+  for namespace in $SYSTEM shop redis web; do
     k create namespace "$namespace" >/dev/null
     k label namespace "$namespace" pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
   done
