@@ -74,7 +74,7 @@ chart() {
   for values in default everything nothing openshift mirror; do
     local arguments=()
     if [[ $values != default ]]; then arguments=(--values "$ROOT/tests/chart/$values.yaml"); fi
-    "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" "${arguments[@]}" >"$WORK/$values.yaml"
+    "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" --set "quorumNamespaces={*}" "${arguments[@]}" >"$WORK/$values.yaml"
     taken "the chart with values \"$values\"" <"$WORK/$values.yaml"
   done
   taken manifests/install.yaml <"$ROOT/manifests/install.yaml"
