@@ -136,9 +136,7 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<
 
 /// What the API server will not have for reasons that a person has to see. Its message names fields, never contents of Secrets.
 fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
-    // The policy on the operator's account does not have a new RedisQuorum yet. That takes milliseconds, so this is tried again.
-    let is_early = |why: &&str| why.contains("no params found");
-    let refusal = error.refusal(&[403, 422]).filter(|why| !is_early(why)).map(str::to_owned);
+    let refusal = error.refusal(&[403, 422]).map(str::to_owned);
     let (kind, name, error) = (K::kind(&()).into_owned(), name.to_owned(), refusal.ok_or(error)?);
     Ok(Blocked::Refused { kind, name, error }.to_string())
 }
