@@ -14,6 +14,9 @@ use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, de
 use crate::lock::model::queue::{Age, age};
 use crate::runtime::cache::{Change, Lookup};
 
+/// Locks of a queue that are taken out of the index at once. They are judged when it is free again.
+pub(super) const PART: usize = 32;
+
 /// Locks by what they depend on.
 #[derive(Debug, Default)]
 pub(super) struct Index(Mutex<Inner>);
@@ -150,22 +153,14 @@ impl Index {
         self.0.lock().contention.ended(&lock.key())
     }
 
-    /// Visits the locks that wait before this one, in the order of their turns.
-    ///
-    /// It stops when `more` returns false.
-    pub(super) fn for_each_before(&self, lock: &DistributedLock, spans: bool, more: impl FnMut(&LockRef) -> bool) {
-        let inner = self.0.lock();
-        let _stopped = inner.contention.before(lock, spans).all(more);
+    /// The locks that wait before this one and could hold the key, in the order of their turns, a part of them after the first `skip`.
+    pub(super) fn before(&self, lock: &DistributedLock, spans: bool, skip: usize) -> Vec<LockRef> {
+        self.0.lock().contention.before(lock, spans).skip(skip).take(PART).cloned().collect()
     }
 
-    /// The oldest lock that waits for the same key, of those that `is_meant`.
-    pub(super) fn oldest(
-        &self,
-        lock: &DistributedLock,
-        spans: bool,
-        is_meant: impl FnMut(&LockRef) -> Option<Arc<DistributedLock>>,
-    ) -> Option<Arc<DistributedLock>> {
-        self.0.lock().contention.oldest(lock, spans).find_map(is_meant)
+    /// The locks that wait for the same key, the oldest first, a part of them after the first `skip`.
+    pub(super) fn oldest(&self, lock: &DistributedLock, spans: bool, skip: usize) -> Vec<LockRef> {
+        self.0.lock().contention.oldest(lock, spans).skip(skip).take(PART).cloned().collect()
     }
 
     /// The locks of this namespace.

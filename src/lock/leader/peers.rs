@@ -7,10 +7,11 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::broadcast;
 
-use super::index::Index;
+use super::index::{Index, PART};
 use super::others;
 use super::store::Store;
 use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
+use crate::lock::model::contention;
 use crate::lock::model::queue::{self, Place};
 use crate::lock::model::record::HoldRecord;
 use crate::lock::model::refusal::Refusal;
@@ -140,13 +141,10 @@ impl Peers {
         access: &Access,
         eligible: Eligible<'_>,
     ) -> Vec<Arc<DistributedLock>> {
-        let (mut first, enough) = (Vec::new(), queue::enough(lock));
-        self.index.for_each_before(lock, access.spans_namespaces, |other| {
-            let other = self.store.get(other).filter(|other| self.is_on(access, other));
-            first.extend(other.filter(|other| queue::is_queued(other) && eligible(other)));
-            first.len() < enough
-        });
-        first
+        let others = in_parts(|skip| self.index.before(lock, access.spans_namespaces, skip));
+        let others = others.filter_map(|other| self.store.get(&other));
+        let others = others.filter(|other| queue::is_queued(other) && eligible(other) && self.is_on(access, other));
+        others.take(queue::enough(lock)).collect()
     }
 
     /// The others on the key that may have left a value or a seal there, itself not among them.
@@ -172,15 +170,22 @@ impl Peers {
     ) -> Result<Place, Refusal> {
         let holders = self.holders(lock, access);
         let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
-        let oldest = self.index.oldest(lock, access.spans_namespaces, |other| {
-            let other = self.store.get(other)?;
-            (queue::is_queued(&other) && self.is_on(access, &other)).then_some(other)
-        });
+        let oldest = in_parts(|skip| self.index.oldest(lock, access.spans_namespaces, skip));
+        let mut oldest = oldest.filter_map(|other| self.store.get(&other));
+        let oldest =
+            oldest.find(|other| queue::is_queued(other) && contention::is_accepted(other) && self.is_on(access, other));
         if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(conflict);
         }
         Ok(queue::place(lock, &holders, self.first_before(lock, access, eligible).len()))
     }
+}
+
+/// The locks of a queue, read part by part. None is judged while the index is locked, since every reconcile needs it.
+fn in_parts(
+    part: impl Fn(usize) -> Vec<ObjectRef<DistributedLock>>,
+) -> impl Iterator<Item = ObjectRef<DistributedLock>> {
+    (0..).step_by(PART).map(part).take_while(|part| !part.is_empty()).flatten()
 }
 
 /// Whether a hold has the key, or one of its slots, on the quorum of that name. The members of a quorum that was deleted by force and
@@ -228,6 +233,14 @@ mod tests {
         assert!(may_hold(&held("shop/k"), &access) && may_hold(&held("shop/k#1"), &access));
         assert!(!may_hold(&held("shop/other"), &access) && !may_hold(&raw(serde_json::Value::Null), &access));
         assert!(may_hold(&raw(serde_json::json!({"identity": "a"})), &access), "it may be held anywhere");
+    }
+
+    #[test]
+    fn a_queue_is_read_in_parts_until_its_end() {
+        let locks: Vec<_> = (0..100).map(|number| ObjectRef::new(&format!("l-{number}")).within("ns")).collect();
+        let part = |skip: usize| locks.iter().skip(skip).take(PART).cloned().collect();
+        assert_eq!(in_parts(part).collect::<Vec<_>>(), locks);
+        assert_eq!(in_parts(part).take(3).collect::<Vec<_>>(), locks[..3]);
     }
 
     #[test]

@@ -176,7 +176,7 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
 
 /// Acquires the lock, and publishes the grant.
 async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, contender: Contender) -> Stepped {
-    let Parts { context, reachability, store, members, peers, candidates, memory, .. } = parts;
+    let Parts { context, reachability, store, members, peers, memory, .. } = parts;
     let (bid, holders) = (Bid { lock, access, contender }, peers.holders(lock, access));
     let postponed = match grant::acquire(members, reachability, &context.metrics, bid, &holders).await {
         Answer::Granted(attempt) => match publication::publish(store, members, lock, &attempt).await? {
@@ -194,7 +194,7 @@ async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, co
                 // A predecessor died between grant and status write. Its write must become impossible before the key goes.
                 publication::withdraw(store, lock).await?;
             }
-            let eligible = |other: &DistributedLock| view::is_eligible(candidates, memory, members.now(), other);
+            let eligible = |other: &DistributedLock| view::is_eligible(memory, members.now(), other);
             let before = peers.predecessors(lock, access, &eligible);
             if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &occupied.signer, &occupied.seen)) {
                 return Ok(Progress::Done(occupied.release(lock, access, &orphan).await));

@@ -55,13 +55,13 @@ pub(super) fn prospect(
     lock: &DistributedLock,
     access: &Result<Access, Refusal>,
 ) -> (Result<Contender, NoContender>, Result<Place, Refusal>, Option<String>) {
-    let eligible = |other: &DistributedLock| is_eligible(candidates, memory, now, other);
+    let eligible = |other: &DistributedLock| is_eligible(memory, now, other);
     let place = access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible));
     let unreadable = access.as_ref().ok().and_then(|access| peers.held_unreadable(access));
     (candidates.contender(lock), place, unreadable)
 }
 
-/// Whether a lock could hold its key now. One that could not blocks no other.
-pub(super) fn is_eligible(candidates: &Candidates, memory: &Memory, now: Boottime, lock: &DistributedLock) -> bool {
-    candidates.contender(lock).is_ok() && !memory.is_unable(&lock.uid().unwrap_or_default(), now)
+/// Whether an attempt of a lock could be made now. One that could not blocks no other.
+pub(super) fn is_eligible(memory: &Memory, now: Boottime, lock: &DistributedLock) -> bool {
+    !memory.is_unable(&lock.uid().unwrap_or_default(), now)
 }

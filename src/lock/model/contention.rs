@@ -98,14 +98,22 @@ impl Entry {
     }
 }
 
-/// Nothing that other events than those of the key will tell keeps it from its turn.
+/// Whether nothing but the others on its key keeps a lock from its turn, as its own status has it.
+///
+/// Whoever judges the queue goes by that. To judge each lock in the queue once more, for each of the others, costs the square of their number.
 fn is_able(lock: &DistributedLock) -> bool {
-    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let reason = |condition| find_condition(conditions, condition).map(|condition| condition.reason.as_str());
-    let accepted = reason(LockCondition::Accepted);
+    is_accepted(lock) && reason(lock, LockCondition::Held) != Some(HeldReason::NoCandidate.as_str())
+}
+
+/// Whether a lock is served. A lock without a status was not judged yet, and counts.
+pub fn is_accepted(lock: &DistributedLock) -> bool {
     let is_accepted = [AcceptedReason::Accepted, AcceptedReason::KeyShapeConflict].map(AcceptedReason::as_str);
-    accepted.is_none_or(|accepted| is_accepted.contains(&accepted))
-        && reason(LockCondition::Held) != Some(HeldReason::NoCandidate.as_str())
+    reason(lock, LockCondition::Accepted).is_none_or(|accepted| is_accepted.contains(&accepted))
+}
+
+fn reason(lock: &DistributedLock, condition: LockCondition) -> Option<&str> {
+    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    find_condition(conditions, condition).map(|condition| condition.reason.as_str())
 }
 
 impl Contention {
@@ -156,13 +164,15 @@ impl Contention {
         self.0.get(key).map(|on_key| on_key.ended.values().take(ENDED).cloned().collect()).unwrap_or_default()
     }
 
-    /// The locks before `lock` in its queue, the first one first, of the same shape. `spans`: also those of other namespaces.
+    /// The locks before `lock` in its queue that are able to hold the key, the first one first, of the same shape. `spans`: also those of other namespaces.
     /// Which quorum they mean is for the caller to find out.
-    pub fn before(&self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &LockRef> {
+    pub fn before<'a>(&'a self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &'a LockRef> + use<'a> {
         let (own, namespace, shape) = (turn(lock), lock.namespace().unwrap_or_default(), slots(lock));
         let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
         let groups = groups.filter(move |(group, _)| group.slots == shape && (spans || group.namespace == namespace));
-        let mut queues: Vec<_> = groups.map(|(_, waiting)| waiting.by_turn.range(..&own).peekable()).collect();
+        let able =
+            |(_, waiting): (_, &'a Waiting)| waiting.by_turn.range(..&own).filter(|(_, (_, able))| *able).peekable();
+        let mut queues: Vec<_> = groups.map(able).collect();
         std::iter::from_fn(move || {
             let next = queues.iter_mut().filter_map(|queue| Some((queue.peek()?.0.clone(), queue)));
             let (_, queue) = next.min_by(|(one, _), (other, _)| one.cmp(other))?;
@@ -287,6 +297,8 @@ mod tests {
         let many: Vec<_> = (1..15).map(|number| waits(&format!("w-{number:02}"), number)).collect();
         let all: Vec<_> = many.iter().chain([&refused]).collect();
         let contention = of(&all);
+        assert_eq!(names(contention.before(&many[1], false)), ["w-01"], "no lock waits for one that is refused");
+        assert!(is_accepted(&many[0]) && !is_accepted(&refused), "so it fixes the shape of none");
         let concerned = contention.concerned(&Entry::of(&many[0]), false);
         assert_eq!(concerned.len(), LAST_POSITION + 1 + 1, "and the oldest, which fixes the shape");
         assert!(names(&concerned).contains(&"w-11") && !names(&concerned).contains(&"w-12"));
