@@ -63,7 +63,7 @@ pub struct DistributedLockSpec {
     /// after about this time.
     pub ttl: GoDuration,
 
-    /// Time between two renewals, at most half of `ttl`. Default: a third of `ttl`.
+    /// Time between two renewals, from a tenth to half of `ttl`. Default: a third of `ttl`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renew_interval: Option<GoDuration>,
 

@@ -37,6 +37,9 @@ const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGT
 const LONGEST_TEXT: u64 = 1_024;
 const LONGEST_MESSAGE: u64 = 32_768;
 const MOST_ITEMS: u64 = 1_024;
+/// Of a label selector: each is compared with every pod of a namespace, at each change of one of them.
+const MOST_REQUIREMENTS: u64 = 16;
+const MOST_VALUES: u64 = 64;
 /// Every number up to this one is the same in JSON, Go and Rust.
 const LARGEST_NUMBER: i64 = (1 << 53) - 1;
 
@@ -49,6 +52,7 @@ fn bound(schema: &mut Map<String, Value>) {
     {
         message.entry("maxLength").or_insert(json!(LONGEST_MESSAGE));
     }
+    bound_selector(schema);
     let is = |name: &str, what: &str| schema.get(name).and_then(Value::as_str) == Some(what);
     let limits = if schema.contains_key("enum") || schema.contains_key("$ref") {
         vec![]
@@ -72,6 +76,22 @@ fn bound(schema: &mut Map<String, Value>) {
     for (name, limit) in limits {
         schema.entry(name).or_insert(limit);
     }
+}
+
+fn bound_selector(schema: &mut Map<String, Value>) {
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    if !properties.contains_key("matchExpressions") || !properties.contains_key("matchLabels") {
+        return;
+    }
+    let mut set = |field: &str, inner: &str, bound: &str, most: u64| {
+        let found = properties.get_mut(field).and_then(|field| field.pointer_mut(inner)).and_then(Value::as_object_mut);
+        if let Some(found) = found {
+            found.insert(bound.to_owned(), json!(most));
+        }
+    };
+    set("matchLabels", "", "maxProperties", MOST_REQUIREMENTS);
+    set("matchExpressions", "", "maxItems", MOST_REQUIREMENTS);
+    set("matchExpressions", "/items/properties/values", "maxItems", MOST_VALUES);
 }
 
 /// Removes `nullable` everywhere, and the line breaks of doc comments from descriptions; bounds what has no bound.

@@ -96,6 +96,16 @@ fn texts_numbers_lists_and_maps_are_bounded() {
 }
 
 #[test]
+fn a_label_selector_is_short() {
+    let crd = crd("DistributedLock");
+    let selector = all_schemas(&crd).into_iter().find(|(path, _)| path == ".spec.election.selector").unwrap().1;
+    let properties = &selector["properties"];
+    assert_eq!(properties["matchLabels"]["maxProperties"], 16);
+    assert_eq!(properties["matchExpressions"]["maxItems"], 16);
+    assert_eq!(properties["matchExpressions"]["items"]["properties"]["values"]["maxItems"], 64);
+}
+
+#[test]
 fn every_rule_says_what_to_write_and_where() {
     for crd in [crd("RedisQuorum"), crd("DistributedLock")] {
         for (path, schema) in all_schemas(&crd) {

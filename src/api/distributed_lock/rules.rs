@@ -53,6 +53,13 @@ fn heartbeat() -> Rule {
     )
 }
 
+/// CEL adds durations, and does not multiply them.
+const TENTH: &str = concat!(
+    "!has(self.renewInterval) || ",
+    "duration(self.renewInterval) + duration(self.renewInterval) + duration(self.renewInterval) + duration(self.renewInterval) + duration(self.renewInterval) + ",
+    "duration(self.renewInterval) + duration(self.renewInterval) + duration(self.renewInterval) + duration(self.renewInterval) + duration(self.renewInterval) >= duration(self.ttl)"
+);
+
 fn times() -> [Rule; 15] {
     [
         rule(
@@ -71,11 +78,8 @@ fn times() -> [Rule; 15] {
             "!has(self.renewInterval) || duration(self.renewInterval) + duration(self.renewInterval) <= duration(self.ttl)",
             "set a renewInterval of at most half of ttl, or remove it (a third of ttl)",
         ),
-        if_set(
-            "renewInterval",
-            "duration(self.renewInterval) >= duration('100ms')",
-            "set a renewInterval of at least 100ms, or remove it (a third of ttl)",
-        ),
+        // Ten times as often as the ttl asks for is enough, and each renewal is a request to every member from every replica.
+        rule(".renewInterval", TENTH, "set a renewInterval of at least a tenth of ttl, or remove it (a third of ttl)"),
         if_set("maxHold", "duration(self.maxHold) > duration('0s')", "set a maxHold above 0s, or remove it (no limit)"),
         at_most_a_year("maxHold", "set a maxHold of at most 8760h (a year), or remove it (no limit)"),
         at_most_a_year("waitTimeout", "set a waitTimeout of at most 8760h (a year), or remove it (no limit)"),

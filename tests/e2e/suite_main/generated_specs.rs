@@ -153,7 +153,7 @@ fn lock_is_good(spec: &Value) -> bool {
         && (!has("/key") || key.is_some_and(key_is_good))
         && time("/ttl", 10_000, 1_000, 3_600_000)
         && time("/claim/heartbeat", 1_000, 1_000, 1_000.max(ttl / 2))
-        && (!has("/renewInterval") || time("/renewInterval", 0, 100, ttl / 2))
+        && (!has("/renewInterval") || time("/renewInterval", 0, ttl / 10, ttl / 2))
         && (!has("/minHold") || claim && time("/minHold", 0, 0, 86_400_000))
         && (!has("/maxHold") || time("/minHold", 0, 0, millis(spec, "/maxHold", 0).unwrap_or(0)))
         && time("/maxHold", 1, 1, year)

@@ -28,6 +28,11 @@ const MALFORMED: &[Case] = &[
         "{key: k, ttl: 4s, renewInterval: 3s, claim: {identity: a}}",
         "set a renewInterval of at most half of ttl, or remove it",
     ),
+    (
+        "DistributedLock",
+        "{key: k, ttl: 30s, renewInterval: 1s, claim: {identity: a}}",
+        "set a renewInterval of at least a tenth of ttl, or remove it",
+    ),
     ("DistributedLock", "{key: 'a b', claim: {identity: a}}", "should match '^[A-Za-z0-9._:/-]{1,200}$'"),
     ("DistributedLock", "{key: k, claim: {}}", "set exactly one of identity (free text), podName"),
     (

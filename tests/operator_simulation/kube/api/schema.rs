@@ -175,7 +175,7 @@ fn times(spec: &Value) -> Option<&'static str> {
     let only_claims = |pointer: &str| claim || of(pointer).is_none();
     let rules = [
         ("spec.ttl", ttl >= second(1) && ttl <= second(3_600)),
-        ("spec.renewInterval", at_most("/renewInterval", ttl / 2) && at_least("/renewInterval", millis(100))),
+        ("spec.renewInterval", at_most("/renewInterval", ttl / 2) && at_least("/renewInterval", ttl / 10)),
         ("spec.maxHold", at_least("/maxHold", millis(1)) && at_most("/maxHold", second(YEAR))),
         ("spec.minHold", at_most("/minHold", of("/maxHold").unwrap_or(second(86_400))) && only_claims("/minHold")),
         ("spec.waitTimeout", at_least("/waitTimeout", millis(1)) && only_claims("/waitTimeout")),

@@ -26,7 +26,7 @@ fn common(around: &Surroundings, chance: &mut Seeded) -> Value {
             spec[field] = value(chance);
         }
     };
-    with(25, "renewInterval", &|chance| millis(chance.between(100, ttl / 2)));
+    with(25, "renewInterval", &|chance| millis(chance.between(ttl / 10 + 1, ttl / 2)));
     with(if wide { 30 } else { 15 }, "maxHold", &|chance| millis(chance.between(ttl, ttl * longest)));
     with(if wide { 35 } else { 12 }, "lockDelay", &|chance| {
         millis(chance.between(0, around.max_ttl.saturating_sub(ttl).max(1)))
