@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 const OF_PACKAGES: [&str; 6] = ["build", "check", "clippy", "doc", "run", "test"];
 
 /// Programs of tests that `cargo test --workspace` runs, as `package: target`. `local/test.sh` counts what has run.
-const TEST_BINARIES: [&str; 14] = [
+const TEST_BINARIES: [&str; 15] = [
     "redlock-bench: redlock-bench",
     "redlock-client: redis",
     "redlock-client: redlock_client",
@@ -15,6 +15,7 @@ const TEST_BINARIES: [&str; 14] = [
     "redlock-operator: docs",
     "redlock-operator: generated",
     "redlock-operator: layers",
+    "redlock-operator: memory",
     "redlock-operator: model",
     "redlock-operator: operator_simulation",
     "redlock-operator: redis",
