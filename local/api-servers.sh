@@ -42,6 +42,10 @@ refused() {
 quorum() { printf '{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": {"name": "q", "namespace": "shop"}, "spec": %s}' "$1"; }
 lock() { printf '{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "l", "namespace": "shop"}, "spec": %s}' "$1"; }
 
+# many N PREFIX: an object with so many fields.
+many() { seq "$1" | sed "s/.*/\"$2&\": \"x\"/" | paste -sd, | sed 's/.*/{&}/'; }
+finalizers() { seq "$1" | sed 's/.*/"example.com\/f&"/' | paste -sd,; }
+
 kinds() {
   k apply --server-side --validate=strict -f "$ROOT/crds" >/dev/null
   wait_until 60 "the kinds" k wait --for=condition=Established --timeout=20s \
@@ -65,6 +69,9 @@ kinds() {
   lock '{"claim": {"identity": "a"}}' | refused "key"
   lock '{"key": "k", "claim": {"identity": "a", "podName": "b"}}' | refused "set exactly one of identity (free text), podName"
   lock '{"key": "k", "ttl": "10s", "renewInterval": "6s", "claim": {"identity": "a"}}' | refused "renewInterval"
+  lock '{"key": "k", "ttl": "30s", "renewInterval": "2900ms", "claim": {"identity": "a"}}' | refused "at least a tenth of ttl"
+  lock '{"key": "k", "ttl": "30s", "renewInterval": "3s", "claim": {"identity": "a"}}' | taken "a renewInterval of a tenth of ttl"
+  lock "{\"election\": {\"selector\": {\"matchLabels\": $(many 17 a)}}}" | refused "at most 16"
   lock '{"election": {"selector": {}}}' | refused "an empty selector makes every pod a candidate"
   lock '{"key": "a b", "claim": {"identity": "a"}}' | refused "spec.key"
 }
@@ -117,6 +124,12 @@ requests() {
  "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "redlock-operator-holder"},
  "subjects": [{"kind": "ServiceAccount", "name": "app", "namespace": "shop"}, {"kind": "ServiceAccount", "name": "other", "namespace": "shop"}]}
 END
+  local kind
+  for kind in labels annotations; do
+    lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s/\"namespace\"/\"$kind\": $(many 65 a), &/" | refused "set at most 64 $kind"
+    lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s/\"namespace\"/\"$kind\": $(many 64 a), &/" | taken "64 $kind"
+  done
+  lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s|\"namespace\"|\"finalizers\": [$(finalizers 21)], &|" | refused "set at most 20 finalizers"
   lock '{"election": {"selector": {"matchLabels": {"a": "b"}}}}' | refused "change no specification" --as "$app"
   lock '{"key": "k", "claim": {"jobName": "wipe"}}' | refused "change no specification" --as "$app"
   lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s/\"namespace\"/\"annotations\": {\"redlock-operator.io\/created-by\": \"$app\"}, &/" |

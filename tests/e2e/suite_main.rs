@@ -18,6 +18,7 @@ use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
     anywhere refused_manifests::a_malformed_manifest_is_refused_with_what_to_write_instead,
+    anywhere refused_manifests::metadata_that_is_too_large_is_refused,
     anywhere refused_manifests::another_address_under_the_name_of_a_master_is_refused,
     anywhere generated_specs::generated_specifications_are_judged_as_documented,
     anywhere refused_later::what_other_objects_forbid_is_said_in_the_status_and_heals,

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use redlock_operator::api::{DistributedLock, RedisQuorum};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
@@ -113,6 +113,26 @@ pub(crate) async fn a_malformed_manifest_is_refused_with_what_to_write_instead(b
     let wanted = "key cannot be changed, added or removed: create another DistributedLock";
     ensure!(told.contains(wanted), "a changed key: {told}");
     ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
+    Ok(())
+}
+
+pub(crate) async fn metadata_that_is_too_large_is_refused(bench: Bench) -> anyhow::Result<()> {
+    let object = |field: &str, value: Value| {
+        let mut object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "large"}, "spec": {"key": "k", "claim": {"identity": "a"}}});
+        object["metadata"][field] = value;
+        object.to_string()
+    };
+    let pairs = || (0..65).map(|number| (format!("n{number}"), json!("x"))).collect::<serde_json::Map<_, _>>();
+    let finalizers: Vec<_> = (0..21).map(|number| format!("example.com/f{number}")).collect();
+    for (field, value, most) in [
+        ("labels", json!(pairs()), "64 labels"),
+        ("annotations", json!(pairs()), "64 annotations"),
+        ("finalizers", json!(finalizers), "20 finalizers"),
+    ] {
+        let message = bench.refused(&object(field, value)).await?;
+        ensure!(message.contains(&format!("set at most {most}")), "{field}: {message}");
+    }
     Ok(())
 }
 
