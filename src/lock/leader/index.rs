@@ -153,12 +153,14 @@ impl Index {
         self.0.lock().contention.ended(&lock.key())
     }
 
-    /// The locks that wait before this one and could hold the key, in the order of their turns, a part of them after the first `skip`.
+    /// The locks that wait before this one and could hold the key, the first one first.
+    ///
+    /// It is a part of them, after the first `skip`.
     pub(super) fn before(&self, lock: &DistributedLock, spans: bool, skip: usize) -> Vec<LockRef> {
         self.0.lock().contention.before(lock, spans).skip(skip).take(PART).cloned().collect()
     }
 
-    /// The locks that wait for the same key, the oldest first, a part of them after the first `skip`.
+    /// The locks that wait for the same key, the oldest first. It is a part of them, after the first `skip`.
     pub(super) fn oldest(&self, lock: &DistributedLock, spans: bool, skip: usize) -> Vec<LockRef> {
         self.0.lock().contention.oldest(lock, spans).skip(skip).take(PART).cloned().collect()
     }

@@ -164,7 +164,9 @@ impl Contention {
         self.0.get(key).map(|on_key| on_key.ended.values().take(ENDED).cloned().collect()).unwrap_or_default()
     }
 
-    /// The locks before `lock` in its queue that are able to hold the key, the first one first, of the same shape. `spans`: also those of other namespaces.
+    /// The locks of the same shape before `lock` that are able to hold the key, the first one first.
+    ///
+    /// `spans`: also those of other namespaces.
     /// Which quorum they mean is for the caller to find out.
     pub fn before<'a>(&'a self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &'a LockRef> + use<'a> {
         let (own, namespace, shape) = (turn(lock), lock.namespace().unwrap_or_default(), slots(lock));
