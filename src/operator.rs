@@ -29,6 +29,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::args::OperatorArgs;
 use self::http::Health;
 use self::surroundings::Seen;
+use crate::api::DistributedLock;
 use crate::job;
 use crate::lock::replica::holds::Holds;
 use crate::lock::replica::renewal::Renewal;
@@ -241,7 +242,9 @@ async fn lead(
         let term = leadership.borrow_and_update().clone();
         if let Some(term) = term.filter(|term| !term.over.is_cancelled()) {
             // On the heap: together they are larger than a thread's stack bears.
-            let quorums = quorum::controller::run(context.clone(), sessions.clone(), term.clone()).boxed();
+            let (renewed, clock) = (holds.clone(), context.clock.clone());
+            let votes = Arc::new(move |lock: &DistributedLock| renewed.of(lock)?.votes_of(clock.boottime()));
+            let quorums = quorum::controller::run(context.clone(), sessions.clone(), votes, term.clone()).boxed();
             let locks =
                 lock::leader::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()).boxed();
             let jobs = job::controller::run(context.clone(), term.clone()).boxed();

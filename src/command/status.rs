@@ -72,7 +72,7 @@ impl Answer for Shown {
         self.locks.iter().for_each(|lock| table.push(line::cells(lock, self.now, wide)));
         text += &format!("\n{}", table.render(paint));
         for lock in self.locks.iter().filter(|lock| !lock.is_finished()) {
-            for condition in lock.status.conditions.iter().filter(|condition| is_worth_telling(lock, condition)) {
+            for condition in lock.status.conditions.iter().filter(|condition| is_worth_telling(condition)) {
                 text += &format!(
                     "{}: {} ({}): {}\n",
                     lock.name_any(),
@@ -91,14 +91,13 @@ impl Answer for Shown {
 }
 
 /// What differs from a lock that is held and well.
-fn is_worth_telling(lock: &SeenLock, condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
+fn is_worth_telling(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
     let is = |type_: LockCondition| condition.type_ == type_.as_str();
     if is(LockCondition::PublicationDelayed) {
         return condition.status == "True";
     }
     let is_told_by_another = is(LockCondition::Ready) || is(LockCondition::Finished);
-    let replicas = is(LockCondition::FullyReplicated) && !lock.is_held();
-    condition.status != "True" && !is_told_by_another && !replicas
+    condition.status != "True" && !is_told_by_another
 }
 
 fn details(lock: &SeenLock, now: MilliTime, paint: Paint) -> String {

@@ -64,6 +64,7 @@ use owned::Owned;
 use tls::Tls;
 
 pub use default::{DefaultQuorumError, ensure_default_quorum};
+pub use locks::HeldVotes;
 
 /// Between two looks at a quorum without news.
 const RESYNC: Duration = Duration::from_secs(60);
@@ -106,6 +107,7 @@ struct Leader {
     owned: Owned,
     memories: Mutex<HashMap<String, Arc<Memory>>>,
     others: Mutex<Others>,
+    votes: HeldVotes,
 }
 
 impl Leader {
@@ -124,11 +126,18 @@ impl Leader {
 
 /// Runs until the term is over. What is under way then is dropped wherever it stands: every order of writes is safe against
 /// a crash, and so against this.
-pub async fn run(context: Context, sessions: Sessions, term: Term) {
+pub async fn run(context: Context, sessions: Sessions, votes: HeldVotes, term: Term) {
     let (clock, lasts) = (context.clock.clone(), term.clone());
     let (owned, follow) = Owned::new(&context);
-    let leader =
-        Arc::new(Leader { context, sessions, term, owned, memories: Mutex::default(), others: Mutex::default() });
+    let leader = Arc::new(Leader {
+        context,
+        sessions,
+        term,
+        owned,
+        memories: Mutex::default(),
+        others: Mutex::default(),
+        votes,
+    });
     let work = async {
         tokio::select! {
             () = follow => {}
@@ -193,7 +202,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         return Ok(Action::requeue(FIRST_BACKOFF));
     };
     let (memory, cluster) = (leader.memory(session.uid()), Cluster::new(context, &session));
-    let sights = Sights::new(context, &leader.sessions, &session, &memory.away, term.epoch);
+    let sights = Sights::new(context, &leader.sessions, &session, &leader.votes, &memory.away, term.epoch);
     session.learn(quorum);
     match timekeeper::keep(&cluster, &session, &*context.clock, &memory.clock_moved).await {
         Ok(()) => {}

@@ -164,7 +164,11 @@ impl Default for Metrics {
                 ("acquire_duration", "Time from the first request of an attempt to its decision"),
                 seconds(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
             ),
-            renewals: Counts::by("outcome", r, ("renewals", "Renewals of held locks, by outcome")),
+            renewals: Counts::by(
+                "outcome",
+                r,
+                ("renewals", "Renewals of held locks, by outcome; incomplete means that members lacked the key"),
+            ),
             renewal_lateness: add_seconds(
                 r,
                 ("renewal_lateness", "Time from the moment at which a renewal was due to its start"),

@@ -13,10 +13,6 @@ names! {
         Accepted,
         /// The lock has a holder.
         Held,
-        /// Every member has the key, not only a majority.
-        FullyReplicated,
-        /// A majority of the members answered the last attempt.
-        QuorumAvailable,
         /// The claim has ended and never queues again. Its reason and message are those of Held at the end.
         Finished,
         /// The API server took a status so late that `validUntil` had passed. The operator removes the condition ten minutes after the last time.
@@ -210,11 +206,9 @@ names! {
     CommonReason {
         /// All is as it should be.
         AsExpected,
-        /// All members have the key.
-        AllMembers,
-        /// Some members lack the key, or do not vote.
+        /// Some members do not vote.
         ///
-        /// By itself: they get the key at the next renewal after they answer. The condition Ready of the RedisQuorum says when they vote again.
+        /// By itself: the condition Ready says when they vote again.
         ///
         /// To do: if it lasts, look at these members.
         MembersMissing,
@@ -224,8 +218,6 @@ names! {
         ///
         /// To do: set a longer `ttl`. Or set `validity: Transitions` for locks whose readers need no `validUntil`.
         WrittenLate,
-        /// The lock has no holder.
-        NotHeld,
         /// All members may vote.
         AllAdmitted,
         /// A majority of the members may vote, and locks are granted and held.

@@ -38,7 +38,8 @@ pub struct DistributedLockStatus {
     /// The lock is guaranteed to the holder until this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<MilliTime>,
-    /// Number of members that store the lock for this holder, and number of all members, for example `3/3`.
+    /// Number of members that store the lock for this holder, and number of all members, for example `3/3`. As of the last write of
+    /// this status: a change of votes alone is not written.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub votes: Option<String>,
@@ -65,7 +66,7 @@ pub struct DistributedLockStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub history: Vec<PastHold>,
-    /// Conditions: Ready, Accepted, Held, FullyReplicated, QuorumAvailable, Finished, PublicationDelayed.
+    /// Conditions: Ready, Accepted, Held, Finished, PublicationDelayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

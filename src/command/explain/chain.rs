@@ -95,7 +95,7 @@ pub fn explain(
     let held = meant.iter().any(SeenLock::is_held);
     // What it is all about: the holder, else who is next, else what has ended.
     let first = meant.iter().find(|lock| lock.is_held()).or_else(|| meant.iter().find(|lock| !lock.is_finished()));
-    let mut links = vec![quorum_link(quorum, first, now)];
+    let mut links = vec![quorum_link(quorum, now)];
     if let Some(lock) = first {
         links.extend(operator_link(lock));
         links.push(accepted_link(lock));
@@ -143,17 +143,8 @@ fn lower(text: &str) -> String {
     (first + letters.as_str()).replace('`', "")
 }
 
-fn quorum_link(sight: &QuorumSight, lock: Option<&SeenLock>, now: MilliTime) -> Link {
-    let said = lock.and_then(|lock| lock.condition(LockCondition::QuorumAvailable));
-    let said = said
-        .filter(|said| !said.message.is_empty())
-        .map(|said| format!("The lock says of it: {}.", trim(&said.message)));
-    let unseen = |text: String| Link {
-        about: "quorum",
-        state: State::Unknown,
-        says: std::iter::once(text).chain(said.clone()).collect(),
-        to_do: None,
-    };
+fn quorum_link(sight: &QuorumSight, now: MilliTime) -> Link {
+    let unseen = |text: String| Link { about: "quorum", state: State::Unknown, says: vec![text], to_do: None };
     match sight {
         QuorumSight::Seen(quorum) => of_quorum(quorum, now),
         QuorumSight::Absent(name) => Link {

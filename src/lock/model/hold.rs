@@ -154,6 +154,14 @@ impl Hold {
         self.due
     }
 
+    /// The votes of the last renewal, if that began less than a ttl ago.
+    ///
+    /// A member that restarted later is not admitted before the ttl has passed. So all of these votes are of processes that vote now, also
+    /// when this replica was frozen meanwhile.
+    pub fn votes_of(&self, now: Boottime) -> Option<Votes> {
+        self.votes.filter(|_| self.won.is_some_and(|won| now < won + self.terms.ttl))
+    }
+
     /// Whether the hold is known to be valid at `now`.
     pub fn is_valid(&self, now: Boottime) -> bool {
         self.loss.is_none() && now < self.valid_until

@@ -2,7 +2,7 @@
 
 use crate::api::conditions::{CommonReason, HeldReason};
 use crate::api::{GoDuration, HeldQuorum, MilliTime};
-use crate::redlock::{FencingToken, Votes};
+use crate::redlock::FencingToken;
 
 /// Messages of the condition Held.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
@@ -97,12 +97,10 @@ impl Said {
     }
 }
 
-/// Messages of the conditions FullyReplicated and PublicationDelayed.
+/// Messages of the condition PublicationDelayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Noted {
-    /// {votes} members hold the key. The operator sets it on the others at the next renewal after they answer
-    MembersMissing { votes: Votes },
     /// validUntil had passed for {gap} when the API server took this status. The holder had the lock throughout, but
     /// readers of validUntil saw no holder. Set a longer ttl, or validity: Transitions
     WrittenLate { gap: GoDuration },
@@ -112,7 +110,6 @@ impl Noted {
     /// For its condition.
     pub const fn reason(&self) -> CommonReason {
         match self {
-            Self::MembersMissing { .. } => CommonReason::MembersMissing,
             Self::WrittenLate { .. } => CommonReason::WrittenLate,
         }
     }

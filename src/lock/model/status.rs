@@ -11,9 +11,7 @@ use super::readiness::set_ready;
 use super::record::HoldRecord;
 use super::refusal::Refusal;
 use super::said::{Noted, Said};
-use crate::api::conditions::{
-    AcceptedReason, CommonReason, HeldReason, LockCondition, Status, find_condition, set_condition,
-};
+use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition};
 use crate::api::{DistributedLock, DistributedLockStatus, Ending, LockHolder, MilliTime, PastHold, Stopping};
 use crate::redlock::{FencingToken, Votes};
 use crate::time::UnixMillis;
@@ -121,7 +119,6 @@ impl Draft {
             self.status.conditions.retain(|condition| !is_suspension(condition));
         }
         self.set(LockCondition::Held, false, reason, message);
-        self.set(LockCondition::FullyReplicated, false, CommonReason::NotHeld, "");
         self.status.queue_position =
             position.filter(|position| *position <= LAST_POSITION).and_then(|position| i32::try_from(position).ok());
         self
@@ -131,16 +128,6 @@ impl Draft {
     #[must_use]
     pub fn says(self, said: &Said, position: Option<usize>) -> Self {
         self.waiting(said.reason(), &said.to_string(), position)
-    }
-
-    /// Whether the last round found a majority of members.
-    #[must_use]
-    pub fn quorum_available(mut self, trouble: Option<&str>) -> Self {
-        match trouble {
-            None => self.set(LockCondition::QuorumAvailable, true, CommonReason::AsExpected, ""),
-            Some(trouble) => self.set(LockCondition::QuorumAvailable, false, CommonReason::MajorityLost, trouble),
-        }
-        self
     }
 
     /// Held from now on.
@@ -156,7 +143,7 @@ impl Draft {
         self.status.queue_position = Some(0);
         self.status.transitions += 1;
         self.set(LockCondition::Held, true, said.reason(), said.to_string());
-        self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes)).quorum_available(None)
+        self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes))
     }
 
     /// Renewed. `quorum_now` is the quorum's clock.
@@ -173,8 +160,7 @@ impl Draft {
         let here = if hold.assumed { quorum_now } else { hold.valid_until_there };
         let renewed_at = later(self.status.renewed_at, hold.renewed_at, quorum_now.0);
         let valid_until = later(self.status.valid_until, here, quorum_now.0.saturating_add(ttl));
-        let renewed = self.validity(renewed_at, valid_until, hold.votes);
-        renewed.quorum_available(hold.trouble.as_deref())
+        self.validity(renewed_at, valid_until, hold.votes)
     }
 
     /// What the status published had run out `gap` before this is written. That is said for ten minutes.
@@ -201,12 +187,6 @@ impl Draft {
             self.status.votes = Some(votes.to_string());
             self.status.votes_granted = i32::try_from(votes.yes).ok();
             self.status.member_count = i32::try_from(votes.of).ok();
-            if votes.yes == votes.of {
-                self.set(LockCondition::FullyReplicated, true, CommonReason::AllMembers, "");
-            } else {
-                let noted = Noted::MembersMissing { votes };
-                self.set(LockCondition::FullyReplicated, false, noted.reason(), noted.to_string());
-            }
         }
         self
     }

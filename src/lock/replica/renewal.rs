@@ -263,6 +263,7 @@ async fn is_named(client: &Client, lock: &DistributedLock, nonce: Nonce) -> bool
 
 fn outcome_name(outcome: &Extend) -> &'static str {
     match outcome {
+        Extend::Renewed { votes, .. } if votes.yes < votes.of => "incomplete",
         Extend::Renewed { .. } => "renewed",
         Extend::Refused { .. } => "refused",
         Extend::NoQuorum { .. } => "no_quorum",

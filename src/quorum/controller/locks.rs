@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::api::conditions::{LockCondition, is_true};
 use crate::api::{DistributedLock, RedisQuorum};
 use crate::quorum::model::lookup;
 use crate::redlock::Votes;
@@ -15,38 +14,45 @@ use crate::runtime::keys;
 
 /// A lock with a hold on the quorum.
 pub(super) enum HeldLock {
-    Readable(Arc<DistributedLock>),
+    /// With the votes of its last renewal by this replica.
+    Readable(Arc<DistributedLock>, Option<Votes>),
     /// Nothing is known of it but that it holds.
     Unreadable(Arc<Unreadable>),
 }
 
+/// The votes of the hold that the status of a lock names, by the last renewal of this process.
+pub type HeldVotes = Arc<dyn Fn(&DistributedLock) -> Option<Votes> + Send + Sync>;
+
 /// All of them.
-pub(super) fn held(context: &Context, quorum: &RedisQuorum) -> Vec<HeldLock> {
+pub(super) fn held(context: &Context, votes: &HeldVotes, quorum: &RedisQuorum) -> Vec<HeldLock> {
     let uid = quorum.metadata.uid.as_deref();
     let recorded = uid.map(|uid| context.locks.under(&keys::held_on(Some(uid)))).unwrap_or_default();
     let locks = recorded.into_iter().chain(context.locks.under(&keys::held_on(None)));
-    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum)).map(HeldLock::Readable);
+    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum)).map(|lock| {
+        let votes = votes(&lock);
+        HeldLock::Readable(lock, votes)
+    });
     let unreadable = context.locks.unreadable().into_iter().filter(|lock| lookup::raw_holds_on(lock, quorum));
     locks.chain(unreadable.map(HeldLock::Unreadable)).collect()
 }
 
 impl HeldLock {
     /// Whether it is meant by what is said of locks that can be read. One that cannot be read always is.
-    fn is(&self, is_meant: impl Fn(&DistributedLock) -> bool) -> bool {
+    fn is(&self, is_meant: impl Fn(&DistributedLock, Option<Votes>) -> bool) -> bool {
         match self {
-            Self::Readable(lock) => is_meant(lock),
+            Self::Readable(lock, votes) => is_meant(lock, *votes),
             Self::Unreadable(_) => true,
         }
     }
 }
 
 /// `namespace/name` of those that are meant, sorted.
-fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock) -> bool) -> Vec<String> {
+fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock, Option<Votes>) -> bool) -> Vec<String> {
     let name = |meta: &ObjectMeta| {
         format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     };
     let meant = held.iter().filter(|held| held.is(&is_meant)).map(|held| match held {
-        HeldLock::Readable(lock) => name(&lock.metadata),
+        HeldLock::Readable(lock, _) => name(&lock.metadata),
         HeldLock::Unreadable(lock) => name(&lock.metadata),
     });
     let mut names: Vec<String> = meant.collect();
@@ -56,31 +62,58 @@ fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock) -> bool) -> Vec<
 
 /// Names of all of them.
 pub(super) fn all(held: &[HeldLock]) -> Vec<String> {
-    names(held, |_| true)
+    names(held, |_, _| true)
 }
 
-/// Names of those that some member lacks. `members`: how many there are; so many of them are `dead` and leave, which nothing waits for.
+/// Names of those that some member lacks. `members`: how many there are; so many of them are `dead` and leave, which nothing waits for. A hold
+/// that ends needs no vote any more.
 pub(super) fn incomplete(held: &[HeldLock], members: usize, dead: usize) -> Vec<String> {
-    // The count as well: a status from before a member joined says of the others only that they have the key.
-    let enough: Vec<_> = (members - dead..=members).map(|yes| Votes { yes, of: members }.to_string()).collect();
-    let is_incomplete = |lock: &DistributedLock| {
-        lock.status.as_ref().is_some_and(|status| {
-            let replicated = dead > 0 || is_true(&status.conditions, LockCondition::FullyReplicated);
-            !replicated || status.votes.as_ref().is_none_or(|votes| !enough.contains(votes))
-        })
-    };
-    names(held, is_incomplete)
+    names(held, |lock, votes| {
+        let ends = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
+        // The count as well: votes from before a member joined say of the others only that they have the key.
+        let enough = votes.is_some_and(|votes| votes.of == members && votes.yes >= members - dead);
+        !ends && !enough
+    })
 }
 
 /// Whether one of them may have been renewed for longer than this. By what is specified, and by what was last published: replicas that
 /// do not know a shorter ttl yet renew for the old one.
 pub(super) fn is_any_longer(held: &[HeldLock], longest: Duration) -> bool {
     let longest_millis = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX);
-    let is_longer = |lock: &DistributedLock| {
+    let is_longer = |lock: &DistributedLock, _votes| {
         let status = lock.status.as_ref();
         let published = status.and_then(|status| status.valid_until.zip(status.renewed_at));
         lock.spec.ttl.get() + lock.spec.lock_delay.unwrap_or_default().get() > longest
             || published.is_some_and(|(until, at)| until.as_millis() - at.as_millis() > longest_millis)
     };
     held.iter().any(|held| held.is(is_longer))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rollout_waits_for_the_votes_of_holds_and_not_for_those_that_end() {
+        let lock = |name: &str, status: serde_json::Value| -> Arc<DistributedLock> {
+            let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": name, "namespace": "ns"}, "spec": {"key": name}, "status": status});
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        let holds = || json!({"transitions": 1, "holder": {"identity": "a"}});
+        let mut ends = holds();
+        ends["ending"] = json!({"since": "2026-01-01T00:00:00.000Z", "reason": "Suspended"});
+        let votes = |yes, of| Some(Votes { yes, of });
+        let held = [
+            HeldLock::Readable(lock("whole", holds()), votes(3, 3)),
+            HeldLock::Readable(lock("lacks-one", holds()), votes(2, 3)),
+            HeldLock::Readable(lock("from-before-a-join", holds()), votes(2, 2)),
+            HeldLock::Readable(lock("not-renewed", holds()), None),
+            HeldLock::Readable(lock("ends", ends), None),
+        ];
+        assert_eq!(incomplete(&held, 3, 0), ["ns/from-before-a-join", "ns/lacks-one", "ns/not-renewed"]);
+        assert_eq!(incomplete(&held, 3, 1), ["ns/from-before-a-join", "ns/not-renewed"]);
+    }
 }

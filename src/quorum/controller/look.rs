@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 
 use super::Error;
-use super::locks::{self, HeldLock};
+use super::locks::{self, HeldLock, HeldVotes};
 use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::evidence::{ContainerEvidence, container_state};
 use crate::fence::external::{ExternalView, decide_external, predecessor};
@@ -33,6 +33,7 @@ pub(super) struct Sights<'a> {
     /// They know of nodes.
     sessions: &'a Sessions,
     pub(super) session: &'a QuorumSession,
+    votes: &'a HeldVotes,
     /// Since when each member has been away, as far as this leader knows.
     away: &'a Mutex<BTreeMap<String, Monotonic>>,
     /// Of this leader.
@@ -66,15 +67,16 @@ impl<'a> Sights<'a> {
         context: &'a Context,
         sessions: &'a Sessions,
         session: &'a QuorumSession,
+        votes: &'a HeldVotes,
         away: &'a Mutex<BTreeMap<String, Monotonic>>,
         epoch: i64,
     ) -> Self {
-        Self { context, sessions, session, away, epoch }
+        Self { context, sessions, session, votes, away, epoch }
     }
 
     /// The locks that are held on the quorum.
     pub(super) fn held_locks(&self, quorum: &RedisQuorum) -> Vec<HeldLock> {
-        locks::held(self.context, quorum)
+        locks::held(self.context, self.votes, quorum)
     }
 
     /// The links to all members of a plan, the operator's own first.

@@ -101,8 +101,7 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     lock.recorder.until(SOON, "all have voted", by_all).await?;
     let (mark, since) = (quorum.recorder.mark(), masters.restart(0).await?);
     check_rejoin(&quorum, mark, "vm-0", since).await?;
-    let replicated =
-        |version: &Version<_>| crate::locks::reason_of(&version.object, "FullyReplicated") == Some("AllMembers");
+    let replicated = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
     lock.recorder.until_after(lock.recorder.mark().saturating_sub(1), SOON, "on all members", replicated).await?;
     // The other way round: one of the operator's own is lost.
     let (mark, since) = (quorum.recorder.mark(), bench.wall().0);

@@ -12,14 +12,14 @@ const LOCK_EVENTS: (&str, &str) = ("src/lock/model/events.rs", "LockEvent");
 const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
 
-/// An enum whose messages belong to conditions of a lock, and which of them.
-const OF_LOCKS: [(&str, &str, &[&str]); 6] = [
-    ("src/lock/model/refusal.rs", "Refusal", &["Accepted"]),
-    ("src/quorum/model/lookup.rs", "LookupError", &["Accepted"]),
-    ("src/lock/model/said.rs", "Said", &["Held"]),
-    ("src/lock/model/end.rs", "End", &["Held"]),
-    ("src/lock/model/end.rs", "Unwell", &["Held"]),
-    ("src/lock/model/said.rs", "Noted", &["FullyReplicated", "PublicationDelayed"]),
+/// An enum whose messages belong to conditions of a lock, and which one.
+const OF_LOCKS: [(&str, &str, &str); 6] = [
+    ("src/lock/model/refusal.rs", "Refusal", "Accepted"),
+    ("src/quorum/model/lookup.rs", "LookupError", "Accepted"),
+    ("src/lock/model/said.rs", "Said", "Held"),
+    ("src/lock/model/end.rs", "End", "Held"),
+    ("src/lock/model/end.rs", "Unwell", "Held"),
+    ("src/lock/model/said.rs", "Noted", "PublicationDelayed"),
 ];
 
 /// Enums that are parts of messages, under the name of their placeholder.
@@ -81,7 +81,7 @@ fn entry(text: &mut String, status: &str, reason: &Item, messages: &[String]) {
 /// Messages of locks: condition, reason, message.
 fn messages_of_locks() -> Vec<(&'static str, String, String)> {
     let mut found = Vec::new();
-    for (path, name, conditions) in OF_LOCKS {
+    for (path, name, condition) in OF_LOCKS {
         // What a refusal takes from the lookup has the reason that the refusal gives it.
         let reasons = if name == "LookupError" { Vec::new() } else { arms(path, name, "reason") };
         for variant in variants(path, name) {
@@ -97,7 +97,6 @@ fn messages_of_locks() -> Vec<(&'static str, String, String)> {
                         .to_owned()
                 }
             };
-            let condition = if reason == "WrittenLate" { conditions[1] } else { conditions[0] };
             found.push((condition, reason, message));
         }
     }
@@ -131,17 +130,6 @@ fn lock_conditions() -> String {
                     let status = if ["Held", "Ending"].contains(&reason.name()) { "True" } else { "False" };
                     entry(&mut text, status, reason, &of("Held", reason.name()));
                 }
-            }
-            "FullyReplicated" => {
-                entry(&mut text, "True", reason(&common, "AllMembers"), &[]);
-                for name in ["MembersMissing", "NotHeld"] {
-                    entry(&mut text, "False", reason(&common, name), &of("FullyReplicated", name));
-                }
-            }
-            "QuorumAvailable" => {
-                entry(&mut text, "True", reason(&common, "AsExpected"), &[]);
-                let message = "{what Held says with the reason NoQuorum, or what kept the last renewal}".to_owned();
-                entry(&mut text, "False", reason(&common, "MajorityLost"), &[message]);
             }
             "PublicationDelayed" => {
                 entry(&mut text, "True", reason(&common, "WrittenLate"), &of("PublicationDelayed", "WrittenLate"));

@@ -91,8 +91,7 @@ fn in_queue(
         Place::First => {}
     }
     if let Some(pause) = view.pause.as_ref().filter(|pause| pause.until > view.now) {
-        let trouble = (pause.reason == HeldReason::NoQuorum).then_some(pause.message.as_str());
-        let draft = draft.waiting(pause.reason, &pause.message, Some(1)).quorum_available(trouble);
+        let draft = draft.waiting(pause.reason, &pause.message, Some(1));
         let wake = pause.until.since(view.now);
         return rest(draft, Some(patience.map_or(wake, |patience| wake.min(patience))));
     }

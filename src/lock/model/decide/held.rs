@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, rest};
-use crate::api::conditions::{HeldReason, LockCondition, is_true};
+use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, LOCK_FINALIZER, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::End;
 use crate::lock::model::hold::{Hold, Loss};
@@ -154,7 +154,7 @@ fn is_slipping(hold: &Hold, now: Boottime) -> bool {
     is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
 }
 
-/// A change of votes or of the quorum's availability is published at once. A mere renewal is published when too little would be left
+/// A renewal is published when too little would be left
 /// of what is published by the time of the next renewal: every write that is left out leaves room for that of another lock. With
 /// `validity: Transitions` it is published only when a reader is about to depend on it.
 fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> Option<Renewal> {
@@ -164,7 +164,6 @@ fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> O
         return None;
     }
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
-    let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
     let renewal_is_news = lock.spec.validity == Validity::Published;
     let until_next = hold.terms.renew_interval + left_for_publication(hold.terms.ttl);
     let runs_out = status.valid_until.map_or(i64::MIN, |time| time.as_millis());
@@ -172,11 +171,8 @@ fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> O
     let longest = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
     // No renewal earned that: a clock that was wrong has published it.
     let is_ahead = runs_out.saturating_sub(quorum_now.0) > longest;
-    let is_due = hold.announce
-        || is_ahead
-        || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due
-        || hold.votes.is_some_and(|votes| status.votes.as_deref() != Some(votes.to_string().as_str()))
-        || available == hold.trouble.is_some();
+    let is_due =
+        hold.announce || is_ahead || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due;
     let quarter = i64::try_from((hold.terms.ttl / 4).as_millis()).unwrap_or(i64::MAX);
     let late = quorum_now.0.saturating_sub(runs_out.saturating_sub(quarter));
     let lateness = Duration::from_millis(u64::try_from(late).unwrap_or(0));

@@ -30,10 +30,7 @@ pub fn ending(raw: &Raw, now: UnixMillis) -> Value {
 #[must_use]
 pub fn ended(raw: &Raw, now: UnixMillis) -> Value {
     let (reason, why) = (raw.trouble.held().as_str(), shortened(&raw.trouble.to_string()));
-    let mut said = vec![
-        (LockCondition::Held, Status::False, reason, why.clone()),
-        (LockCondition::FullyReplicated, Status::False, "NotHeld", String::new()),
-    ];
+    let mut said = vec![(LockCondition::Held, Status::False, reason, why.clone())];
     if raw.field("/spec/claim").is_some() {
         said.push((LockCondition::Finished, Status::True, reason, why));
     }

@@ -212,3 +212,15 @@ fn what_a_majority_refused_of_an_earlier_hold_says_nothing_of_the_one_that_the_s
     holds.keep_only("uid", Some(&nonce(2)));
     assert!(!holds.has("uid"), "its end was not in the watch, and another hold is named");
 }
+
+#[test]
+fn votes_count_until_a_restarted_member_could_vote_again() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    let votes = |now| holds.get("uid", &nonce(1)).unwrap().votes_of(at(now));
+    assert_eq!(votes(1_000), None, "another replica renewed it");
+    holds.take_due(at(3_000));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
+    assert_eq!(votes(11_999), Some(Votes { yes: 3, of: 3 }));
+    assert_eq!(votes(12_000), None, "of processes that may be gone");
+}
