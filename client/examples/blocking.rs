@@ -6,7 +6,7 @@ use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let members: Vec<String> = std::env::args().skip(1).collect();
-    let client = blocking::Client::connect(Client::admit_at_once(&members))?;
+    let client = blocking::Client::connect(Client::builder(&members).admit_at_once())?;
     let guard = client.lock("import").ttl(Duration::from_secs(10)).wait(Duration::from_secs(60)).acquire()?;
     for part in 0..3 {
         // The guard is renewed meanwhile; a program that cannot be interrupted asks before each step.

@@ -13,7 +13,7 @@ const LEAST: Duration = Duration::from_secs(60);
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let members: Vec<String> = std::env::args().skip(1).collect();
     // These masters are nobody's but ours, and a restart of one may give the lock away: see the crate's page on admission.
-    let client = Client::admit_at_once(&members).connect().await?;
+    let client = Client::builder(&members).admit_at_once().connect().await?;
     match client.lock("nightly-report").ttl(Duration::from_secs(30)).try_acquire().await {
         Ok(guard) => {
             println!("running, token {}", guard.token());

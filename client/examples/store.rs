@@ -24,7 +24,7 @@ impl Store {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let members: Vec<String> = std::env::args().skip(1).collect();
     // The first lock comes when every lock from before the start has run out.
-    let client = Client::wait_before_voting(&members, Duration::from_secs(10)).connect().await?;
+    let client = Client::builder(&members).wait_before_voting(Duration::from_secs(10)).connect().await?;
     let store = Store::default();
     let (ttl, wait) = (Duration::from_secs(5), Duration::from_secs(60));
     let first = client.lock("report").ttl(ttl).wait(wait).acquire().await?;

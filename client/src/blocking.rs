@@ -2,6 +2,7 @@
 
 use crate::client::{self, BuildError, Builder, Held, Lost, NotAcquired, Release, Undelivered};
 use crate::redlock::{FencingToken, LockKey};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -100,6 +101,28 @@ impl Client {
         Lock { lock: self.0.client.lock(key), host: Arc::clone(&self.0) }
     }
 
+    /// As [`client::Client::update`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
+        self.0.client.update(data)
+    }
+
+    /// As [`client::Client::voters`].
+    #[must_use]
+    pub fn voters(&self) -> usize {
+        self.0.client.voters()
+    }
+
+    /// As [`client::Client::release`].
+    ///
+    /// # Panics
+    /// Inside a runtime.
+    pub fn release(&self, held: &Held) -> Release {
+        self.0.block_on(self.0.client.release(held))
+    }
+
     /// As [`client::Client::resume`].
     ///
     /// # Errors
@@ -134,6 +157,12 @@ impl Lock {
     /// As [`client::Lock::wait`].
     pub fn wait(mut self, longest: Duration) -> Self {
         self.lock = self.lock.wait(longest);
+        self
+    }
+
+    /// As [`client::Lock::slots`].
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.lock = self.lock.slots(slots);
         self
     }
 
@@ -217,6 +246,11 @@ impl Guard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
+    }
+
+    /// As [`client::Guard::into_held`].
+    pub fn into_held(self) -> Held {
+        self.guard.into_held()
     }
 
     /// As [`client::Guard::release`].

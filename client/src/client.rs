@@ -5,6 +5,7 @@ mod attempts;
 mod builder;
 mod closing;
 mod counters;
+mod election;
 mod endpoints;
 mod error;
 mod event;
@@ -19,9 +20,10 @@ mod reader;
 mod secret;
 mod url;
 
-pub use builder::Builder;
+pub use builder::{Builder, Masters};
+pub use election::{Election, Leadership};
 pub use error::{BuildError, LossCause, Lost, NotAcquired, Release, Undelivered};
-pub use event::Event;
+pub use event::{Event, MemberState};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use reader::{Looked, Reader, ReaderBuilder};
@@ -38,6 +40,7 @@ use event::Observer;
 use hints::Hints;
 use keeper::{Hold, Keeper};
 use lines::{Lines, Turn};
+use lock::Place;
 use members::Members;
 use secret::Described;
 use std::collections::BTreeMap;
@@ -53,8 +56,8 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Locks over one quorum of independent masters. Cheap to clone; clones share connections, renewals and the order of waiters.
 ///
-/// Which of the three constructors is used says how members are admitted, which is what Redlock's safety rests on when a master
-/// restarts. There is no default.
+/// How members are admitted is what Redlock's safety rests on when a master restarts. [`Client::from_secret`] takes the rule of the operator,
+/// and [`Client::builder`] asks for one of two. There is no default.
 ///
 /// ```no_run
 /// use redlock_client::Client;
@@ -62,7 +65,7 @@ const LOOK: Duration = Duration::from_millis(2);
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let members = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-/// let client = Client::wait_before_voting(members, Duration::from_secs(30)).connect().await?;
+/// let client = Client::builder(members).wait_before_voting(Duration::from_secs(30)).connect().await?;
 /// let guard = client.lock("reports").ttl(Duration::from_secs(10)).wait(Duration::from_secs(60)).acquire().await?;
 /// guard.run_while_held(async { /* write, with guard.token() */ }).await?;
 /// let _ = guard.release().await;
@@ -144,17 +147,9 @@ impl Client {
         Builder::from_secret(data)
     }
 
-    /// Members by URL. A process that this client has not seen before votes once every lock of `max_ttl` or less that its predecessor
-    /// may have granted has run out, so a restarted master gives no lock away twice. That includes the first start of the client:
-    /// attempts fail with [`NotAcquired::Waiting`] until then. No program may lock for longer than `max_ttl` on these members.
-    pub fn wait_before_voting<U: AsRef<str>>(members: impl IntoIterator<Item = U>, max_ttl: Duration) -> Builder {
-        Builder::wait_before_voting(members, max_ttl)
-    }
-
-    /// Members by URL that vote as soon as they are reached. A master that restarts without its memory can give a lock to a second
-    /// holder while the first one still has it.
-    pub fn admit_at_once<U: AsRef<str>>(members: impl IntoIterator<Item = U>) -> Builder {
-        Builder::admit_at_once(members)
+    /// Members by URL. The next call chooses how they are admitted.
+    pub fn builder<U: AsRef<str>>(members: impl IntoIterator<Item = U>) -> Masters {
+        Masters::new(members)
     }
 
     fn from_parts(parts: Parts) -> Self {
@@ -163,7 +158,10 @@ impl Client {
         if let Some(reach) = parts.token_reach {
             redlock = redlock.with_token_reach(reach);
         }
-        let members = Arc::new(Members::new(parts.members, Arc::clone(&parts.clock), parts.admission, parts.restores));
+        let clock = Arc::clone(&parts.clock);
+        let members =
+            Members::new(parts.members, clock, parts.admission, parts.restores).with_observer(parts.observer.clone());
+        let members = Arc::new(members);
         let keeper = Arc::new(Keeper::new(Arc::clone(&parts.clock), parts.observer.clone()));
         let hints = Arc::new(Hints::new(redlock.clone(), Arc::clone(&members), parts.runtime));
         let mut tasks = vec![
@@ -248,6 +246,11 @@ impl Client {
     /// Begins to describe what to lock: [`Lock::acquire`] and [`Lock::try_acquire`] do it.
     pub fn lock(&self, key: impl Into<LockKey>) -> Lock {
         Lock::new(self.clone(), key.into(), self.0.ttl, self.0.wait)
+    }
+
+    /// Begins to describe an election: [`Election::campaign`] and [`Election::run`] take part in it.
+    pub fn election(&self, key: impl Into<LockKey>) -> Election {
+        Election::new(self, key.into())
     }
 
     /// The attempt is still under way: `close` waits for it.
@@ -341,6 +344,11 @@ impl Inner {
         self.margin
     }
 
+    /// How long a hold is certainly valid.
+    fn remaining(&self, hold: &Hold) -> Duration {
+        if hold.is_lost() { Duration::ZERO } else { hold.valid_until().since(self.clock.boottime()) }
+    }
+
     fn held_for(&self, hold: &Hold) -> Duration {
         self.clock.boottime().since(hold.since)
     }
@@ -348,7 +356,7 @@ impl Inner {
     /// The release is enqueued before it returns.
     fn submit_release(&self, hold: &Hold) {
         self.redlock.release_unheard(&self.members.electorate(), &hold.key, &hold.value);
-        self.hints.released(&hold.key, self.held_for(hold));
+        self.hints.released(&Place::of(&hold.key), self.held_for(hold));
         self.observer.tell_with(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
         hold.lose(LossCause::Closed);
     }
@@ -416,7 +424,7 @@ impl Inner {
             let polled = release.as_mut().poll(cx);
             // It is by the first poll.
             if let Some(enqueued) = enqueued.take() {
-                self.hints.released(key, held_for);
+                self.hints.released(&Place::of(key), held_for);
                 enqueued();
             }
             polled

@@ -24,7 +24,7 @@ pub mod time;
 pub mod voting;
 
 pub use client::{
-    BuildError, Builder, Client, Event, Guard, Held, Lock, Looked, LossCause, Lost, NotAcquired, Reader, ReaderBuilder,
-    Release, Undelivered, UrlError,
+    BuildError, Builder, Client, Election, Event, Guard, Held, Leadership, Lock, Looked, LossCause, Lost, Masters,
+    MemberState, NotAcquired, Reader, ReaderBuilder, Release, Undelivered, UrlError,
 };
 pub use redlock::{Drift, FencingToken, LockKey, LockValue, Sighting, Whose};

@@ -24,7 +24,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
 //! let members = FakeMembers::start(3);
-//! let client = Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap();
+//! let client = Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
 //! assert_eq!(report(&client).await.unwrap(), "written");
 //!
 //! // Another machine has the lock, on a majority.
@@ -81,7 +81,7 @@ impl FakeMembers {
         Self { members: (0..count).map(|index| FakeMember::new(index, Arc::clone(&clock))).collect(), clock }
     }
 
-    /// Their URLs, for one of the constructors of [`Client`](crate::Client) or [`Reader`](crate::Reader).
+    /// Their URLs, for [`Client::builder`](crate::Client::builder) or [`Reader`](crate::Reader).
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.members.iter().map(|member| format!("redis://{}", member.address())).collect()

@@ -98,7 +98,7 @@ pub struct DistributedLockSpec {
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
 
-    /// Number of holders that can have the lock at the same time. All locks with the same key must use the same number. Immutable.
+    /// Number of holders that can have the lock at the same time. All locks with the same key must use the same number, also clients of the members. Immutable.
     #[schemars(range(min = 1, max = 100))]
     pub slots: i32,
 

@@ -29,7 +29,7 @@ const ROUNDS: usize = 3;
 const FROZEN: Duration = Duration::from_secs(3);
 
 pub(crate) async fn client_of(urls: Vec<String>, tokens: bool) -> Client {
-    let builder = Client::admit_at_once(urls);
+    let builder = Client::builder(urls).admit_at_once();
     let builder = if tokens { builder } else { builder.without_token() };
     let client = builder.connect().await.unwrap();
     voting(&client).await;
@@ -251,7 +251,8 @@ impl Bench {
         let certificate = Certificate::new().unwrap();
         let servers = Servers::start(MEMBERS, Some(&certificate)).unwrap();
         let config = certificate.trusting().unwrap();
-        let client = Client::admit_at_once(servers.tls_urls()).tls(Arc::clone(&config)).connect().await.unwrap();
+        let client =
+            Client::builder(servers.tls_urls()).admit_at_once().tls(Arc::clone(&config)).connect().await.unwrap();
         voting(&client).await;
         let (mut floor, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {

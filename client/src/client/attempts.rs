@@ -5,6 +5,7 @@ use super::closing::UnderWay;
 use super::error::NotAcquired;
 use super::event::Event;
 use super::hints::{Ear, TOLD_AGAIN, Word};
+use super::lock::Place;
 use crate::redlock::{Acquire, AcquireRequest, Grant, LockKey, LockValue, jittered};
 use crate::time::Boottime;
 use std::time::Duration;
@@ -17,14 +18,23 @@ const LONGEST_HEARING: Duration = Duration::from_secs(1);
 /// The pause after a release for which another one is to try first: it may have gone.
 const AFTER_OTHERS: Duration = Duration::from_millis(10);
 
+/// A lock that was granted. Its attempt is under way until a guard has it.
+pub(super) struct Taken<'a> {
+    /// The key, its value, and the time to live.
+    pub(super) lock: (LockKey, LockValue, Duration),
+    pub(super) grant: Grant,
+    _under_way: UnderWay<'a>,
+}
+
 impl Inner {
     /// Attempts until one is granted, or fails for what waiting does not change, or the deadline is there.
     pub(super) async fn attempts(
         &self,
-        key: &LockKey,
+        place: &Place,
         ttl: Duration,
         (begun, deadline): (Boottime, Boottime),
-    ) -> Result<(LockValue, (Grant, UnderWay<'_>)), NotAcquired> {
+    ) -> Result<Taken<'_>, NotAcquired> {
+        let key = &place.key;
         let mut pause = FIRST_RETRY;
         let mut ear: Option<Ear> = None;
         if self.hints.yields(key) {
@@ -37,10 +47,8 @@ impl Inner {
         loop {
             // A release that was told before all listened is found by the attempt behind this.
             let longest = if self.hints.is_heard(key) { self.retry.max(LONGEST_HEARING) } else { self.retry };
-            // Fresh for each attempt: a late release of the one before must not end this one.
-            let value = LockValue::random();
-            let error = match self.attempt(key, &value, ttl, self.clock.boottime().since(begun)).await {
-                Ok(grant) => return Ok((value, grant)),
+            let error = match self.attempt_any(place, ttl, self.clock.boottime().since(begun)).await {
+                Ok(taken) => return Ok(taken),
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => error,
             };
@@ -87,33 +95,46 @@ impl Inner {
         }
     }
 
-    /// One attempt, and word of it.
-    pub(super) async fn attempt(
+    /// One attempt at each key of the place, until one is granted or an answer is not about that key.
+    pub(super) async fn attempt_any(
         &self,
-        key: &LockKey,
-        value: &LockValue,
+        place: &Place,
         ttl: Duration,
         waited: Duration,
-    ) -> Result<(Grant, UnderWay<'_>), NotAcquired> {
+    ) -> Result<Taken<'_>, NotAcquired> {
+        place.check(&self.key_prefix)?;
+        let (mut most, mut soonest) = (0, None::<Duration>);
+        for key in place.keys(rand::random()) {
+            match self.attempt(key, ttl, waited).await {
+                Err(NotAcquired::HeldByOther { refusals, longest }) => {
+                    most = most.max(refusals);
+                    soonest = soonest.into_iter().chain(longest).min();
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(NotAcquired::HeldByOther { refusals: most, longest: soonest })
+    }
+
+    /// One attempt, and an event for it.
+    async fn attempt(&self, key: LockKey, ttl: Duration, waited: Duration) -> Result<Taken<'_>, NotAcquired> {
+        // Fresh for each attempt: a late release of the one before must not end this one.
+        let value = LockValue::random();
         let (began, under_way) = (self.clock.boottime(), self.closing.begin()?);
-        let outcome = self.ask(key, value, ttl).await;
+        let outcome = self.ask(&key, &value, ttl).await;
         let took = || self.clock.boottime().since(began);
         match &outcome {
             Ok(grant) => {
-                self.observer.tell_with(|| Event::Acquired { key, token: grant.token, took: took(), waited });
+                self.observer.tell_with(|| Event::Acquired { key: &key, token: grant.token, took: took(), waited });
             }
-            Err(error) => self.observer.tell_with(|| Event::NotAcquired { key, error, took: took() }),
+            Err(error) => self.observer.tell_with(|| Event::NotAcquired { key: &key, error, took: took() }),
         }
-        outcome.map(|grant| (grant, under_way))
+        outcome.map(|grant| Taken { lock: (key, value, ttl), grant, _under_way: under_way })
     }
 
     async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
         if self.redis.iter().any(|member| member.has_ended()) {
             return Err(NotAcquired::Broken);
-        }
-        // The members' own keys have a '#'.
-        if !key.as_str().starts_with(&self.key_prefix) || key.as_str().contains('#') || key.as_str().is_empty() {
-            return Err(NotAcquired::Key);
         }
         if ttl < Duration::from_millis(1) || ttl > self.longest_ttl {
             return Err(NotAcquired::Ttl { most: self.longest_ttl });

@@ -40,6 +40,32 @@ pub struct Builder {
     trust: Trust,
 }
 
+/// Members by URL, before it is chosen how they are admitted.
+#[derive(Clone, Debug)]
+#[must_use = "choose how members are admitted"]
+pub struct Masters(Result<Vec<MemberUrl>, BuildError>);
+
+impl Masters {
+    pub(super) fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Self {
+        Self(parsed(urls))
+    }
+
+    /// A process that this client has not met before votes once every lock of `max_ttl` or less that its predecessor can have granted
+    /// has run out. A restarted master gives no lock away twice.
+    ///
+    /// The first start of the client waits as well: attempts fail with [`super::NotAcquired::Waiting`] until then. No program can lock for
+    /// longer than `max_ttl` on these members.
+    pub fn wait_before_voting(self, max_ttl: Duration) -> Builder {
+        Builder::new(self.0, Kind::After(max_ttl))
+    }
+
+    /// Members vote as soon as they are reached. A master that restarts without its memory can give a lock to a second holder while the
+    /// first one still has it.
+    pub fn admit_at_once(self) -> Builder {
+        Builder::new(self.0, Kind::AtOnce)
+    }
+}
+
 /// What was chosen; what it means in time depends on drift and node timeout.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -75,9 +101,9 @@ pub(super) struct Parts {
 }
 
 impl Builder {
-    fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, admission: Kind) -> Self {
+    fn new(urls: Result<Vec<MemberUrl>, BuildError>, admission: Kind) -> Self {
         Self {
-            urls: parsed(urls),
+            urls,
             described: None,
             admission,
             key_prefix: String::new(),
@@ -93,18 +119,10 @@ impl Builder {
         }
     }
 
-    pub(super) fn wait_before_voting<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, max_ttl: Duration) -> Self {
-        Self::new(urls, Kind::After(max_ttl))
-    }
-
-    pub(super) fn admit_at_once<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Self {
-        Self::new(urls, Kind::AtOnce)
-    }
-
     pub(super) fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BuildError> {
         let described = Described::read(data)?;
         let Described { urls, key_prefix, max_ttl, drift, node_timeout, .. } = described.clone();
-        let builder = Self::new(urls, Kind::Fenced(max_ttl));
+        let builder = Self::new(parsed(urls), Kind::Fenced(max_ttl));
         Ok(Self { key_prefix, drift, node_timeout, described: Some(described), ..builder })
     }
 

@@ -25,7 +25,7 @@ pub enum BuildError {
     #[error("the Secret has no readable entry {0:?}; an operator that knows this crate writes it")]
     Secret(&'static str),
     /// The Secret says that nobody keeps restarted members from voting.
-    #[error("the Secret says that its members are not fenced: use Client::wait_before_voting")]
+    #[error("the Secret says that its members are not fenced: use Client::builder and wait_before_voting")]
     NotFenced,
     /// The Secret names another majority than its URLs make: its entries were read at different moments.
     #[error(
@@ -81,7 +81,7 @@ pub enum NotAcquired {
     /// A majority said yes, and their counters are too far apart for a token. An operator levels them within seconds.
     #[error("the members' counters of tokens are too far apart")]
     CountersApart,
-    /// This client waits before it lets members vote ([`crate::Client::wait_before_voting`]).
+    /// This client waits before it lets members vote ([`crate::client::Masters::wait_before_voting`]).
     #[error("members may not vote yet for {left:?}")]
     Waiting {
         /// Until a majority may.
@@ -104,6 +104,12 @@ pub enum NotAcquired {
     Ttl {
         /// The longest that is safe here.
         most: Duration,
+    },
+    /// No lock has so many slots.
+    #[error("the number of slots must be from 1 to {most}")]
+    Slots {
+        /// The largest number.
+        most: u32,
     },
     /// The client was closed.
     #[error("the client is closed")]
@@ -138,7 +144,7 @@ impl NotAcquired {
     /// Whether the same call may succeed a moment later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        !matches!(self, Self::Key | Self::Ttl { .. } | Self::Closed | Self::Broken)
+        !matches!(self, Self::Key | Self::Ttl { .. } | Self::Slots { .. } | Self::Closed | Self::Broken)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What happens to a client's locks, for metrics and logs.
 
 use super::error::{LossCause, NotAcquired};
-use crate::redlock::{FencingToken, LockKey};
+use crate::redlock::{FencingToken, LockKey, MemberError, MemberName};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -50,6 +50,25 @@ pub enum Event<'a> {
         /// Since its acquisition began.
         held: Duration,
     },
+    /// A member has got another state. The first one is told, too.
+    Member {
+        /// Which.
+        member: &'a MemberName,
+        /// Its state from now on.
+        state: MemberState<'a>,
+    },
+}
+
+/// Whether a member can vote for this client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemberState<'a> {
+    /// It votes.
+    Voting,
+    /// It is reached, and its process is not admitted yet.
+    Waiting,
+    /// It is not reached, or its operator does not let clients in yet.
+    Down(&'a MemberError),
 }
 
 type Observe = dyn Fn(Event<'_>) + Send + Sync;

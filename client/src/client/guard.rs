@@ -1,3 +1,4 @@
+use super::election::Leadership;
 use super::error::{Lost, Release};
 use super::keeper::Hold;
 use super::{Held, Inner};
@@ -23,7 +24,7 @@ impl Guard {
         Self { client, hold, is_released: false }
     }
 
-    /// The lock's key.
+    /// The lock's key, that of the slot where the lock has slots.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         &self.hold.key
@@ -39,13 +40,17 @@ impl Guard {
     /// machine is suspended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.hold.is_lost() { Duration::ZERO } else { self.hold.valid_until().since(self.client.clock().boottime()) }
+        self.client.remaining(&self.hold)
     }
 
     /// Whether the lock is held now.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
+    }
+
+    pub(super) fn leadership(&self) -> Leadership {
+        Leadership::new(Arc::clone(&self.client), Arc::clone(&self.hold))
     }
 
     /// Resolves when the lock is lost, or the margin before its validity ends.

@@ -3,23 +3,63 @@
 use super::error::NotAcquired;
 use super::guard::Guard;
 use super::{Client, whole_millis};
-use crate::redlock::{LockKey, LockValue};
+use crate::redlock::LockKey;
 use std::time::Duration;
 use tokio::time::timeout;
+
+/// As many slots as an operator serves on one key.
+const MOST_SLOTS: u32 = 100;
 
 /// A lock that is to be taken. A clone of it is taken later.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is locked before `acquire` or `try_acquire`"]
 pub struct Lock {
     client: Client,
-    key: LockKey,
+    place: Place,
     ttl: Duration,
     wait: Duration,
 }
 
+/// Where a lock is on the members: its key, or any of the keys of its slots.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) key: LockKey,
+    slots: u32,
+}
+
+impl Place {
+    /// Refuses keys that are not the client's. The members' own keys, and those of slots, have a '#'.
+    pub(super) fn check(&self, prefix: &str) -> Result<(), NotAcquired> {
+        let key = self.key.as_str();
+        if !key.starts_with(prefix) || key.contains('#') || key.is_empty() {
+            return Err(NotAcquired::Key);
+        }
+        if (1..=MOST_SLOTS).contains(&self.slots) { Ok(()) } else { Err(NotAcquired::Slots { most: MOST_SLOTS }) }
+    }
+
+    /// The keys of which one is to be had, beginning with that of the slot `first`, which wraps.
+    pub(super) fn keys(&self, first: u32) -> impl Iterator<Item = LockKey> {
+        let (key, slots) = (self.key.clone(), self.slots.clamp(1, MOST_SLOTS));
+        (0..slots).map(move |next| match slots {
+            1 => key.clone(),
+            _ => LockKey::new(format!("{key}#{}", (first % slots + next) % slots)),
+        })
+    }
+
+    /// Whether one holder excludes all others.
+    pub(super) const fn is_exclusive(&self) -> bool {
+        self.slots == 1
+    }
+
+    /// The key of a lock by that of one of its slots. Those who wait for any of them hear of releases by it.
+    pub(super) fn of(key: &LockKey) -> LockKey {
+        key.as_str().split_once('#').map_or_else(|| key.clone(), |(key, _)| LockKey::from(key))
+    }
+}
+
 impl Lock {
     pub(super) const fn new(client: Client, key: LockKey, ttl: Duration, wait: Duration) -> Self {
-        Self { client, key, ttl, wait }
+        Self { client, place: Place { key, slots: 1 }, ttl, wait }
     }
 
     /// How long the lock lives on when its holder is gone: what [`super::Builder::ttl`] says, unless this is called. A guard renews it.
@@ -34,7 +74,17 @@ impl Lock {
         self
     }
 
-    /// Tries once: one round trip to a majority.
+    /// Makes the lock a semaphore: so many holders, from 1 to 100, have it at the same time.
+    ///
+    /// Each slot is a lock of its own under the key `<key>#<slot>`, counted from 0, with tokens that rise within the slot. An operator
+    /// lays out the `slots` of a DistributedLock in the same way, so its claims and clients of this library share them. All of them have
+    /// to give the same number: a holder of the key without slots, or of a slot beyond the smaller number, excludes nobody here.
+    pub const fn slots(mut self, slots: u32) -> Self {
+        self.place.slots = slots;
+        self
+    }
+
+    /// Tries once: one round trip to a majority, with slots at most one for each.
     ///
     /// # Errors
     /// Why the lock is not held. Nothing of the attempt is left on the members.
@@ -42,9 +92,8 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future releases what it had taken.
     pub async fn try_acquire(self) -> Result<Guard, NotAcquired> {
-        let (key, value, ttl) = (self.key, LockValue::random(), whole_millis(self.ttl));
-        let (grant, _under_way) = self.client.0.attempt(&key, &value, ttl, Duration::ZERO).await?;
-        self.client.guard((key, value, ttl), &grant, None)
+        let taken = self.client.0.attempt_any(&self.place, whole_millis(self.ttl), Duration::ZERO).await?;
+        self.client.guard(taken.lock, &taken.grant, None)
     }
 
     /// Tries until the lock is held or the wait has passed. Those who wait for a key with the same client are served in order, and only
@@ -57,15 +106,42 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future releases what it had taken, and gives up the place in the line.
     pub async fn acquire(self) -> Result<Guard, NotAcquired> {
-        let (key, ttl, inner) = (self.key, whole_millis(self.ttl), &self.client.0);
+        let (ttl, inner) = (whole_millis(self.ttl), &self.client.0);
         let begun = inner.clock.boottime();
         let turn = tokio::select! {
             biased;
             () = inner.closing.closed() => return Err(NotAcquired::Closed),
-            turn = timeout(self.wait, inner.lines.wait(&key)) => turn,
+            turn = timeout(self.wait, inner.lines.wait(&self.place.key)) => turn,
         };
         let Ok(turn) = turn else { return Err(NotAcquired::HeldByOther { refusals: 0, longest: None }) };
-        let (value, (grant, _under_way)) = inner.attempts(&key, ttl, (begun, begun + self.wait)).await?;
-        self.client.guard((key, value, ttl), &grant, Some(turn))
+        let taken = inner.attempts(&self.place, ttl, (begun, begun + self.wait)).await?;
+        // With slots the next in line need not wait for this holder.
+        self.client.guard(taken.lock, &taken.grant, self.place.is_exclusive().then_some(turn))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_slots_are_those_of_the_operator() {
+        let keys =
+            |slots, first| Place { key: "k".into(), slots }.keys(first).map(|key| key.to_string()).collect::<Vec<_>>();
+        assert_eq!(keys(1, 7), ["k"]);
+        assert_eq!(keys(3, 0), ["k#0", "k#1", "k#2"]);
+        assert_eq!(keys(3, u32::MAX), ["k#0", "k#1", "k#2"]);
+        assert_eq!(keys(3, 1), ["k#1", "k#2", "k#0"]);
+        assert_eq!(Place::of(&"k#12".into()), "k".into());
+        assert_eq!(Place::of(&"k".into()), "k".into());
+    }
+
+    #[test]
+    fn other_numbers_of_slots_are_refused() {
+        let checked = |slots| Place { key: "k".into(), slots }.check("");
+        assert_eq!((checked(1), checked(100)), (Ok(()), Ok(())));
+        for slots in [0, 101] {
+            assert_eq!(checked(slots), Err(NotAcquired::Slots { most: 100 }));
+        }
     }
 }

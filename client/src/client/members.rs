@@ -1,14 +1,18 @@
 //! The members of a client: which of their processes may vote, and counters that were forgotten.
 
+mod standing;
+
 use super::admission::Admission;
 use super::counters::{Forgotten, Restored, counter};
 use super::error::{BuildError, NotAcquired};
+use super::event::Observer;
 use crate::redlock::{
     Command, Elector, Electorate, FencingToken, LockKey, LockMember, MemberError, MemberFailure, MemberName, Reply,
     RunId, TOKEN_KEY, is_set, recovered,
 };
 use crate::time::{Clock, Monotonic};
 use crate::voting::{Link, not_connected_yet};
+use standing::Standing;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +58,8 @@ struct State {
     unread: Vec<(MemberName, MemberFailure)>,
     /// What was logged of each member.
     warned: BTreeSet<(usize, String)>,
+    /// What the observer was told of each member.
+    told: Vec<Option<Standing>>,
 }
 
 pub(super) struct Members {
@@ -63,6 +69,7 @@ pub(super) struct Members {
     /// Tokens are wanted, and no operator restores the counters.
     restores: bool,
     forgotten: Arc<Forgotten>,
+    observer: Observer,
     state: Mutex<State>,
 }
 
@@ -77,8 +84,15 @@ impl Members {
             is_stale: true,
             unread: Vec::new(),
             warned: BTreeSet::new(),
+            told: vec![None; members.len()],
         };
-        Self { members, clock, admission, restores, forgotten: Arc::default(), state: Mutex::new(state) }
+        let (forgotten, observer) = (Arc::default(), Observer::default());
+        Self { members, clock, admission, restores, forgotten, observer, state: Mutex::new(state) }
+    }
+
+    /// Tells the observer of the states of members.
+    pub(super) fn with_observer(self, observer: Observer) -> Self {
+        Self { observer, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -258,6 +272,8 @@ impl Members {
             self.electorate();
             self.warn();
             let pause = if self.restores { self.restore(node_timeout).await } else { None };
+            self.tell();
+            let pause = pause.into_iter().chain(self.due()).min();
             tokio::select! {
                 () = any_changed(links) => {}
                 () = self.forgotten.noticed() => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 async fn refused(urls: Vec<String>) -> BuildError {
     loop {
         // On a busy machine nobody has answered within a second.
-        if let Err(error) = Client::admit_at_once(&urls).connect().await {
+        if let Err(error) = Client::builder(&urls).admit_at_once().connect().await {
             return error;
         }
     }
@@ -30,7 +30,7 @@ async fn a_password_that_is_missing_or_wrong_is_named() {
     ask_all(&servers, "CONFIG SET requirepass p").await;
     assert!(matches!(refused(urls(&servers)).await, BuildError::Member(_, MemberError::NoPassword)));
     assert!(matches!(refused(logged_in(&servers, ":q")).await, BuildError::Member(_, MemberError::Refused)));
-    assert!(Client::admit_at_once(logged_in(&servers, ":p")).connect().await.is_ok());
+    assert!(Client::builder(logged_in(&servers, ":p")).admit_at_once().connect().await.is_ok());
 }
 
 #[tokio::test]
@@ -63,17 +63,17 @@ async fn one_process_behind_two_names_is_refused() {
 #[tokio::test]
 async fn a_closed_port_a_missing_right_and_an_unreadable_counter_are_named() {
     let servers = servers(3).await;
-    let closed = Client::admit_at_once(["redis://127.0.0.1:1"]).connect().await.unwrap();
+    let closed = Client::builder(["redis://127.0.0.1:1"]).admit_at_once().connect().await.unwrap();
     let error = closed.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1: unreachable: connection refused"), "{error}");
 
     ask_all(&servers, "ACL SETUSER narrow on >p ~* resetchannels +@all -time").await;
-    let client = Client::admit_at_once(logged_in(&servers, "narrow:p")).connect().await.unwrap();
+    let client = Client::builder(logged_in(&servers, "narrow:p")).admit_at_once().connect().await.unwrap();
     let error = client.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("the user may not run this command"), "{error}");
 
     ask_all(&servers, "SET #token text").await;
-    let client = Client::admit_at_once(urls(&servers)).connect().await.unwrap();
+    let client = Client::builder(urls(&servers)).admit_at_once().connect().await.unwrap();
     let error = client.lock("k").ttl(TTL).wait(Duration::from_secs(1)).acquire().await.unwrap_err().to_string();
     assert!(error.contains("the key #token holds no number"), "{error}");
 }
@@ -82,10 +82,10 @@ async fn a_closed_port_a_missing_right_and_an_unreadable_counter_are_named() {
 async fn a_drift_or_a_time_to_live_that_leaves_no_lock_is_refused() {
     let urls = ["redis://127.0.0.1:1"];
     let drift = Drift { ppm: 1_000_000, floor: Duration::ZERO };
-    for builder in [Client::admit_at_once(urls), Client::wait_before_voting(urls, LONG)] {
+    for builder in [Client::builder(urls).admit_at_once(), Client::builder(urls).wait_before_voting(LONG)] {
         assert!(matches!(builder.drift(drift).build(), Err(BuildError::Drift)));
     }
     for max_ttl in [Duration::ZERO, Duration::MAX / 2] {
-        assert!(matches!(Client::wait_before_voting(urls, max_ttl).build(), Err(BuildError::MaxTtl)));
+        assert!(matches!(Client::builder(urls).wait_before_voting(max_ttl).build(), Err(BuildError::MaxTtl)));
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 const ANNOUNCED: Duration = Duration::from_millis(120);
 
 async fn connected(members: &FakeMembers) -> Client {
-    Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap()
+    Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap()
 }
 
 async fn is_free(members: &FakeMembers, key: &str) {
@@ -44,7 +44,7 @@ async fn a_caller_that_waits_is_dropped_on_a_thread_without_a_runtime() {
     let members = FakeMembers::start(3);
     let refusals = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&refusals);
-    let builder = Client::admit_at_once(members.urls()).on_event(move |event| {
+    let builder = Client::builder(members.urls()).admit_at_once().on_event(move |event| {
         if matches!(event, Event::NotAcquired { .. }) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -107,7 +107,7 @@ async fn a_client_that_is_closed_ends_the_waiting() {
 #[tokio::test(start_paused = true)]
 async fn a_callback_that_panics_ends_no_renewal() {
     let members = FakeMembers::start(3);
-    let builder = Client::admit_at_once(members.urls()).on_event(|event| match event {
+    let builder = Client::builder(members.urls()).admit_at_once().on_event(|event| match event {
         Event::Acquired { .. } | Event::Renewed { .. } => panic!("a defect of the callback"),
         _ => {}
     });
@@ -134,7 +134,7 @@ async fn connections_that_have_ended_by_a_panic_are_an_error_of_their_own() {
     let machine = members.machine();
     let clock = Arc::clone(&machine.clock);
     let network = Arc::new(Defective(machine, Arc::clone(&panics)));
-    let client = Client::admit_at_once(members.urls()).connect_on(Machine { clock, network }).await.unwrap();
+    let client = Client::builder(members.urls()).admit_at_once().connect_on(Machine { clock, network }).await.unwrap();
     assert!(client.lock("k").ttl(TTL).try_acquire().await.is_ok());
     panics.store(true, Ordering::Relaxed);
     members[0].restart();
@@ -152,7 +152,7 @@ mod blocking {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let servers = runtime.block_on(servers(3));
         let connect = || {
-            let builder = Client::admit_at_once(urls(&servers)).node_timeout(Duration::from_millis(400));
+            let builder = Client::builder(urls(&servers)).admit_at_once().node_timeout(Duration::from_millis(400));
             redlock_client::blocking::Client::connect(builder).unwrap()
         };
         for _ in 0..5 {

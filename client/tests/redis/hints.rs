@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// A client that asks by itself as seldom as it may, and how often it was refused.
 async fn patient(urls: Vec<String>, members: usize) -> (Client, watch::Receiver<usize>) {
     let (refused, refusals) = watch::channel(0);
-    let builder = Client::admit_at_once(urls).node_timeout(Duration::from_millis(400)).retry(LONG);
+    let builder = Client::builder(urls).admit_at_once().node_timeout(Duration::from_millis(400)).retry(LONG);
     let builder = builder.on_event(move |event| {
         if let Event::NotAcquired { error: NotAcquired::HeldByOther { .. }, .. } = event {
             refused.send_modify(|count| *count += 1);
@@ -61,7 +61,7 @@ async fn who_may_not_publish_waits_as_before() {
         assert_eq!(server.ask(rule).await.as_deref(), Some("+OK"));
     }
     let urls: Vec<_> = servers.iter().map(|server| format!("redis://mute:secret@127.0.0.1:{}", server.port)).collect();
-    let builder = || Client::admit_at_once(urls.clone()).node_timeout(Duration::from_millis(400));
+    let builder = || Client::builder(urls.clone()).admit_at_once().node_timeout(Duration::from_millis(400));
     let (one, other) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
     voting(&one, 3).await;
     voting(&other, 3).await;

@@ -4,6 +4,7 @@
 
 mod configuration;
 mod edges;
+mod election;
 mod fakes;
 mod hints;
 mod releases;
@@ -121,7 +122,12 @@ fn urls(servers: &[Server]) -> Vec<String> {
 }
 
 async fn client(servers: &[Server]) -> Client {
-    let client = Client::admit_at_once(urls(servers)).node_timeout(Duration::from_millis(400)).connect().await.unwrap();
+    let client = Client::builder(urls(servers))
+        .admit_at_once()
+        .node_timeout(Duration::from_millis(400))
+        .connect()
+        .await
+        .unwrap();
     voting(&client, servers.len()).await;
     client
 }
@@ -167,7 +173,7 @@ async fn a_lock_excludes_others_until_it_is_released_and_its_token_rises() {
 #[tokio::test]
 async fn who_waits_for_processes_to_forget_is_told_for_how_long() {
     let servers = servers(3).await;
-    let builder = Client::wait_before_voting(urls(&servers), Duration::from_secs(60));
+    let builder = Client::builder(urls(&servers)).wait_before_voting(Duration::from_secs(60));
     let client = builder.connect().await.unwrap();
     let waiting = timeout(LONG, async {
         loop {
@@ -257,13 +263,14 @@ async fn those_who_wait_with_one_client_are_served_in_order() {
 async fn what_happens_to_locks_is_told() {
     let servers = servers(3).await;
     let (told, mut events) = tokio::sync::mpsc::unbounded_channel();
-    let builder = Client::admit_at_once(urls(&servers)).node_timeout(Duration::from_millis(400));
+    let builder = Client::builder(urls(&servers)).admit_at_once().node_timeout(Duration::from_millis(400));
     let builder = builder.on_event(move |event| {
         let name = match event {
             Event::Acquired { token, .. } if token > FencingToken::ZERO => "acquired",
             Event::NotAcquired { error: NotAcquired::HeldByOther { .. }, .. } => "refused",
             Event::Renewed { .. } => "renewed",
             Event::Lost { .. } => "lost",
+            Event::Member { .. } => return,
             _ => "other",
         };
         told.send(name).unwrap();
@@ -356,7 +363,7 @@ async fn keys_of_the_operator_and_of_others_are_refused() {
 fn a_program_without_a_runtime_locks_too() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let servers = runtime.block_on(servers(3));
-    let builder = Client::admit_at_once(urls(&servers)).node_timeout(Duration::from_millis(400));
+    let builder = Client::builder(urls(&servers)).admit_at_once().node_timeout(Duration::from_millis(400));
     let client = redlock_client::blocking::Client::connect(builder).unwrap();
     let guard = client.lock("k").ttl(TTL).wait(LONG).acquire().unwrap();
     assert!(guard.is_held() && guard.token() > FencingToken::ZERO && guard.remaining() < TTL);

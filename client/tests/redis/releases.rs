@@ -55,7 +55,7 @@ async fn a_key_that_a_user_may_not_touch_keeps_no_other_from_being_released() {
         assert_eq!(answer.as_deref(), Some("+OK"));
         urls.push(format!("redis://narrow:p@127.0.0.1:{}", server.port));
     }
-    let client = Client::admit_at_once(urls).connect().await.unwrap();
+    let client = Client::builder(urls).admit_at_once().connect().await.unwrap();
     voting(&client, 3).await;
     for _ in 0..2 {
         let guards = held(&client, 8).await;

@@ -71,7 +71,8 @@ async fn tokens_rise_at_full_speed_through_the_loss_of_all_members_without_an_op
 
 /// The first lock of a client of these members, which go by tokio's clock.
 async fn started(members: &FakeMembers, max_ttl: Duration) -> Client {
-    let client = Client::wait_before_voting(members.urls(), max_ttl).connect_on(members.machine()).await.unwrap();
+    let client =
+        Client::builder(members.urls()).wait_before_voting(max_ttl).connect_on(members.machine()).await.unwrap();
     let _ = client.lock("first").ttl(MAX_TTL).wait(LONG).acquire().await.unwrap().release().await;
     client
 }
@@ -98,7 +99,7 @@ async fn members_that_were_emptied_give_no_lock_away_and_no_smaller_token() {
 #[tokio::test(start_paused = true)]
 async fn one_member_of_five_that_is_away_stops_no_quorum() {
     let members = FakeMembers::start(5);
-    let client = Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap();
+    let client = Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
     let token = client.lock("k").ttl(TTL).try_acquire().await.unwrap().token();
     // All lose power, and four come back.
     members.iter().for_each(FakeMember::kill);
@@ -110,7 +111,7 @@ async fn one_member_of_five_that_is_away_stops_no_quorum() {
 #[tokio::test(start_paused = true)]
 async fn the_counter_of_an_old_snapshot_proves_nothing() {
     let members = FakeMembers::start(3);
-    let client = Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap();
+    let client = Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
     let saved = client.lock("k").ttl(TTL).try_acquire().await.unwrap().token().get().to_string();
     members[2].freeze();
     let mut last = FencingToken::ZERO;

@@ -72,7 +72,7 @@ pub struct LockArgs {
     /// Shortest time until the next holder gets the lock, though the command ends earlier.
     #[arg(long, value_name = "DURATION")]
     pub min_hold: Option<GoDuration>,
-    /// Number of holders that can have the lock at the same time.
+    /// Number of holders that can have the lock at the same time. All of them have to give the same number.
     #[arg(long, value_name = "NUMBER")]
     pub slots: Option<i32>,
     /// Place in the queue: higher numbers first, then older claims.
@@ -189,7 +189,6 @@ impl LockArgs {
     pub(in crate::command) fn refuse_queue(&self) -> anyhow::Result<()> {
         let asked = [
             ("--min-hold", self.min_hold.is_some()),
-            ("--slots", self.slots.is_some()),
             ("--priority", self.priority.is_some()),
             ("--quorum", self.quorum.is_some()),
             ("--container", self.container.is_some()),

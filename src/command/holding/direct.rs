@@ -96,9 +96,11 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
 }
 
 async fn acquire(client: &Client, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotAcquired> {
-    let (key, ttl) = (args.lock.to_string(), args.ttl.get());
+    // A number that is none is refused by the library.
+    let slots = args.slots.map_or(1, |slots| u32::try_from(slots).unwrap_or(0));
+    let lock = client.lock(args.lock.to_string()).ttl(args.ttl.get()).slots(slots);
     let error = loop {
-        match client.lock(key.clone()).ttl(ttl).try_acquire().await {
+        match lock.clone().try_acquire().await {
             Ok(guard) => return Ok(guard),
             // This says nothing of other holders, so --try waits for it, too.
             Err(error @ NotAcquired::Waiting { left }) => {
@@ -118,7 +120,7 @@ async fn acquire(client: &Client, args: &LockArgs, progress: &mut Progress) -> R
         NotAcquired::NoQuorum { .. } => progress.say_unknown(&error.to_string()),
         _ => {}
     }
-    client.lock(key).ttl(ttl).wait(wait).acquire().await
+    lock.wait(wait).acquire().await
 }
 
 /// Publishes what the client knows of the hold, until it is lost or to be released.
@@ -165,8 +167,8 @@ fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<Builder> {
         Members::Urls(urls) => {
             let ca = args.direct.ca_file.as_deref().map(fs::read).transpose().context("--ca-file cannot be read")?;
             let builder = match (args.direct.wait_before_voting, args.direct.admit_at_once) {
-                (Some(max_ttl), false) => Client::wait_before_voting(urls, max_ttl.get()),
-                (None, true) => Client::admit_at_once(urls),
+                (Some(max_ttl), false) => Client::builder(urls).wait_before_voting(max_ttl.get()),
+                (None, true) => Client::builder(urls).admit_at_once(),
                 _ => bail!(
                     "the members' URLs do not say whether an operator fences these members: choose --wait-before-voting MAX-TTL \
                      (the longest ttl that any client uses there), or --admit-at-once if a restarted master may give the lock away twice"

@@ -1,0 +1,134 @@
+//! Leader election: campaign for a key, lead for as long as it is held, step down, and campaign again.
+
+use super::error::NotAcquired;
+use super::guard::Guard;
+use super::keeper::Hold;
+use super::lock::Lock;
+use super::{Client, Inner};
+use crate::redlock::{FencingToken, LockKey};
+use std::fmt;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// An election among all clients that campaign for the same key. At most one of them leads at a time.
+///
+/// ```
+/// # #[cfg(feature = "test-util")]
+/// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
+/// use redlock_client::test_util::FakeMembers;
+/// use redlock_client::Client;
+/// use std::ops::ControlFlow;
+/// use std::time::Duration;
+///
+/// let members = FakeMembers::start(3);
+/// let client = Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
+/// let election = client.election("controller").ttl(Duration::from_secs(10));
+/// let mut terms = 0;
+/// let result = election.run(|leader| {
+///     terms += 1;
+///     let terms = terms;
+///     async move {
+///         // Write with leader.token(). The future is dropped before the leadership can end.
+///         assert!(leader.is_leading());
+///         if terms < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break("done") }
+///     }
+/// });
+/// assert_eq!(result.await, Ok("done"));
+/// # });
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "an election does nothing before `campaign` or `run`"]
+pub struct Election {
+    lock: Lock,
+    /// After a term that ended by choice.
+    rest: Duration,
+}
+
+impl Election {
+    pub(super) fn new(client: &Client, key: LockKey) -> Self {
+        Self { lock: client.lock(key).wait(Duration::MAX), rest: client.0.retry * 2 }
+    }
+
+    /// How long a leader that is gone keeps the others waiting: the value of [`super::Builder::ttl`] by default.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
+
+    /// Waits until this client leads. The guard is the leadership: releasing it steps down.
+    ///
+    /// # Errors
+    /// If waiting cannot help: the key or the time to live is refused, or the client is closed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the campaign.
+    pub async fn campaign(&self) -> Result<Guard, NotAcquired> {
+        self.lock.clone().acquire().await
+    }
+
+    /// Campaigns, and runs `term` for as long as this client leads. After a loss it drops the future of the term and campaigns again.
+    ///
+    /// A term that returns [`ControlFlow::Continue`] steps down. The next campaign begins after two pauses of [`super::Builder::retry`],
+    /// so that others can be elected first. A term that returns [`ControlFlow::Break`] steps down and ends the run.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops that of the term, and steps down.
+    pub async fn run<T, F>(&self, mut term: impl FnMut(Leadership) -> F) -> Result<T, NotAcquired>
+    where
+        F: Future<Output = ControlFlow<T>>,
+    {
+        loop {
+            let guard = self.campaign().await?;
+            let ended = guard.run_while_held(term(guard.leadership())).await;
+            let _ = guard.release().await;
+            match ended {
+                Ok(ControlFlow::Break(output)) => return Ok(output),
+                Ok(ControlFlow::Continue(())) => sleep(self.rest).await,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The leadership of one term, for those who work in it. It keeps nothing: the term ends without it.
+#[derive(Clone)]
+pub struct Leadership {
+    client: Arc<Inner>,
+    hold: Arc<Hold>,
+}
+
+impl Leadership {
+    pub(super) const fn new(client: Arc<Inner>, hold: Arc<Hold>) -> Self {
+        Self { client, hold }
+    }
+
+    /// The fencing token of this term: greater than that of every earlier leader. Zero without tokens.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.token
+    }
+
+    /// How long this client certainly leads from now on if nothing renews the lock.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.client.remaining(&self.hold)
+    }
+
+    /// Whether this client leads now.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership").field("token", &self.token()).finish_non_exhaustive()
+    }
+}
