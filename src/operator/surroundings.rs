@@ -1,9 +1,12 @@
 //! What this replica sees of the quorums, for the decision who leads.
 
+use std::sync::Arc;
+
 use kube::ResourceExt;
 
-use crate::quorum::session::Sessions;
+use crate::quorum::session::{QuorumSession, Sessions};
 use crate::runtime::context::Context;
+use crate::runtime::keys;
 use crate::runtime::leader::{Sight, Surroundings, quorum_name};
 use crate::time::UnixMillis;
 
@@ -29,9 +32,10 @@ impl Surroundings for Seen {
             let quorum = session.quorum();
             quorum.metadata.deletion_timestamp.is_none() && !self.is_ending(&quorum.namespace().unwrap_or_default())
         });
-        let sight = |session: std::sync::Arc<crate::quorum::session::QuorumSession>| Sight {
-            quorum: quorum_name(session.reference()),
-            is_reached: session.is_reached(),
+        let sight = |session: Arc<QuorumSession>| {
+            let is_reached = session.is_reached();
+            let is_held = || !self.context.locks.under(&keys::held_on(Some(session.uid()))).is_empty();
+            Sight { quorum: quorum_name(session.reference()), is_reached, is_held: !is_reached && is_held() }
         };
         sessions.map(sight).collect()
     }

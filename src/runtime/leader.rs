@@ -6,7 +6,7 @@
 //! and work for a term asks the clock before every step ([`Term::bound`]). What a frozen leader had already begun to write is refused by
 //! resourceVersion (Kubernetes) or by the epoch (Redis members), see docs/safety.md.
 //!
-//! A leader that cannot reach a quorum hands the Lease over to a replica that can, see `hand_over` and docs/algorithm.md.
+//! A leader that does not reach a quorum with locks lets the Lease go, see `hand_over` and docs/algorithm.md.
 
 mod attempt;
 mod hand_over;
@@ -41,13 +41,11 @@ const LEASE_DURATION: Duration = Duration::from_secs(4);
 const RENEW_DEADLINE: Duration = Duration::from_secs(3);
 /// Between two renewals.
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
-/// Between two renewals while the holder waits for a standby's answer.
-const ANSWER_PERIOD: Duration = Duration::from_millis(250);
 /// Between two looks at a Lease that another replica holds.
 const RETRY_PERIOD: Duration = Duration::from_millis(500);
-/// How long a replica that handed the Lease over leaves it to others.
+/// How long a replica that let the Lease go leaves it to others.
 /// It does so even if it reaches the quorum again meanwhile.
-const STAND_ASIDE: Duration = Duration::from_millis(700);
+const STAND_ASIDE: Duration = Duration::from_secs(1);
 /// For reading and writing the Lease once.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two terms that begin for the sake of a member that obeys a higher epoch.
@@ -80,8 +78,6 @@ pub struct Candidacy<C: ?Sized> {
     sighting: Sighting,
     reach: Reach,
     memory: Memory,
-    /// When this replica last wrote into the Lease of another.
-    spoke: Option<Boottime>,
     /// The highest epoch that is known: the Lease's, or one that a member obeys.
     highest: Option<i32>,
     /// There is no epoch for another term, and this was said.
@@ -120,7 +116,6 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             sighting: Sighting::default(),
             reach: Reach::default(),
             memory: Memory::default(),
-            spoke: None,
             highest: None,
             refuses: false,
             raised: None,
@@ -145,20 +140,21 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
         if self.leading.is_some() {
             self.end_term("shutting down");
-            self.let_go(None, &around).await;
+            self.let_go(None).await;
         }
     }
 
     /// No attempt lasts longer than the term.
     async fn attempt_in_time(&mut self, around: &impl Surroundings) {
         let limit = self.left().map_or(ATTEMPT_TIMEOUT, |left| left.min(ATTEMPT_TIMEOUT));
-        match timeout(limit, self.attempts(around)).await {
+        match timeout(limit, self.attempt(around)).await {
             Ok(Ok(Attempt::Done)) => {}
-            Ok(Ok(Attempt::HandOver(quorum, successors))) => {
-                tracing::info!(quorum, ?successors, "handing over to a replica that reaches the quorum");
-                self.aside_until = self.clock.boottime() + STAND_ASIDE;
-                self.end_term("it does not reach a quorum that another replica reaches");
-                self.let_go(Some((&quorum, successors)), around).await;
+            Ok(Ok(Attempt::HandOver(quorum))) => {
+                tracing::info!(quorum, "lets the lease go: another replica perhaps reaches the quorum");
+                let now = self.clock.boottime();
+                self.aside_until = now + STAND_ASIDE;
+                self.end_term("it does not reach a quorum");
+                self.let_go(Some(self.memory.next(now, around.api_now()))).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "lease request failed"),
             Err(_elapsed) => tracing::debug!("no answer from the API server about the lease"),
@@ -173,13 +169,12 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             };
         };
         let now = self.clock.boottime();
-        let period = if term.is_waiting(now) { ANSWER_PERIOD } else { RENEW_PERIOD };
         let may_rise = self.raised.is_none_or(|raised| now.since(raised) >= RAISE_PERIOD);
         tokio::select! {
             () = shutdown.cancelled() => Woken::Shutdown,
             epoch = term.outdated_by(), if may_rise => Woken::Outdated(epoch),
             () = term.wished() => Woken::ByTime,
-            () = sleep(period.min(term.until().since(now))) => Woken::ByTime,
+            () = sleep(RENEW_PERIOD.min(term.until().since(now))) => Woken::ByTime,
         }
     }
 

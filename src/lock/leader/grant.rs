@@ -125,7 +125,7 @@ fn see_to_reach(reachability: &Reachability, quorum: &ObjectRef<RedisQuorum>, ou
     match outcome {
         Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
             if reachability.is_silenced(quorum, now) {
-                reachability.hand_over(quorum, &describe(failures), false, now);
+                reachability.hand_over(quorum, &describe(failures), now);
             }
         }
         Acquire::Expired | Acquire::CountersApart => {}

@@ -45,15 +45,15 @@ impl Reachability {
         now.since(*self.silent.lock().entry(quorum.clone()).or_insert(now)) >= SILENCE
     }
 
-    /// Lets another replica lead, if one reaches this quorum. `urgent`: a hold slips away meanwhile.
-    pub(super) fn hand_over(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, urgent: bool, now: Boottime) {
+    /// Lets another replica lead, which perhaps reaches this quorum.
+    pub(super) fn hand_over(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, now: Boottime) {
         // Every lock of the quorum asks, and one line says it for all.
-        if self.term.wish_to_hand_over(&quorum_name(quorum), urgent, now) {
-            tracing::warn!(%quorum, why, "this replica cannot reach the quorum: looking for another one to lead");
+        if self.term.wish_to_hand_over(&quorum_name(quorum), now) {
+            tracing::warn!(%quorum, why, "this replica cannot reach the quorum: another one is to lead");
         }
     }
 
-    /// Whether another replica may still take over for the sake of this quorum. When none does, what cannot be renewed here is lost.
+    /// Whether this replica can still let the Lease go for the sake of this quorum. If not, what it cannot renew is lost.
     pub(super) fn may_hand_over(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
         self.term.may_hand_over(&quorum_name(quorum), now)
     }
@@ -71,7 +71,7 @@ mod tests {
     fn silence_counts_from_the_first_attempt_that_nobody_answered() {
         let (reachability, quorum) = (Reachability::new(Term::new(1), at(0)), ObjectRef::new("main").within("ns"));
         assert_eq!([100, 102, 103].map(|now| reachability.is_silenced(&quorum, at(now))), [false, false, true]);
-        reachability.hand_over(&quorum, "silence", true, at(103));
+        reachability.hand_over(&quorum, "silence", at(103));
         assert!(reachability.may_hand_over(&quorum, at(104)) && !reachability.may_hand_over(&quorum, at(110)));
         reachability.reached(&quorum);
         assert!(!reachability.is_silenced(&quorum, at(111)) && reachability.may_hand_over(&quorum, at(111)));

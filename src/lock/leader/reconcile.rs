@@ -152,7 +152,7 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
         Step::Free(freed) => release::free(store, members, lock, freed).await,
         Step::Lose(why) => release::lose(store, members, lock, &why).await,
         Step::HandOver(quorum, why) => {
-            parts.reachability.hand_over(&quorum, &why, true, members.now());
+            parts.reachability.hand_over(&quorum, &why, members.now());
             Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
         }
         Step::StopJob(reason, why) => release::stop_job(store, lock, reason, &why).await,

@@ -8,16 +8,14 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use tokio::time::timeout;
 
-use super::hand_over::{Holder, Notes, Prospect};
+use super::hand_over::Record;
 use super::lease::{Asker, Verdict, evaluate, highest_known, next_epoch};
 use super::term::Term;
 use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings};
 use crate::time::{Boottime, Clock, UnixMillis};
 
-/// Those to whom it was not handed over leave it to the others for this long.
+/// A replica that does not reach a quorum itself leaves a Lease without a holder to the others for this long.
 const RELUCTANCE: Duration = Duration::from_millis(1_500);
-/// Another replica wrote into the Lease in between: read it again, so many times at once.
-const CONFLICTS: usize = 3;
 /// How old a wish may be when the quorum is reached, before it is dropped.
 /// By then the links have noticed if members are silent.
 const WISH_AGE: Duration = Duration::from_secs(5);
@@ -26,23 +24,12 @@ const WISH_AGE: Duration = Duration::from_secs(5);
 pub(super) enum Attempt {
     /// The Lease is as it should be.
     Done,
-    /// To be handed over for the sake of this quorum, to these.
-    HandOver(String, Vec<String>),
+    /// To be let go for the sake of this quorum.
+    HandOver(String),
 }
 
 impl<C: Clock + ?Sized> Candidacy<C> {
-    /// Standbys write into the Lease, too, so a conflict is no news: read it again.
-    pub(super) async fn attempts(&mut self, around: &impl Surroundings) -> kube::Result<Attempt> {
-        let mut conflicts = 0;
-        loop {
-            match self.attempt(around).await {
-                Err(kube::Error::Api(status)) if status.is_conflict() && conflicts < CONFLICTS => conflicts += 1,
-                settled => return settled,
-            }
-        }
-    }
-
-    async fn attempt(&mut self, around: &impl Surroundings) -> kube::Result<Attempt> {
+    pub(super) async fn attempt(&mut self, around: &impl Surroundings) -> kube::Result<Attempt> {
         let sent = self.clock.boottime();
         if sent < self.aside_until {
             return Ok(Attempt::Done);
@@ -57,37 +44,30 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         let unchanged_since = self.sighting.look(&lease, self.clock.boottime());
         let spec = lease.spec.clone().unwrap_or_default();
         self.highest = highest_known(self.highest, spec.lease_transitions);
-        let mut notes = Notes::of(&lease);
-        self.memory.look(&mut notes, sent, api_now);
+        self.memory.look(Record::of(&lease), sent);
         let asker = Asker {
             me: &self.identity,
             epoch: self.leading.as_ref().map(|term| term.epoch),
-            reluctance: self.reluctance(&notes),
+            reluctance: if self.reach.missing(sent).is_some() { RELUCTANCE } else { Duration::ZERO },
         };
         match evaluate(&spec, asker, unchanged_since, sent) {
             Verdict::Wait => {
                 self.end_term("another replica took the lease");
                 self.tell_whether_there_is_an_epoch(true, around);
-                self.speak(lease, notes, sent).await
+                Ok(Attempt::Done)
             }
             Verdict::Take => {
                 self.end_term("the lease was not ours all the time");
-                self.take(Some((lease, notes)), sent, around).await
+                self.take(Some(lease), sent, around).await
             }
-            Verdict::Renew => self.renew(lease, notes, sent, api_now).await,
+            Verdict::Renew => self.renew(lease, sent, api_now).await,
         }
-    }
-
-    /// How long this replica leaves a Lease without a holder to others.
-    fn reluctance(&self, notes: &Notes) -> Duration {
-        let is_preferred = notes.successors.is_empty() || notes.successors.contains(&self.identity);
-        if is_preferred { Duration::ZERO } else { RELUCTANCE }
     }
 
     /// Begins a term. A process that restarted under its old name does not continue the term of the one before.
     async fn take(
         &mut self,
-        current: Option<(Lease, Notes)>,
+        current: Option<Lease>,
         sent: Boottime,
         around: &impl Surroundings,
     ) -> kube::Result<Attempt> {
@@ -97,8 +77,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         let Some(epoch) = epoch else { return Ok(Attempt::Done) };
         let exists = current.is_some();
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-        let (mut lease, notes) = current.unwrap_or_else(|| (Lease { metadata, ..Lease::default() }, Notes::default()));
-        notes.for_new_term().write_to(&mut lease);
+        let mut lease = current.unwrap_or_else(|| Lease { metadata, ..Lease::default() });
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(self.identity.clone());
         spec.lease_transitions = Some(epoch);
@@ -114,6 +93,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         tracing::info!(epoch, "this replica leads");
         let term = Term::new(i64::from(epoch));
         term.last_until(sent + RENEW_DEADLINE);
+        term.refuse(!self.memory.allows(sent, api_now));
         self.leading = Some(term.clone());
         self.terms.send_replace(Some(term));
         Ok(Attempt::Done)
@@ -131,36 +111,14 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         self.refuses = !there_is;
     }
 
-    /// Goes on leading, and says in the Lease what is not reached; or finds a replica that reaches it.
-    async fn renew(
-        &mut self,
-        mut lease: Lease,
-        mut notes: Notes,
-        sent: Boottime,
-        api_now: UnixMillis,
-    ) -> kube::Result<Attempt> {
+    /// Goes on leading, or finds a quorum for the sake of which another replica is to lead.
+    async fn renew(&mut self, mut lease: Lease, sent: Boottime, api_now: UnixMillis) -> kube::Result<Attempt> {
         let Some(term) = self.leading.clone() else { return Ok(Attempt::Done) };
-        for (quorum, wish) in term.wishes() {
-            if wish.is_older(WISH_AGE, sent) && self.reach.is_steady(&quorum, sent) {
-                term.reaches(&quorum);
-            }
+        let allows = self.memory.allows(sent, api_now);
+        term.refuse(!allows);
+        if let Some(quorum) = self.out_of_reach(&term, sent).filter(|_| allows) {
+            return Ok(Attempt::HandOver(quorum));
         }
-        let wishes = term.wishes();
-        let urgent = |quorum: &str| wishes.iter().any(|(wished, wish)| wished == quorum && wish.urgent);
-        let holder = Holder { notes: &notes, reach: &self.reach, memory: &self.memory, now: sent, api_now };
-        for (quorum, _) in &wishes {
-            if matches!(holder.prospect(quorum, true), Prospect::Gone | Prospect::TooSoon) {
-                term.refuse(quorum);
-            }
-        }
-        let missing = holder.missing(wishes.iter().map(|(quorum, _)| quorum.as_str()));
-        for quorum in &missing {
-            if let Prospect::To(successors) = holder.prospect(quorum, urgent(quorum)) {
-                return Ok(Attempt::HandOver(quorum.clone(), successors));
-            }
-        }
-        notes.missing = missing;
-        notes.write_to(&mut lease);
         note_renewal(lease.spec.get_or_insert_default(), api_now);
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
         self.sighting.look(&written, self.clock.boottime());
@@ -168,42 +126,32 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         Ok(Attempt::Done)
     }
 
-    /// Says in the Lease of another replica what this one reaches, if that is news.
-    async fn speak(&mut self, mut lease: Lease, mut notes: Notes, now: Boottime) -> kube::Result<Attempt> {
-        let is_held = lease.spec.as_ref().is_some_and(|spec| spec.holder_identity.is_some());
-        if let Some(says) = notes.to_say(&self.identity, &self.reach, self.spoke, now).filter(|_| is_held) {
-            self.spoke = Some(now);
-            notes.standbys.insert(self.identity.clone(), says);
-            notes.write_to(&mut lease);
-            self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+    /// A quorum with locks that this replica does not reach. One that is gone, or is being deleted, is no reason for anything.
+    fn out_of_reach(&self, term: &Term, now: Boottime) -> Option<String> {
+        for (quorum, since) in term.wishes() {
+            if now.since(since) > WISH_AGE && self.reach.is_steady(&quorum, now) {
+                term.reaches(&quorum);
+            } else if self.reach.knows(&quorum) {
+                return Some(quorum);
+            }
         }
-        Ok(Attempt::Done)
+        self.reach.missing(now).map(str::to_owned)
     }
 
     /// Lets the Lease go, so that no replica has to wait until it runs out.
-    pub(super) async fn let_go(&mut self, to: Option<(&str, Vec<String>)>, around: &impl Surroundings) {
-        for _ in 0..=CONFLICTS {
-            match timeout(ATTEMPT_TIMEOUT, self.try_to_let_go(to.as_ref(), around)).await {
-                Ok(Ok(())) => return,
-                Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {}
-                _ => break,
-            }
+    pub(super) async fn let_go(&mut self, record: Option<Record>) {
+        if !matches!(timeout(ATTEMPT_TIMEOUT, self.try_to_let_go(record)).await, Ok(Ok(()))) {
+            tracing::info!("lease not let go, it runs out by itself");
         }
-        tracing::info!("lease not handed over, it runs out by itself");
     }
 
-    async fn try_to_let_go(
-        &mut self,
-        to: Option<&(&str, Vec<String>)>,
-        around: &impl Surroundings,
-    ) -> kube::Result<()> {
+    async fn try_to_let_go(&mut self, record: Option<Record>) -> kube::Result<()> {
         let mut lease = self.leases.get(&self.name).await?;
         if lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) != Some(self.identity.as_str()) {
             return Ok(());
         }
-        if let Some((quorum, successors)) = to {
-            let notes = Notes::of(&lease).handed_over(quorum, successors.clone(), around.api_now());
-            notes.write_to(&mut lease);
+        if let Some(record) = record {
+            record.write_to(&mut lease);
         }
         lease.spec.get_or_insert_default().holder_identity = None;
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;

@@ -27,7 +27,7 @@ pub(super) enum Verdict {
     Wait,
 }
 
-/// What every renewal changes. Standbys write into the Lease, too, so its resourceVersion says nothing of its holder.
+/// What every renewal changes. People can write into the Lease, too, so its resourceVersion says nothing of its holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     holder: Option<String>,

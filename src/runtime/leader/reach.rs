@@ -15,11 +15,20 @@ pub struct Sight {
     pub quorum: String,
     /// A majority of its members answers this replica. They may be fenced: then they are so for every replica.
     pub is_reached: bool,
+    /// A lock is held on it. Not asked of a quorum that is reached.
+    pub is_held: bool,
 }
 
 /// What the looks have shown.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reach(BTreeMap<String, (bool, Boottime)>);
+pub(super) struct Reach(BTreeMap<String, Known>);
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    is_reached: bool,
+    is_held: bool,
+    since: Boottime,
+}
 
 impl Reach {
     /// Takes a look at all quorums.
@@ -27,9 +36,9 @@ impl Reach {
         let mut known = std::mem::take(&mut self.0);
         self.0 = sights
             .into_iter()
-            .map(|Sight { quorum, is_reached }| {
-                let same = known.remove(&quorum).filter(|(was_reached, _)| *was_reached == is_reached);
-                (quorum, same.unwrap_or((is_reached, now)))
+            .map(|Sight { quorum, is_reached, is_held }| {
+                let same = known.remove(&quorum).filter(|known| known.is_reached == is_reached);
+                (quorum, Known { is_reached, is_held, since: same.map_or(now, |known| known.since) })
             })
             .collect();
     }
@@ -41,28 +50,13 @@ impl Reach {
 
     /// Whether it has been reached for a while.
     pub(super) fn is_steady(&self, quorum: &str, now: Boottime) -> bool {
-        self.0.get(quorum).is_some_and(|(is_reached, since)| *is_reached && now.since(*since) >= STEADY)
+        self.0.get(quorum).is_some_and(|known| known.is_reached && now.since(known.since) >= STEADY)
     }
 
-    /// The quorums that have not been reached for a while.
-    pub(super) fn missing(&self, now: Boottime) -> impl Iterator<Item = &str> {
-        let missing = self.0.iter().filter(move |(_, (is_reached, since))| !is_reached && now.since(*since) >= STEADY);
-        missing.map(|(quorum, _)| quorum.as_str())
-    }
-
-    /// The quorums that have not been reached steadily.
-    pub(super) fn unsteady(&self, now: Boottime) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str).filter(move |quorum| !self.is_steady(quorum, now))
-    }
-
-    /// Whether a quorum besides this one is reached at this moment.
-    pub(super) fn reaches_another(&self, quorum: &str) -> bool {
-        self.reached().any(|name| name != quorum)
-    }
-
-    /// The quorums that are reached at this moment.
-    pub(super) fn reached(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(|(_, (is_reached, _))| *is_reached).map(|(quorum, _)| quorum.as_str())
+    /// A quorum with locks that has not been reached for a while.
+    pub(super) fn missing(&self, now: Boottime) -> Option<&str> {
+        let is_missing = |known: &Known| !known.is_reached && known.is_held && now.since(known.since) >= STEADY;
+        self.0.iter().find(|(_, known)| is_missing(known)).map(|(quorum, _)| quorum.as_str())
     }
 }
 
@@ -75,18 +69,22 @@ mod tests {
     }
 
     fn sights(sights: &[(&str, bool)]) -> Vec<Sight> {
-        sights.iter().map(|(quorum, is_reached)| Sight { quorum: (*quorum).into(), is_reached: *is_reached }).collect()
+        let sight = |(quorum, is_reached): &(&str, bool)| Sight {
+            quorum: (*quorum).into(),
+            is_reached: *is_reached,
+            is_held: !quorum.ends_with("unused"),
+        };
+        sights.iter().map(sight).collect()
     }
 
     #[test]
     fn only_what_lasts_says_something() {
         let mut reach = Reach::default();
-        reach.look(sights(&[("ns/a", true), ("ns/b", false)]), at(10));
+        reach.look(sights(&[("ns/a", true), ("ns/a-unused", false), ("ns/b", false)]), at(10));
         assert!(!reach.is_steady("ns/a", at(12)) && reach.is_steady("ns/a", at(13)));
-        assert_eq!((reach.missing(at(12)).count(), reach.missing(at(13)).count()), (0, 1));
+        assert_eq!((reach.missing(at(12)), reach.missing(at(13))), (None, Some("ns/b")));
         reach.look(sights(&[("ns/a", true), ("ns/b", true)]), at(14));
-        assert_eq!(reach.unsteady(at(14)).collect::<Vec<_>>(), ["ns/b"]);
-        assert_eq!(reach.missing(at(20)).count(), 0);
+        assert_eq!(reach.missing(at(20)), None);
         reach.look(sights(&[("ns/a", true)]), at(21));
         assert!(!reach.knows("ns/b") && reach.is_steady("ns/a", at(21)));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::time::{Boottime, Clock};
 
-/// A wish that no standby has fulfilled for so long is not going to be fulfilled.
+/// The Lease is let go long before, if it can be.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One period of leadership.
@@ -31,25 +31,14 @@ pub struct Term {
     wishes: Arc<Wishes>,
 }
 
-/// That another replica lead, for the sake of a quorum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
-    since: Boottime,
-    /// A hold slips away meanwhile.
-    pub(super) urgent: bool,
-    hopeless: bool,
-}
-
-impl Wish {
-    pub(super) fn is_older(&self, age: Duration, now: Boottime) -> bool {
-        now.since(self.since) > age
-    }
-}
-
+/// That another replica leads, for the sake of a quorum.
 #[derive(Debug, Default)]
 struct Wishes {
-    by_quorum: Mutex<BTreeMap<String, Wish>>,
+    /// Since when there is one.
+    by_quorum: Mutex<BTreeMap<String, Boottime>>,
     made: Notify,
+    /// The last hand-over was too short a time ago.
+    refused: AtomicBool,
 }
 
 impl Term {
@@ -101,24 +90,22 @@ impl Term {
         *self.outdated.wait().await
     }
 
-    /// Wishes that a replica led which reaches `quorum` (`<namespace>/<name>`). Whether that was news.
-    pub fn wish_to_hand_over(&self, quorum: &str, urgent: bool, now: Boottime) -> bool {
+    /// Wishes that another replica leads, which perhaps reaches `quorum` (`<namespace>/<name>`). Whether that was news.
+    pub fn wish_to_hand_over(&self, quorum: &str, now: Boottime) -> bool {
         let mut table = self.wishes.by_quorum.lock();
-        let known = table.get(quorum).copied();
-        if known.is_some_and(|known| known.urgent || !urgent) {
+        if table.contains_key(quorum) {
             return false;
         }
-        let wish = Wish { since: now, urgent, hopeless: false };
-        table.insert(quorum.to_owned(), wish);
+        table.insert(quorum.to_owned(), now);
         self.wishes.made.notify_one();
-        known.is_none()
+        true
     }
 
-    /// Whether another replica may still take over for the sake of `quorum`.
+    /// Whether this replica can still let the Lease go for the sake of `quorum`.
     #[must_use]
     pub fn may_hand_over(&self, quorum: &str, now: Boottime) -> bool {
-        let wish = self.wishes.by_quorum.lock().get(quorum).copied();
-        wish.is_none_or(|wish| !wish.urgent || !wish.hopeless && now.since(wish.since) < PATIENCE)
+        let since = self.wishes.by_quorum.lock().get(quorum).copied();
+        !self.wishes.refused.load(Ordering::Acquire) && since.is_none_or(|since| now.since(since) < PATIENCE)
     }
 
     /// Resolves when a wish was made.
@@ -126,20 +113,14 @@ impl Term {
         self.wishes.made.notified().await;
     }
 
-    pub(super) fn wishes(&self) -> Vec<(String, Wish)> {
-        self.wishes.by_quorum.lock().iter().map(|(quorum, wish)| (quorum.clone(), *wish)).collect()
+    /// The wishes, and since when there are.
+    pub(super) fn wishes(&self) -> Vec<(String, Boottime)> {
+        self.wishes.by_quorum.lock().iter().map(|(quorum, since)| (quorum.clone(), *since)).collect()
     }
 
-    /// Whether a wish is so young that an answer is looked for in short intervals.
-    pub(super) fn is_waiting(&self, now: Boottime) -> bool {
-        self.wishes.by_quorum.lock().values().any(|wish| !wish.hopeless && now.since(wish.since) < PATIENCE)
-    }
-
-    /// No standby can fulfil this wish.
-    pub(super) fn refuse(&self, quorum: &str) {
-        if let Some(wish) = self.wishes.by_quorum.lock().get_mut(quorum) {
-            wish.hopeless = true;
-        }
+    /// Whether the Lease cannot be let go yet.
+    pub(super) fn refuse(&self, refuses: bool) {
+        self.wishes.refused.store(refuses, Ordering::Release);
     }
 
     /// The quorum is reached (again).
@@ -205,25 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_open_until_it_is_refused_or_nobody_has_answered_for_a_while() {
+    fn a_wish_is_open_until_it_is_refused_or_nothing_has_come_of_it() {
         let term = Term::new(1);
         assert!(term.may_hand_over("ns/q", at(10)));
-        assert!(term.wish_to_hand_over("ns/q", true, at(10)) && !term.wish_to_hand_over("ns/q", true, at(11)));
-        assert!(term.may_hand_over("ns/q", at(11)) && term.is_waiting(at(11)));
-        assert!(!term.may_hand_over("ns/q", at(12)), "nobody answered");
+        assert!(term.wish_to_hand_over("ns/q", at(10)) && !term.wish_to_hand_over("ns/q", at(11)));
+        assert!(term.may_hand_over("ns/q", at(11)) && !term.may_hand_over("ns/q", at(12)));
         term.reaches("ns/q");
-        assert!(term.wish_to_hand_over("ns/q", true, at(20)) && term.may_hand_over("ns/q", at(20)));
-        term.refuse("ns/q");
-        assert!(!term.may_hand_over("ns/q", at(20)) && !term.is_waiting(at(20)));
-        assert!(term.may_hand_over("ns/another", at(20)));
-    }
-
-    #[test]
-    fn a_wish_becomes_urgent_when_a_hold_slips() {
-        let term = Term::new(1);
-        assert!(term.wish_to_hand_over("ns/q", false, at(10)));
-        assert!(term.may_hand_over("ns/q", at(50)), "there is no hurry");
-        assert!(!term.wish_to_hand_over("ns/q", true, at(50)), "no news for the log");
-        assert_eq!(term.wishes()[0].1, Wish { since: at(50), urgent: true, hopeless: false });
+        assert!(term.wish_to_hand_over("ns/q", at(20)) && term.may_hand_over("ns/q", at(20)));
+        term.refuse(true);
+        assert!(!term.may_hand_over("ns/q", at(20)));
     }
 }

@@ -145,7 +145,11 @@ impl Replica {
 
     /// Which quorums it reaches from now on.
     pub(super) fn sees(&self, reached: &[(&str, bool)]) {
-        let sight = |(quorum, is_reached): &(&str, bool)| Sight { quorum: (*quorum).into(), is_reached: *is_reached };
+        let sight = |(quorum, is_reached): &(&str, bool)| Sight {
+            quorum: (*quorum).into(),
+            is_reached: *is_reached,
+            is_held: true,
+        };
         *self.sights.lock().unwrap() = reached.iter().map(sight).collect();
     }
 
