@@ -27,6 +27,10 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 if [[ ${GITHUB_REF_TYPE:-} == tag && ${GITHUB_REF_NAME:-} != "v$version" ]]; then
   die "the tag ${GITHUB_REF_NAME:-} is not the version of Cargo.toml, v$version"
 fi
+# Go finds the module of this version by a tag of its own.
+if [[ ${GITHUB_REF_TYPE:-} == tag && $(git rev-parse --quiet --verify "refs/tags/go/v$version^{commit}") != $(git rev-parse HEAD) ]]; then
+  die "the tag go/v$version of the Go module is missing on this commit: push it, and then v$version again"
+fi
 command -v helm >/dev/null || die "helm is needed"
 if [[ $(cargo cyclonedx --version 2>/dev/null) != *" $CYCLONEDX_VERSION" ]]; then
   cargo install --quiet --debug --locked --version "=$CYCLONEDX_VERSION" --root "$TOOLS" cargo-cyclonedx

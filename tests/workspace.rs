@@ -70,3 +70,36 @@ fn no_test_binary_is_left_out() {
     assert!(found.remove(SELF));
     assert_eq!(found, TEST_BINARIES.map(str::to_owned).into());
 }
+
+/// `go get` finds a version of the module by the tag `go/v<version>`. A release without it is a module that nobody can get.
+#[test]
+fn a_release_needs_the_tag_of_the_go_module() {
+    let folder = std::env::temp_dir().join(format!("redlock-release-{}", std::process::id()));
+    fs::create_dir_all(folder.join("packaging")).unwrap();
+    for file in ["packaging/release.sh", "Cargo.toml"] {
+        fs::copy(file, folder.join(file)).unwrap();
+    }
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        // Without cargo and helm it ends right after it has looked at the tags.
+        command.args(arguments).current_dir(&folder).env("PATH", "/usr/bin:/bin").env("GITHUB_REF_TYPE", "tag");
+        command.env("GITHUB_REF_NAME", concat!("v", env!("CARGO_PKG_VERSION")));
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let git = |arguments: &[&str]| {
+        let named = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "tag.gpgSign=false"];
+        let (is_done, text) = run("git", &[&named, arguments].concat());
+        assert!(is_done, "{text}");
+    };
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--no-gpg-sign", "--message", "release"]);
+    let refusal = "of the Go module is missing on this commit";
+    let (is_done, text) = run("packaging/release.sh", &[]);
+    assert!(!is_done && text.contains(refusal), "{text}");
+    git(&["tag", concat!("go/v", env!("CARGO_PKG_VERSION"))]);
+    let (_, text) = run("packaging/release.sh", &[]);
+    assert!(!text.contains(refusal), "{text}");
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -109,6 +109,12 @@ impl Client {
         self.0.client.update(data)
     }
 
+    /// As [`client::Client::set_tls`].
+    #[cfg(feature = "tls")]
+    pub fn set_tls(&self, config: Arc<rustls::ClientConfig>) {
+        self.0.client.set_tls(config);
+    }
+
     /// As [`client::Client::voters`].
     #[must_use]
     pub fn voters(&self) -> usize {

@@ -45,7 +45,7 @@ use members::Members;
 use secret::Described;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -113,7 +113,7 @@ struct Inner {
     /// Where members are listened to.
     listened: Vec<watch::Sender<Endpoint>>,
     described: Option<Described>,
-    trust: Trust,
+    trust: Mutex<Trust>,
     keeper: Arc<Keeper>,
     lines: Lines,
     hints: Arc<Hints>,
@@ -182,7 +182,7 @@ impl Client {
             redis: parts.redis,
             listened,
             described: parts.described,
-            trust: parts.trust,
+            trust: Mutex::new(parts.trust),
             keeper,
             lines: Lines::default(),
             hints,
@@ -207,7 +207,8 @@ impl Client {
     /// Others if the Secret cannot be read.
     pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
         let described = Described::read(data)?;
-        let mut new = endpoints(&parsed(&described.urls)?, &self.0.trust)?;
+        let trust = self.0.trust.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut new = endpoints(&parsed(&described.urls)?, &trust)?;
         let has_rules = self.0.described.as_ref().is_some_and(|known| known.has_rules_of(&described));
         let place = |member: &Arc<RedisMember>| new.iter().position(|(name, _)| name == member.name());
         let places: Option<Vec<usize>> = self.0.redis.iter().map(place).collect();
@@ -220,6 +221,12 @@ impl Client {
             listened.send_replace(endpoint.clone());
         }
         Ok(())
+    }
+
+    /// How to speak TLS to members from the next [`Client::update`] on: their certificate authority can change.
+    #[cfg(feature = "tls")]
+    pub fn set_tls(&self, config: Arc<rustls::ClientConfig>) {
+        self.0.trust.lock().unwrap_or_else(PoisonError::into_inner).tls = Some(config);
     }
 
     fn check(&self) -> Result<(), BuildError> {

@@ -17,12 +17,13 @@ mod orders;
 mod route;
 mod say;
 
-use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use anyhow::{Context as _, bail};
 use desk::{Desk, Order};
@@ -36,20 +37,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::exit::OWN_ERROR;
 use super::holding::{DirectArgs, LockArgs, LockName, Signals, Way, block_on, environment, of_process, own_pod};
-use super::loopback::Place;
+use super::loopback::{Listener, Place, Question};
 use crate::api::GoDuration;
 use crate::command::cluster::ClusterArgs;
 use crate::command::console;
 
 /// An application that has not asked for so long, or for one ttl, counts as gone.
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
+/// Where an agent listens by default.
+const PORT: u16 = 4040;
+/// For an answer to `--check`.
+const CHECK: Duration = Duration::from_secs(2);
 /// For the last answers to be sent.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The lock, the application and where it asks.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Example:\n  redlock agent --lock shop/reindex --listen 127.0.0.1:4040")]
-#[group(id = "what", required = true, multiple = false, args = ["lock", "election"])]
+#[group(id = "what", required = true, multiple = false, args = ["lock", "election", "check"])]
 pub struct AgentArgs {
     /// The lock that the application holds when it leads: `<namespace>/<key>`.
     #[arg(long, value_name = "LOCK")]
@@ -57,9 +62,17 @@ pub struct AgentArgs {
     /// An election among pods, in which the operator picks the leader: `<name>` or `<namespace>/<name>`.
     #[arg(long, value_name = "NAME", conflicts_with = "direct")]
     election: Option<String>,
+    /// Ask the agent that listens there whether it runs, for probes: the exit code is 0 if it does.
+    #[arg(long)]
+    check: bool,
     /// Where to listen: an address on loopback, or `unix:<path>`. Can be given several times.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4040")]
+    ///
+    /// Default: 127.0.0.1:4040, and [::1]:4040 where the machine has IPv6.
+    #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Place>,
+    /// Who can connect to socket files, as chmod has it.
+    #[arg(long, value_name = "MODE", default_value = "0666", value_parser = mode)]
+    socket_mode: u32,
     /// How long the lock outlives this agent at most. With --lock.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     ttl: GoDuration,
@@ -94,7 +107,8 @@ pub struct AgentArgs {
 
 /// Serves one application until it is stopped.
 pub fn run(args: &AgentArgs) -> ExitCode {
-    match block_on(serve(args)) {
+    let result = if args.check { block_on(check(args)) } else { block_on(serve(args)) };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             console::report(format_args!("{error:#}"));
@@ -103,7 +117,33 @@ pub fn run(args: &AgentArgs) -> ExitCode {
     }
 }
 
+fn mode(text: &str) -> Result<u32, &'static str> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or("a mode has octal digits, for example 0660")
+}
+
+/// Asks whether the agent runs.
+async fn check(args: &AgentArgs) -> anyhow::Result<()> {
+    let places = args.places();
+    let place = places.first().context("give --listen")?;
+    let question = Question::get("/healthz".to_owned());
+    let (status, _) = place.ask(question, CHECK).await.with_context(|| format!("no agent answers at {place}"))?;
+    if !status.is_success() {
+        bail!("the agent at {place} answers {status}");
+    }
+    Ok(())
+}
+
 impl AgentArgs {
+    /// Where to listen.
+    fn places(&self) -> Vec<Place> {
+        let by_default = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        match &self.listen[..] {
+            [] => by_default.map(|address| Place::Loopback((address, PORT).into())).into(),
+            places => places.to_vec(),
+        }
+    }
+
     /// What locks are taken with.
     fn template(&self, lock: LockName) -> LockArgs {
         let pod_name = || own_pod().map(|pod| pod.name);
@@ -168,7 +208,7 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     };
     let orders = Arc::new(Orders::new(Arc::clone(&desk), way, template));
     let ended = CancellationToken::new();
-    let mut servers = listen(&args.listen, &desk, &orders, &ended).await?;
+    let mut servers = listen(args, &desk, &orders, &ended).await?;
     let mut follower = election.map(|election| {
         let members = args.direct.members(environment());
         tokio::spawn(Follower::new(Arc::clone(&desk), election, args.cluster.clone(), members, args.skew.get()).run())
@@ -178,7 +218,7 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     orders.keep(lock.to_string());
     tokio::select! {
         _ = signals.ending() => {}
-        Some(failed) = servers.join_next() => failed??,
+        Some(failed) = servers.join_next() => failed?,
         error = orders.failed() => return Err(error),
         error = failure(&mut follower) => return Err(error),
         error = failure(&mut teller) => return Err(error),
@@ -210,53 +250,56 @@ async fn failure(task: &mut Option<JoinHandle<()>>) -> anyhow::Error {
 }
 
 async fn listen(
-    places: &[Place],
+    args: &AgentArgs,
     desk: &Arc<Desk>,
     orders: &Arc<Orders>,
     ended: &CancellationToken,
-) -> anyhow::Result<JoinSet<std::io::Result<()>>> {
+) -> anyhow::Result<JoinSet<()>> {
     let mut servers = JoinSet::new();
-    for place in places {
+    for place in args.places() {
         let face = |checks_host| Face { desk: Arc::clone(desk), orders: Arc::clone(orders), checks_host };
-        let stopped = ended.clone().cancelled_owned();
-        match place {
+        let (listener, place, app) = match &place {
             Place::Loopback(address) => {
-                let listener =
-                    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
-                console::report(format_args!(
-                    "lock {}: the agent listens on http://{}",
-                    desk.elected,
-                    listener.local_addr()?
-                ));
-                let served = axum::serve(listener, router(face(true))).with_graceful_shutdown(stopped);
-                servers.spawn(async move { served.await });
+                let listener = match TcpListener::bind(address).await {
+                    // A machine without IPv6.
+                    Err(error) if args.listen.is_empty() && address.is_ipv6() && is_without_ipv6(&error) => continue,
+                    bound => bound.with_context(|| format!("cannot listen on {address}"))?,
+                };
+                let address = format!("http://{}", listener.local_addr()?);
+                (Listener::Loopback(listener), address, router(face(true)))
             }
             Place::Unix(path) => {
-                let listener = bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-                console::report(format_args!("lock {}: the agent listens on unix:{}", desk.elected, path.display()));
-                let served = axum::serve(listener, router(face(false))).with_graceful_shutdown(stopped);
-                servers.spawn(async move { served.await });
+                let listener =
+                    bind(path, args.socket_mode).with_context(|| format!("cannot listen on {}", path.display()))?;
+                (Listener::Unix(listener), place.to_string(), router(face(false)))
             }
-        }
+        };
+        console::report(format_args!("lock {}: the agent listens on {place}", desk.elected));
+        servers.spawn(listener.serve(app, ended.clone()));
     }
     Ok(servers)
 }
 
+fn is_without_ipv6(error: &io::Error) -> bool {
+    const AFNOSUPPORT: i32 = 97;
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(AFNOSUPPORT)
+}
+
 /// A socket file. One that an agent before this has left is replaced.
-fn bind(path: &Path) -> std::io::Result<UnixListener> {
+fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let is_left = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && std::os::unix::net::UnixStream::connect(path).is_err();
     if is_left {
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    // The containers of a pod run as different users, and only they see the directory.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    // By default everyone: the containers of a pod run as different users, and only they find the directory.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(listener)
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::command) mod tests {
     use clap::Parser;
 
     use super::*;
@@ -269,6 +312,36 @@ mod tests {
 
     fn parsed(args: &[&str]) -> Result<AgentArgs, clap::Error> {
         Cli::try_parse_from(["test"].iter().chain(args)).map(|cli| cli.agent)
+    }
+
+    /// What locks are taken with.
+    pub(in crate::command::agent) fn template() -> LockArgs {
+        parsed(&["--lock", "shop/elected", "--identity", "me"]).unwrap().template("shop/elected".parse().unwrap())
+    }
+
+    /// An agent that takes no locks, as in an election.
+    pub(in crate::command::agent) fn face(args: LockArgs) -> Face {
+        let order = Order { args: args.clone(), request: None, until: None, not_before: None };
+        let desk = Arc::new(Desk::new("shop/elected".into(), order, LEAST_PATIENCE));
+        let orders = Arc::new(Orders::new(Arc::clone(&desk), None, args));
+        Face { desk, orders, checks_host: true }
+    }
+
+    #[test]
+    fn a_mode_is_what_chmod_takes() {
+        assert_eq!((mode("0660"), mode("600")), (Ok(0o660), Ok(0o600)));
+        assert!(mode("0888").is_err() && mode("1777").is_err() && mode("rw").is_err());
+        assert_eq!(parsed(&["--check"]).unwrap().places().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn only_whom_the_mode_lets_in_reaches_a_socket_file() {
+        let path = std::env::temp_dir().join(format!("redlock-agent-{:08x}", rand::random::<u32>()));
+        for mode in [0o666, 0o600] {
+            let _listener = bind(&path, mode).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        }
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

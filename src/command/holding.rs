@@ -12,6 +12,7 @@ mod progress;
 mod signals;
 
 pub(super) use answer::Answer;
+use super::cluster::Cluster;
 use anyhow::Context as _;
 pub use arguments::{DirectArgs, LockArgs, LockName};
 pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
@@ -26,7 +27,7 @@ pub(super) enum Way {
     /// By claims. The members, if there is a way to them, tell what is left of a hold.
     Claims { members: Option<Members> },
     /// From the members, by one client for all locks.
-    Direct(redlock_client::Client),
+    Direct(direct::Direct),
 }
 
 impl Way {
@@ -41,13 +42,13 @@ impl Way {
         let members = members.context(
             "--direct needs the members: --members URL,URL,URL, or the Secret of a client by --members-secret DIRECTORY",
         )?;
-        Ok(Self::Direct(direct::connect(args, &members).await?))
+        Ok(Self::Direct(direct::Direct::connect(args, &members).await?))
     }
 
     /// Waits until what was released has reached the members.
     pub(super) async fn close(&self) {
-        if let Self::Direct(client) = self {
-            direct::close(client).await;
+        if let Self::Direct(direct) = self {
+            direct.close().await;
         }
     }
 
@@ -60,7 +61,7 @@ impl Way {
     ) -> Result<Held, NotHeld> {
         match self {
             Self::Claims { members } => claim::take(args, members.clone(), signals, progress).await,
-            Self::Direct(client) => direct::take(client, args, signals, progress).await,
+            Self::Direct(direct) => direct::take(direct, args, signals, progress).await,
         }
     }
 }
@@ -79,6 +80,18 @@ pub(super) async fn take(args: &LockArgs, signals: &mut Signals) -> Result<Held,
 pub(super) fn expected_source(args: &LockArgs) -> Source {
     let has_members = args.direct.direct || args.direct.members(environment()).is_some();
     if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
+}
+
+/// Where the lock is. Locks of one name at two places exclude nobody.
+pub(super) async fn place_of(args: &LockArgs) -> anyhow::Result<String> {
+    match args.direct.members(environment()) {
+        Some(members) if args.direct.direct => direct::place(&members),
+        None if args.direct.direct => Ok(String::new()),
+        _ => {
+            let server = Cluster::connect(&args.cluster).await?.server;
+            Ok(format!("{server} {}", args.quorum.as_deref().unwrap_or_default()))
+        }
+    }
 }
 
 /// Variables that are no text name no members.

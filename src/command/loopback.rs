@@ -1,22 +1,31 @@
 //! HTTP between programs of one machine: over loopback, or over a socket file.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::Router;
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 /// Of an answer.
 const LONGEST: usize = 64 * 1024;
+/// For the head of a request: one that is never complete would keep its connection.
+const HEAD: Duration = Duration::from_secs(10);
+/// After an accept that failed: most likely the process has too many files open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where a program listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +34,15 @@ pub enum Place {
     Loopback(SocketAddr),
     /// A socket file.
     Unix(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loopback(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 impl FromStr for Place {
@@ -58,8 +76,8 @@ impl Question {
         Self { method: Method::GET, target, body: String::new() }
     }
 
-    pub(super) const fn post(target: String, body: String) -> Self {
-        Self { method: Method::POST, target, body }
+    pub(super) const fn post(target: String) -> Self {
+        Self { method: Method::POST, target, body: String::new() }
     }
 }
 
@@ -77,6 +95,54 @@ impl Place {
         };
         timeout(longest, asked).await.context("no answer in time")?
     }
+}
+
+/// Where programs of this machine connect.
+pub(super) enum Listener {
+    Loopback(TcpListener),
+    Unix(UnixListener),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Listener {
+    async fn accept(&self) -> std::io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Loopback(listener) => Box::new(listener.accept().await?.0),
+            Self::Unix(listener) => Box::new(listener.accept().await?.0),
+        })
+    }
+
+    /// Serves until `stop`, and then until what was asked is answered.
+    pub(super) async fn serve(self, app: Router, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = self.accept() => match accepted {
+                    Ok(stream) => drop(connections.spawn(converse(stream, app.clone(), stop.clone()))),
+                    Err(_) => sleep(ACCEPT_PAUSE).await,
+                },
+            }
+        }
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+async fn converse(stream: Box<dyn Stream>, app: Router, stop: CancellationToken) {
+    let mut server = hyper::server::conn::http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    let mut connection = std::pin::pin!(connection);
+    // A peer that breaks a connection is no error of this program.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }
 
 async fn exchange(

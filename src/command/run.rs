@@ -3,11 +3,11 @@
 //! Three processes: `run` has the lock and the network, the `guard` has a deadline, the `stage` becomes the command. Each of them can
 //! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
 
-mod agent;
+mod chain;
 mod guard;
 mod limits;
 mod line;
-mod outer;
+mod outside;
 mod plan;
 mod share;
 mod signal_name;
@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use chain::{Chain, HELD};
 pub use guard::GuardArgs;
 use limits::Limits;
 use line::{Order, Report};
@@ -32,7 +33,7 @@ pub use terminal::ForegroundArgs;
 use tokio::time::sleep;
 
 use super::exit::{self, Outcome};
-use super::holding::{End, Held, LockArgs, Signals, Validity, block_on, expected_source, take};
+use super::holding::{Answer, End, Held, LockArgs, Signals, Validity, block_on, expected_source, place_of, take};
 use super::loopback::Place;
 use crate::api::GoDuration;
 use crate::command::console;
@@ -90,22 +91,30 @@ pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
 async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::new()?;
     let args = &RunArgs { lock: args.lock.resolved().await?, ..args.clone() };
-    let outer = outer::socket(&args.lock.lock.to_string());
+    let lock = args.lock.lock.to_string();
+    let around = Chain::of(std::env::var_os(HELD))?;
+    let place = match &args.agent {
+        Some(agent) => format!("agent {agent}"),
+        None => place_of(&args.lock).await?,
+    };
+    let outer = around.shared(&place, &lock)?;
     if outer.is_none() && args.agent.is_none() {
         // A limit that cannot be kept is refused before the lock is taken.
         Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
     }
     let directory = Directory::new()?;
     let taken = match (outer, &args.agent) {
-        (Some(socket), _) => outer::take(socket, args.lock.lock.to_string()).await,
-        (None, Some(place)) => agent::take(place, &args.lock, &mut signals).await,
+        (Some(socket), _) => outside::of_outer(socket, lock).await,
+        (None, Some(place)) => outside::of_agent(place, &args.lock, &mut signals).await,
         (None, None) => take(&args.lock, &mut signals).await,
     };
     let held = match taken {
         Ok(held) => held,
         Err(not_held) => return Ok(not_held.into()),
     };
-    let outcome = match under(args, directory, &held, &mut signals).await {
+    let answer = Answer::new(held.lock.clone(), held.holder.clone(), held.token);
+    let share = Share::new(directory, answer, place, around);
+    let outcome = match under(args, share, &held, &mut signals).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Failed(error),
     };
@@ -116,9 +125,8 @@ async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Runs the command until nothing of it is left.
-async fn under(args: &RunArgs, directory: Directory, held: &Held, signals: &mut Signals) -> anyhow::Result<Outcome> {
+async fn under(args: &RunArgs, share: Share, held: &Held, signals: &mut Signals) -> anyhow::Result<Outcome> {
     let limits = Limits::new(args.grace, args.lock.ttl, held.source)?;
-    let share = Share::new(directory, held.lock.clone(), held.holder.clone(), held.token);
     let task = Task {
         command: args.command.clone(),
         environment: share.environment(),

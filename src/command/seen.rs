@@ -226,6 +226,8 @@ pub struct SeenQuorumStatus {
     /// What fences wait for.
     #[serde(rename = "maxTTLInForce")]
     pub max_ttl_in_force: Option<GoDuration>,
+    /// No token of the quorum is above it.
+    pub token_floor: Option<i64>,
     /// The members.
     pub members: Vec<SeenMember>,
     /// Conditions.

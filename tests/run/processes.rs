@@ -66,7 +66,7 @@ impl Place {
     pub(crate) fn redlock(&self, arguments: &[&str]) -> Command {
         let mut redlock = Command::new(env!("CARGO_BIN_EXE_redlock"));
         redlock.args(arguments).env(MARK, &self.mark).current_dir(&self.folder);
-        for variable in ["REDLOCK_LOCK", "REDLOCK_SOCKET"] {
+        for variable in ["REDLOCK_LOCK", "REDLOCK_SOCKET", "REDLOCK_HELD"] {
             redlock.env_remove(variable);
         }
         redlock

@@ -114,6 +114,13 @@ impl Servers {
         }
     }
 
+    /// Gives every member a command.
+    pub(crate) fn tell(&self, command: &str) {
+        for (_, port) in &self.0 {
+            let _ = ask(*port, command);
+        }
+    }
+
     pub(crate) fn freeze(&self) {
         for (child, _) in &self.0 {
             signal(child.id(), "STOP");

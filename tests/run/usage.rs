@@ -9,6 +9,7 @@ use std::{
 
 use serde_json::Value;
 
+use crate::agent::client::get_unix;
 use crate::processes::{LOCK, Place, TTL, now, signal, until};
 use crate::servers::Servers;
 
@@ -37,11 +38,7 @@ fn the_socket_tells_what_is_left_and_is_gone_afterwards() {
     let script = "echo $REDLOCK_SOCKET > socket; touch ready; while [ ! -e end ]; do sleep 0.01; done";
     let running = place.start(&servers, &[], script);
     let socket = place.read("socket");
-    let ask = || {
-        let mut text = String::new();
-        UnixStream::connect(&socket).unwrap().read_to_string(&mut text).unwrap();
-        serde_json::from_str::<Value>(&text).unwrap()
-    };
+    let ask = || get_unix(socket.as_ref(), "/leader").body;
     let deadline = || ask()["deadlineBoottimeMs"].as_u64().unwrap();
     let first = deadline();
     until("the lock is renewed", || deadline() > first);
@@ -165,17 +162,84 @@ fn a_nested_run_has_the_hold_of_the_outer_one() {
         env!("CARGO_BIN_EXE_redlock"),
         servers.urls(),
     );
-    let script = format!("echo $REDLOCK_TOKEN; {inner}; echo $REDLOCK_SOCKET");
+    let script = format!("echo $REDLOCK_TOKEN; {inner}; echo $REDLOCK_HELD");
     let output = place.output(&servers, &[], &["sh", "-c", &script]);
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], lines[1], "{text} {}", String::from_utf8_lossy(&output.stderr));
     // A daemon that outlived the outer one in some other way.
     let mut late = place.command(&servers, &[], &["touch", "ran"]);
-    let late = late.env("REDLOCK_LOCK", LOCK).env("REDLOCK_SOCKET", lines[2]).output().unwrap();
+    let late = late.env("REDLOCK_HELD", lines[2]).output().unwrap();
     assert_eq!(late.status.code(), Some(125), "{late:?}");
     assert!(String::from_utf8_lossy(&late.stderr).contains("has ended or does not answer"), "{late:?}");
     assert!(!place.folder.join("ran").exists());
+}
+
+/// Without the refusal the innermost one waits for a lock that is released after its own end.
+#[test]
+fn a_run_inside_two_others_does_not_wait_for_the_lock_of_the_outermost() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let run = format!("{} run --direct --admit-at-once --members {}", env!("CARGO_BIN_EXE_redlock"), servers.urls());
+    let script = format!("{run} --lock shop/b -- {run} --lock {LOCK} -- true");
+    let output = place.output(&servers, &[], &["sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("which holds shop/reindex, shop/b in this order"), "{text}");
+}
+
+/// A lock of the same name on other masters is another lock.
+#[test]
+fn a_run_inside_another_takes_a_lock_of_the_same_name_at_another_place() {
+    let (servers, others, place) = (Servers::start(3), Servers::start(3), Place::new());
+    let holder = Place::new();
+    let held = holder.start(&others, &[], "touch ready; while :; do sleep 0.05; done");
+    let run = format!("{} run --direct --admit-at-once --members {}", env!("CARGO_BIN_EXE_redlock"), others.urls());
+    let script = format!("{run} --lock {LOCK} --try -- touch ran");
+    let output = place.output(&servers, &[], &["sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(122), "{output:?}");
+    assert!(!place.folder.join("ran").exists());
+    drop(held);
+}
+
+/// Passwords are exchanged: the Secret is replaced, the old password ends, and connections break.
+#[test]
+fn a_lock_of_the_members_outlives_an_exchange_of_passwords() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    servers.tell("ACL SETUSER app on >old ~* &* +@all");
+    let secret = place.folder.join("secret");
+    std::fs::create_dir(&secret).unwrap();
+    let write = |password: &str| {
+        let ports = servers.ports();
+        let urls: Vec<_> = ports.iter().map(|port| format!("redis://app:{password}@127.0.0.1:{port}")).collect();
+        for (name, text) in [
+            ("urls", urls.join("\n").as_str()),
+            ("keyPrefix", ""),
+            ("maxTTL", "30s"),
+            ("clockDrift", "10000ppm 2ms"),
+            ("nodeTimeout", "400ms"),
+            ("quorum", "2"),
+            ("fenced", "true"),
+        ] {
+            std::fs::write(secret.join("new"), text).unwrap();
+            std::fs::rename(secret.join("new"), secret.join(name)).unwrap();
+        }
+    };
+    write("old");
+    let secret = secret.to_str().unwrap();
+    let mut run = place.redlock(&["run", "--direct", "--members-secret", secret, "--lock", LOCK, "--ttl", TTL, "--"]);
+    let script = "touch ready; while [ ! -e end ]; do sleep 0.05; done";
+    run.args(["sh", "-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = place.started(run);
+    write("new");
+    // The command reads the Secret every two seconds.
+    std::thread::sleep(Duration::from_secs(3));
+    servers.tell("ACL SETUSER app <old >new");
+    servers.tell("CLIENT KILL TYPE normal");
+    let end = now() + 3 * Duration::from_secs(3);
+    until("three times the ttl have passed", || now() >= end);
+    std::fs::write(place.folder.join("end"), "").unwrap();
+    let (code, text) = running.end();
+    assert_eq!(code, Some(0), "{text}");
 }
 
 #[test]

@@ -250,6 +250,13 @@ impl Book {
         is_held
     }
 
+    /// The application has ended: it gives back what it has.
+    pub(super) fn leaves(&mut self, now: Boottime) {
+        if let Known::Held(Hold { token, .. }) = self.known {
+            self.gives_back(token, now);
+        }
+    }
+
     /// The token of a hold that the operator has to be told to end.
     ///
     /// The application has given it back, or it is that of an earlier instance. No promise of it is valid any more.

@@ -32,8 +32,19 @@ struct Lock {
     book: Book,
     order: Order,
     is_wanted: bool,
+    /// Requests that wait for the lock now.
+    waiting: usize,
+    /// One of them has had the answer that it is held.
+    is_confirmed: bool,
     /// Every instance that registers wants it.
     is_standing: bool,
+}
+
+impl Lock {
+    fn new(order: Order) -> Self {
+        let book = Book::new();
+        Self { book, order, is_wanted: false, waiting: 0, is_confirmed: false, is_standing: false }
+    }
 }
 
 #[derive(Debug)]
@@ -67,7 +78,7 @@ impl Desk {
     /// `order`: for the lock that every instance wants, if the agent takes it itself.
     pub(super) fn new(elected: String, order: Order, patience: Duration) -> Self {
         let instances = Instances::new();
-        let lock = Lock { book: Book::new(), order, is_wanted: false, is_standing: true };
+        let lock = Lock { is_standing: true, ..Lock::new(order) };
         let locks = [(elected.clone(), lock)].into();
         let state = Mutex::new(State { instances, locks, is_stopping: false });
         Self { elected, patience, state, changed: watch::Sender::new(0) }
@@ -82,9 +93,12 @@ impl Desk {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// A new instance is served from now on.
-    pub(super) fn register(&self, id: String, reads_first: bool) {
+    /// A new instance is served from now on, unless it wants to come behind one that asks. Whether it is.
+    pub(super) fn register(&self, id: String, reads_first: bool, if_none: bool) -> bool {
         let mut state = self.state.lock();
+        if if_none && state.instances.is_present(now(), self.patience) {
+            return false;
+        }
         state.instances.register(id, now());
         for lock in state.locks.values_mut() {
             lock.book.register(reads_first && lock.is_standing);
@@ -92,6 +106,28 @@ impl Desk {
         }
         drop(state);
         self.tell();
+        true
+    }
+
+    /// The instance that is served has ended, and gives back all that it has.
+    ///
+    /// # Errors
+    /// If it is not served.
+    pub(super) fn unregister(&self, instance: Option<&str>) -> Result<(), Who> {
+        let mut state = self.state.lock();
+        let now = now();
+        let who = state.instances.asks(instance, now);
+        if who != Who::Served {
+            return Err(who);
+        }
+        state.instances.leave();
+        for lock in state.locks.values_mut() {
+            lock.book.leaves(now);
+            lock.is_wanted = false;
+        }
+        drop(state);
+        self.tell();
+        Ok(())
     }
 
     /// Writes down what was learnt of a lock.
@@ -138,7 +174,7 @@ impl Desk {
         state.locks.get_mut(&self.elected)?.book.name(now)
     }
 
-    /// The instance wants a lock. Whether the agent has not cared for this lock before.
+    /// The instance wants a lock, and waits until [`Desk::waits_no_more`]. Whether the agent has not cared for this lock before.
     pub(super) fn orders(&self, name: &str, instance: Option<&str>, order: Order) -> Result<bool, Refused> {
         let mut state = self.state.lock();
         let who = state.instances.asks(instance, now());
@@ -151,19 +187,23 @@ impl Desk {
         let count = state.locks.len();
         let is_new = match state.locks.get_mut(name) {
             Some(lock) if lock.is_wanted => {
-                let is_same = order.request.is_some() && order.request == lock.order.request;
-                return if is_same { Ok(false) } else { Err(Refused::Taken) };
+                if order.request.is_none() || order.request != lock.order.request {
+                    return Err(Refused::Taken);
+                }
+                lock.waiting += 1;
+                return Ok(false);
             }
             Some(lock) => {
                 if !lock.is_standing {
                     lock.order = order;
                 }
-                lock.is_wanted = true;
+                (lock.is_wanted, lock.is_confirmed) = (true, false);
+                lock.waiting += 1;
                 false
             }
             None if count >= MOST_LOCKS => return Err(Refused::TooMany),
             None => {
-                let lock = Lock { book: Book::new(), order, is_wanted: true, is_standing: false };
+                let lock = Lock { is_wanted: true, waiting: 1, ..Lock::new(order) };
                 state.locks.insert(name.to_owned(), lock);
                 true
             }
@@ -192,10 +232,12 @@ impl Desk {
         Ok(had)
     }
 
-    /// The lock is not wanted any more.
-    pub(super) fn gives_up(&self, name: &str) {
+    /// A request has ended, with the lock or without. When the last one has ended without it, the lock is not wanted any more.
+    pub(super) fn waits_no_more(&self, name: &str, is_held: bool) {
         if let Some(lock) = self.state.lock().locks.get_mut(name) {
-            lock.is_wanted = false;
+            lock.waiting = lock.waiting.saturating_sub(1);
+            lock.is_confirmed |= is_held;
+            lock.is_wanted &= lock.waiting > 0 || lock.is_confirmed;
         }
         self.tell();
     }
@@ -264,4 +306,50 @@ impl Desk {
 
 pub(super) fn now() -> Boottime {
     SystemClock.boottime()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::agent::tests::template;
+
+    fn order(request: Option<&str>) -> Order {
+        Order { args: template(), request: request.map(str::to_owned), until: None, not_before: None }
+    }
+
+    fn desk() -> Desk {
+        let desk = Desk::new("shop/elected".into(), order(None), Duration::from_secs(10));
+        assert!(desk.register("one".into(), false, false));
+        desk
+    }
+
+    /// Two connections wait for one acquisition: the client has repeated a request whose answer it did not get.
+    #[test]
+    fn a_request_that_is_repeated_waits_for_the_same_acquisition() {
+        let desk = desk();
+        assert_eq!(desk.orders("shop/a", Some("one"), order(Some("r"))), Ok(true));
+        assert_eq!(desk.orders("shop/a", Some("one"), order(Some("r"))), Ok(false));
+        assert_eq!(desk.orders("shop/a", Some("one"), order(Some("other"))), Err(Refused::Taken));
+        desk.waits_no_more("shop/a", false);
+        assert!(desk.is_wanted("shop/a"), "the second one waits still");
+        desk.waits_no_more("shop/a", false);
+        assert!(!desk.is_wanted("shop/a"));
+        // One of them got the lock: the end of the other one takes nothing away.
+        assert_eq!(desk.orders("shop/a", Some("one"), order(Some("r"))), Ok(false));
+        assert_eq!(desk.orders("shop/a", Some("one"), order(Some("r"))), Ok(false));
+        desk.waits_no_more("shop/a", true);
+        desk.waits_no_more("shop/a", false);
+        assert!(desk.is_wanted("shop/a"));
+    }
+
+    #[test]
+    fn an_instance_that_comes_behind_another_one_ends_nothing() {
+        let desk = desk();
+        assert!(!desk.register("two".into(), false, true));
+        assert!(desk.is_wanted("shop/elected"));
+        assert_eq!(desk.unregister(Some("two")), Err(Who::Other));
+        assert_eq!(desk.unregister(Some("one")), Ok(()));
+        assert!(!desk.is_wanted("shop/elected"));
+        assert!(desk.register("two".into(), false, true), "nobody is served");
+    }
 }

@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
-use axum::response::Response;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
 use futures::stream;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::watch::Receiver;
 
 use super::super::holding::LockName;
 use super::book::Word;
 use super::desk::{Desk, now};
 use super::orders::Orders;
-use super::route::{Query, Route, is_loopback};
-use super::say::{Said, of_no_route, of_refused, of_word};
+use super::route::{Query, is_loopback};
+use super::say::{Said, no_lock, no_method, no_path, of_refused, of_word};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// The description of all endpoints.
@@ -38,36 +41,72 @@ pub(super) struct Face {
     pub(super) checks_host: bool,
 }
 
+/// All endpoints, as /openapi.json has them. HEAD and `Allow` are the router's.
 pub(super) fn router(face: Face) -> Router {
-    Router::new().fallback(answer).with_state(face)
+    let one_lock = |face: State<Face>, lock: Lock, query: Query| async move { one(&face, &lock.0, &query) };
+    Router::new()
+        .route("/", get(|face: State<Face>| async move { Said::ok(name(&face.desk)) }))
+        .route("/healthz", get(|| async { typed("text/plain; charset=utf-8", Body::from("ok\n")) }))
+        .route("/openapi.json", get(|| async { typed("application/json", Body::from(OPENAPI)) }))
+        .route("/leader", get(|face: State<Face>, query: Query| async move { leader(&face, &query).await }))
+        .route("/watch", get(|face: State<Face>, query: Query| async move { watch(&face, query) }))
+        .route("/register", post(|face: State<Face>, query: Query| async move { register(&face, &query) }))
+        .route("/unregister", post(|face: State<Face>, query: Query| async move { unregister(&face, &query) }))
+        .route("/locks/{lock}", get(one_lock))
+        .route("/locks/{lock}/renew", post(one_lock))
+        .route("/locks/{lock}/acquire", post(acquire))
+        .route(
+            "/locks/{lock}/release",
+            post(|face: State<Face>, lock: Lock, query: Query| async move { release(&face, &lock.0, &query) }),
+        )
+        .fallback(|| async { no_path() })
+        .method_not_allowed_fallback(|| async { no_method() })
+        .layer(from_fn_with_state(face.clone(), guarded))
+        .with_state(face)
 }
 
-async fn answer(State(face): State<Face>, request: Request) -> Response {
-    if let Some(said) = refused(&face, &request) {
-        return said.response();
-    }
-    let route = match Route::of(request.method(), request.uri().path()) {
-        Ok(route) => route,
-        Err(no) => return of_no_route(no).response(),
-    };
-    let query = match Query::of(request.uri().query()) {
-        Ok(query) => query,
-        Err(detail) => return Said::problem(StatusCode::BAD_REQUEST, "BadParameter", &detail).response(),
-    };
-    match route {
-        Route::Name => Said::ok(name(&face.desk)).response(),
-        Route::Watch => events(Leads { desk: face.desk, instance: query.instance, told: None }),
-        Route::OpenApi => typed("application/json", Body::from(OPENAPI)),
-        Route::Health => typed("text/plain; charset=utf-8", Body::from("ok\n")),
-        Route::Leader => leader(&face, &query).await.response(),
-        Route::Register => register(&face).response(),
-        Route::Lock(lock) | Route::Renew(lock) => one(&face, &lock, &query).response(),
-        Route::Acquire(lock) => face.orders.acquire(&lock, query).await.response(),
-        Route::Release(lock) => release(&face, &lock, &query).response(),
+/// The lock that a path names.
+struct Lock(LockName);
+
+impl FromRequestParts<Face> for Lock {
+    type Rejection = Said;
+
+    async fn from_request_parts(parts: &mut Parts, face: &Face) -> Result<Self, Said> {
+        let named = Path::<String>::from_request_parts(parts, face).await.ok();
+        named.and_then(|Path(lock)| lock.parse().ok()).map(Self).ok_or_else(no_lock)
     }
 }
 
-/// Requests that others make a program on this machine send.
+impl FromRequestParts<Face> for Query {
+    type Rejection = Said;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Face) -> Result<Self, Said> {
+        Self::of(parts.uri.query()).map_err(|detail| Said::problem(StatusCode::BAD_REQUEST, "BadParameter", &detail))
+    }
+}
+
+impl IntoResponse for Said {
+    fn into_response(self) -> Response {
+        self.response()
+    }
+}
+
+async fn acquire(face: State<Face>, lock: Lock, query: Query) -> Said {
+    face.orders.acquire(&lock.0, query).await
+}
+
+fn watch(face: &Face, query: Query) -> Response {
+    events(Leads { desk: Arc::clone(&face.desk), instance: query.instance, told: None })
+}
+
+/// Answers no request that others make a program on this machine send.
+async fn guarded(State(face): State<Face>, request: Request, next: Next) -> Response {
+    match refused(&face, &request) {
+        Some(said) => said.response(),
+        None => next.run(request).await,
+    }
+}
+
 fn refused(face: &Face, request: &Request) -> Option<Said> {
     let text = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     if face.checks_host && !is_loopback(text(HOST.as_str())) {
@@ -95,10 +134,21 @@ fn name(desk: &Desk) -> Value {
     json!({"name": name.unwrap_or_default(), "last_update": format!("{at:.3}")})
 }
 
-fn register(face: &Face) -> Said {
+fn register(face: &Face, query: &Query) -> Said {
     let id = format!("{:032x}", rand::random::<u128>());
-    face.desk.register(id.clone(), face.orders.reads_first());
+    if !face.desk.register(id.clone(), face.orders.reads_first(), query.if_none) {
+        let detail = "Another instance is served. It ends by POST /unregister, or when it does not ask any more.";
+        return Said::problem(StatusCode::CONFLICT, "Served", detail);
+    }
     Said { status: StatusCode::CREATED, body: json!({"instance": id, "lock": face.desk.elected}) }
+}
+
+/// The instance has ended, and gives back all that it has.
+fn unregister(face: &Face, query: &Query) -> Said {
+    match face.desk.unregister(query.instance.as_deref()) {
+        Ok(()) => Said::ok(json!({"unregistered": true})),
+        Err(who) => of_refused(super::desk::Refused::NotServed(who)),
+    }
 }
 
 /// With `wait` it answers as soon as the instance leads.
@@ -205,7 +255,7 @@ fn events(tell: impl Tell) -> Response {
     typed("text/event-stream", Body::from_stream(Box::pin(events)))
 }
 
-async fn next(tell: &mut impl Tell, changes: &mut watch::Receiver<u64>) -> Option<String> {
+async fn next(tell: &mut impl Tell, changes: &mut Receiver<u64>) -> Option<String> {
     let desk = Arc::clone(tell.desk());
     while !desk.is_stopping() {
         let (event, mark) = tell.event();
@@ -219,4 +269,79 @@ async fn next(tell: &mut impl Tell, changes: &mut watch::Receiver<u64>) -> Optio
         desk.pause(&desk.elected, changes).await;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::command::agent::tests::{face, template};
+
+    async fn asked(method: &str, path: &str) -> Response {
+        let request = Request::builder().method(method).uri(path).header("host", "localhost").header("x-redlock", "1");
+        router(face(template())).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+
+    async fn reason(method: &str, path: &str) -> (u16, String) {
+        let response = asked(method, path).await;
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 4096).await.unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        (status, body["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_slash_of_a_lock_is_escaped_in_paths() {
+        for path in ["/locks/shop%2Fjobs%2facquire", "/locks/shop%2Fa"] {
+            assert_eq!(reason("GET", path).await, (404, "NotAcquired".into()), "{path}");
+        }
+        for path in ["/locks/shop%2", "/locks/shop%zz", "/locks/%2Fa", "/locks/%ff"] {
+            assert_eq!(reason("GET", path).await, (400, "BadLock".into()), "{path}");
+        }
+        for path in ["/nothing", "/locks/shop/jobs/acquire", "/locks", "//leader", "/leader/"] {
+            assert_eq!(reason("GET", path).await, (404, "NotFound".into()), "{path}");
+        }
+        assert_eq!(reason("GET", "/leader?tll=2s").await, (400, "BadParameter".into()));
+    }
+
+    #[tokio::test]
+    async fn head_is_answered_and_other_methods_name_those_that_are() {
+        let head = asked("HEAD", "/healthz").await;
+        assert_eq!(head.status(), 200);
+        assert!(axum::body::to_bytes(head.into_body(), 16).await.unwrap().is_empty());
+        for (method, path, allowed) in [("POST", "/healthz", "GET,HEAD"), ("GET", "/register", "POST")] {
+            let refused = asked(method, path).await;
+            assert_eq!((refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()), (405, allowed), "{path}");
+            assert_eq!(refused.headers()[CONTENT_TYPE], "application/problem+json");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_description_has_exactly_these_endpoints() {
+        let described: Value = serde_json::from_str(OPENAPI).unwrap();
+        let source = include_str!("http.rs");
+        let routes = source.split("\n        .route(").skip(1).map(|rest| {
+            let path = rest.split('"').nth(1).unwrap();
+            let method = if rest.split_once("get(").is_some_and(|(before, _)| !before.contains("post(")) { "get" } else { "post" };
+            (method, path)
+        });
+        let paths = described["paths"].as_object().unwrap();
+        let methods = paths.iter().flat_map(|(path, methods)| {
+            methods.as_object().unwrap().keys().map(move |method| (method.as_str(), path.as_str()))
+        });
+        let described_ones: BTreeSet<_> = methods.collect();
+        assert_eq!(described_ones, routes.collect());
+        for (method, path) in described_ones {
+            let status = asked(&method.to_uppercase(), &path.replace("{lock}", "shop%2Fa")).await.status().as_u16();
+            let responses = described["paths"][path][method]["responses"].as_object().unwrap();
+            assert!(responses.contains_key(&status.to_string()), "{method} {path}: {status}");
+            let is_read = method == "get";
+            for needed in ["400", "403", "421"] {
+                assert!(is_read && needed == "403" || responses.contains_key(needed), "{method} {path}: {needed}");
+            }
+        }
+    }
 }

@@ -21,6 +21,11 @@ impl Instances {
         self.served = Some((id, now));
     }
 
+    /// The instance that is served has ended.
+    pub(super) fn leave(&mut self) {
+        self.served = None;
+    }
+
     /// Who asks. The instance that is served shows by this that it lives.
     pub(super) fn asks(&mut self, id: Option<&str>, now: Boottime) -> Who {
         match (&mut self.served, id) {

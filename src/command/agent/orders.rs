@@ -31,18 +31,16 @@ pub(super) struct Orders {
     spawned: Notify,
 }
 
-/// Gives up what a client asked for that does not wait any more.
+/// A request that waits, also when its client breaks the connection.
 struct Waiting<'a> {
     desk: &'a Desk,
     lock: &'a str,
-    is_over: bool,
+    is_held: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.desk.gives_up(self.lock);
-        }
+        self.desk.waits_no_more(self.lock, self.is_held);
     }
 }
 
@@ -103,9 +101,9 @@ impl Orders {
             Ok(false) => {}
             Err(refused) => return of_refused(refused),
         }
-        let mut waiting = Waiting { desk: &self.desk, lock: &name, is_over: false };
+        let mut waiting = Waiting { desk: &self.desk, lock: &name, is_held: false };
         let said = self.outcome(&name, &query, wait).await;
-        waiting.is_over = said.status.is_success();
+        waiting.is_held = said.status.is_success();
         said
     }
 

@@ -2,79 +2,12 @@
 
 use std::time::Duration;
 
-use axum::http::Method;
-
-use super::super::holding::LockName;
 use crate::api::GoDuration;
 
 /// The longest wait of one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// As long as an instance or a request may call itself.
 const LONGEST_ID: usize = 128;
-
-/// An endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Route {
-    Name,
-    Health,
-    Leader,
-    Watch,
-    Register,
-    OpenApi,
-    Lock(LockName),
-    Acquire(LockName),
-    Renew(LockName),
-    Release(LockName),
-}
-
-/// All of them, as /openapi.json has them.
-#[cfg(test)]
-pub(super) const ALL: [(&str, &str); 10] = [
-    ("get", "/"),
-    ("get", "/healthz"),
-    ("get", "/leader"),
-    ("get", "/watch"),
-    ("post", "/register"),
-    ("get", "/openapi.json"),
-    ("get", "/locks/{lock}"),
-    ("post", "/locks/{lock}/acquire"),
-    ("post", "/locks/{lock}/renew"),
-    ("post", "/locks/{lock}/release"),
-];
-
-/// Why a request has no endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRoute {
-    NotFound,
-    Method,
-    Lock,
-}
-
-impl Route {
-    /// In paths a `/` of a lock is written %2F.
-    pub(super) fn of(method: &Method, path: &str) -> Result<Self, NoRoute> {
-        let parts: Vec<_> = path.split('/').skip(1).collect();
-        let (is_read, route) = match parts[..] {
-            [""] => (true, Self::Name),
-            ["healthz"] => (true, Self::Health),
-            ["leader"] => (true, Self::Leader),
-            ["watch"] => (true, Self::Watch),
-            ["register"] => (false, Self::Register),
-            ["openapi.json"] => (true, Self::OpenApi),
-            ["locks", lock] => (true, Self::Lock(named(lock)?)),
-            ["locks", lock, "acquire"] => (false, Self::Acquire(named(lock)?)),
-            ["locks", lock, "renew"] => (false, Self::Renew(named(lock)?)),
-            ["locks", lock, "release"] => (false, Self::Release(named(lock)?)),
-            _ => return Err(NoRoute::NotFound),
-        };
-        let fits = if is_read { method == Method::GET } else { method == Method::POST };
-        if fits { Ok(route) } else { Err(NoRoute::Method) }
-    }
-}
-
-fn named(part: &str) -> Result<LockName, NoRoute> {
-    decoded(part).and_then(|lock| lock.parse().ok()).ok_or(NoRoute::Lock)
-}
 
 /// %2F is a slash.
 fn decoded(text: &str) -> Option<String> {
@@ -106,6 +39,8 @@ pub(super) struct Query {
     /// Hold the lock so long without being asked, and no longer.
     pub(super) hold_for: Option<Duration>,
     pub(super) min_hold: Option<GoDuration>,
+    /// Register only while no other instance is served.
+    pub(super) if_none: bool,
 }
 
 impl Query {
@@ -126,6 +61,7 @@ impl Query {
                 "wait" => query.wait = Some(duration()?.get().min(LONGEST_WAIT)),
                 "ttl" => query.ttl = Some(duration()?),
                 "holdFor" => query.hold_for = Some(duration()?.get()),
+                "ifNone" => query.if_none = value.parse().map_err(|_| wrong("neither true nor false"))?,
                 "minHold" => query.min_hold = Some(duration()?),
                 _ => return Err(format!("There is no parameter {name}.")),
             }
@@ -150,26 +86,7 @@ pub(super) fn is_loopback(host: Option<&str>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use serde_json::Value;
-
     use super::*;
-
-    #[test]
-    fn a_slash_of_a_lock_is_escaped_in_paths() {
-        let lock: LockName = "shop/jobs/acquire".parse().unwrap();
-        assert_eq!(Route::of(&Method::GET, "/locks/shop%2Fjobs%2facquire"), Ok(Route::Lock(lock.clone())));
-        assert_eq!(Route::of(&Method::POST, "/locks/shop%2Fjobs%2Facquire/acquire"), Ok(Route::Acquire(lock)));
-        for path in ["/locks/shop%2", "/locks/shop%zz", "/locks/%2Fa", "/locks/", "/locks/%ff"] {
-            assert_eq!(Route::of(&Method::GET, path), Err(NoRoute::Lock), "{path}");
-        }
-        for path in ["/nothing", "/locks/shop/jobs/acquire", "/locks", "//leader", "/leader/"] {
-            assert_eq!(Route::of(&Method::GET, path), Err(NoRoute::NotFound), "{path}");
-        }
-        assert_eq!(Route::of(&Method::GET, "/register"), Err(NoRoute::Method));
-        assert_eq!(Route::of(&Method::POST, "/leader"), Err(NoRoute::Method));
-    }
 
     #[test]
     fn parameters_are_read_or_named() {
@@ -193,20 +110,5 @@ mod tests {
             assert!(!is_loopback(Some(host)), "{host}");
         }
         assert!(!is_loopback(None));
-    }
-
-    #[test]
-    fn the_description_has_exactly_these_endpoints() {
-        let described: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
-        let paths = described["paths"].as_object().unwrap();
-        let methods = paths.iter().flat_map(|(path, methods)| {
-            methods.as_object().unwrap().keys().map(move |method| (method.clone(), path.clone()))
-        });
-        let described: BTreeSet<_> = methods.collect();
-        assert_eq!(described, ALL.map(|(method, path)| (method.to_owned(), path.to_owned())).into());
-        for (method, path) in ALL {
-            let (method, path) = (method.to_uppercase().parse().unwrap(), path.replace("{lock}", "shop%2Fa"));
-            assert!(Route::of(&method, &path).is_ok(), "{method} {path}");
-        }
     }
 }

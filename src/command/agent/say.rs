@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::super::holding::Answer;
 use super::book::{No, Who, Word};
 use super::desk::Refused;
-use super::route::NoRoute;
 use crate::time::Boottime;
 
 const JSON: &str = "application/json";
@@ -103,25 +102,22 @@ pub(super) fn of_refused(refused: Refused) -> Said {
     }
 }
 
-/// Why there is no such endpoint.
-pub(super) fn of_no_route(no: NoRoute) -> Said {
-    match no {
-        NoRoute::NotFound => Said::problem(
-            StatusCode::NOT_FOUND,
-            "NotFound",
-            "There is no such path. GET /openapi.json has all of them; a / of a lock is written %2F.",
-        ),
-        NoRoute::Method => Said::problem(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "MethodNotAllowed",
-            "GET reads, POST changes. GET /openapi.json has all paths.",
-        ),
-        NoRoute::Lock => Said::problem(
-            StatusCode::BAD_REQUEST,
-            "BadLock",
-            "A lock is <namespace>/<key>, in paths <namespace>%2F<key>. A key has letters, digits and . _ : / - only.",
-        ),
-    }
+/// There is no such endpoint.
+pub(super) fn no_path() -> Said {
+    let detail = "There is no such path. GET /openapi.json has all of them; a / of a lock is written %2F.";
+    Said::problem(StatusCode::NOT_FOUND, "NotFound", detail)
+}
+
+/// An endpoint is asked in another way than it answers.
+pub(super) fn no_method() -> Said {
+    let detail = "GET reads, POST changes. GET /openapi.json has all paths.";
+    Said::problem(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", detail)
+}
+
+/// The path names no lock.
+pub(super) fn no_lock() -> Said {
+    let detail = "A lock is <namespace>/<key>, in paths <namespace>%2F<key>. A key has letters, digits and . _ : / - only.";
+    Said::problem(StatusCode::BAD_REQUEST, "BadLock", detail)
 }
 
 /// A reason as a sentence without its stop.

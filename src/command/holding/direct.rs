@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use redlock_client::{Builder, Client, Guard, NotAcquired};
+use redlock_client::{BuildError, Builder, Client, Guard, NotAcquired};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -20,7 +20,11 @@ use super::held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity};
 use super::identity;
 use super::progress::Progress;
 use super::signals::Signals;
+use crate::command::console;
 use crate::time::{Boottime, Clock, SystemClock};
+
+/// The entries of a client's Secret.
+pub(in crate::command) type Secret = BTreeMap<String, Vec<u8>>;
 
 /// For releases to reach the members.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -28,6 +32,74 @@ const CLOSE: Duration = Duration::from_secs(2);
 const RESOLUTION: Duration = Duration::from_millis(1);
 /// Longer than any wait that a person means.
 const WITHOUT_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Between two readings of a mounted Secret.
+const REFRESH: Duration = Duration::from_secs(2);
+
+/// A client of the members. It follows the Secret, where that is mounted: passwords are exchanged, and members change.
+pub(in crate::command) struct Direct {
+    /// Another one after a change that a client cannot follow. Holds stay with the client that took them.
+    client: watch::Receiver<Client>,
+    follower: Option<JoinHandle<()>>,
+}
+
+impl Drop for Direct {
+    fn drop(&mut self) {
+        if let Some(follower) = &self.follower {
+            follower.abort();
+        }
+    }
+}
+
+impl Direct {
+    /// # Errors
+    /// If the members cannot be used as they are described.
+    pub(super) async fn connect(args: &LockArgs, members: &Members) -> anyhow::Result<Self> {
+        let (builder, read) = builder(args, members)?;
+        let (changed, client) = watch::channel(builder.connect().await?);
+        let follower = matches!(members, Members::Directory(_))
+            .then(|| tokio::spawn(follow(args.clone(), members.clone(), read, changed)));
+        Ok(Self { client, follower })
+    }
+
+    /// Waits until what was released has reached the members.
+    pub(super) async fn close(&self) {
+        let client = self.client.borrow().clone();
+        let _ = client.close(CLOSE).await;
+    }
+}
+
+/// Takes what the Secret says from now on.
+async fn follow(args: LockArgs, members: Members, mut read: Secret, changed: watch::Sender<Client>) {
+    loop {
+        sleep(REFRESH).await;
+        // A Secret that cannot be read, or that is being replaced, is read again later.
+        let Ok(Some(data)) = members.secret() else { continue };
+        if data == read {
+            continue;
+        }
+        let client = changed.borrow().clone();
+        if data.get("ca.crt") != read.get("ca.crt")
+            && let Some(config) = data.get("ca.crt").and_then(|ca| trusted(ca).ok())
+        {
+            client.set_tls(Arc::new(config));
+        }
+        match client.update(&data) {
+            Ok(()) => read = data,
+            Err(BuildError::Stale) => match builder(&args, &members) {
+                Ok((builder, data)) => match builder.connect().await {
+                    Ok(client) => {
+                        changed.send_replace(client);
+                        read = data;
+                    }
+                    Err(error) => console::report(format_args!("the members have changed: {error}")),
+                },
+                Err(error) => console::report(format_args!("the members have changed: {error:#}")),
+            },
+            Err(_) => {}
+        }
+    }
+}
 
 /// A hold that a client of the members renews.
 #[derive(Debug)]
@@ -53,34 +125,33 @@ impl DirectHold {
     }
 }
 
-/// A client of the members.
-pub(super) async fn connect(args: &LockArgs, members: &Members) -> anyhow::Result<Client> {
-    Ok(builder(args, members)?.connect().await?)
-}
-
-/// Waits until what was released has reached the members.
-pub(super) async fn close(client: &Client) {
-    let _ = client.close(CLOSE).await;
-}
-
 /// Takes the lock from the members.
 pub(super) async fn take(
-    client: &Client,
+    direct: &Direct,
     args: &LockArgs,
     signals: &mut Signals,
     progress: &mut Progress,
 ) -> Result<Held, NotHeld> {
-    let guard = tokio::select! {
-        biased;
-        signal = signals.ending() => return Err(NotHeld::Signal(signal)),
-        acquired = acquire(client, args, progress) => acquired.map_err(|error| not_held(args, error))?,
+    let mut followed = direct.client.clone();
+    let (client, guard) = loop {
+        let client = followed.borrow_and_update().clone();
+        tokio::select! {
+            biased;
+            signal = signals.ending() => return Err(NotHeld::Signal(signal)),
+            // The wait begins again with the members that there are now.
+            Ok(()) = followed.changed() => {}
+            acquired = acquire(&client, args, progress) => {
+                let guard = acquired.map_err(|error| not_held(args, error))?;
+                break (client, guard);
+            }
+        }
     };
     let holder = args.identity.clone().unwrap_or_else(identity::of_process);
     let token = guard.token().get();
     let (published, validity) = watch::channel(Validity { until: valid_until(&guard), end: None });
     let (release, released) = oneshot::channel();
     let task = tokio::spawn(keep(guard, published, released, args.ttl.get()));
-    let keeper = Keeper::Direct(DirectHold { client: client.clone(), release, task });
+    let keeper = Keeper::Direct(DirectHold { client, release, task });
     Ok(Held { lock: args.lock.to_string(), token, holder, validity, source: Source::Members, keeper })
 }
 
@@ -158,12 +229,11 @@ fn valid_until(guard: &Guard) -> Boottime {
     now + guard.remaining()
 }
 
-fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<Builder> {
+/// How to lock, and the Secret that says so.
+fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<(Builder, Secret)> {
+    let data = members.secret()?.unwrap_or_default();
     let (builder, ca) = match members {
-        Members::Directory(_) | Members::Entries(_) => {
-            let data = members.secret()?.unwrap_or_default();
-            (Client::from_secret(&data)?, data.get("ca.crt").cloned())
-        }
+        Members::Directory(_) | Members::Entries(_) => (Client::from_secret(&data)?, data.get("ca.crt").cloned()),
         Members::Urls(urls) => {
             let ca = args.direct.ca_file.as_deref().map(fs::read).transpose().context("--ca-file cannot be read")?;
             let builder = match (args.direct.wait_before_voting, args.direct.admit_at_once) {
@@ -178,10 +248,27 @@ fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<Builder> {
         }
     };
     let builder = if args.direct.without_token { builder.without_token() } else { builder };
-    Ok(match ca {
+    let builder = match ca {
         Some(ca) => builder.tls(Arc::new(trusted(&ca)?)),
         None => builder,
-    })
+    };
+    Ok((builder, data))
+}
+
+/// The members, in an order that does not depend on how they are listed.
+pub(super) fn place(members: &Members) -> anyhow::Result<String> {
+    let urls = match members.secret()? {
+        Some(data) => String::from_utf8_lossy(data.get("urls").map_or(&[], Vec::as_slice)).into_owned(),
+        None => match members {
+            Members::Urls(urls) => urls.join(" "),
+            Members::Directory(_) | Members::Entries(_) => String::new(),
+        },
+    };
+    // A password is part of a URL, and none of the place.
+    let address = |url: &str| url.rsplit(['@', '/']).find(|part| !part.is_empty()).unwrap_or_default().to_owned();
+    let mut addresses: Vec<_> = urls.split_whitespace().map(address).collect();
+    addresses.sort();
+    Ok(addresses.join(","))
 }
 
 /// Trusts what this certificate authority has signed, and nothing else.
@@ -196,8 +283,11 @@ pub(in crate::command) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
 }
 
 /// The entries of a Secret that is mounted as a directory.
-pub(in crate::command) fn secret_of_directory(directory: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+pub(in crate::command) fn secret_of_directory(directory: &Path) -> anyhow::Result<Secret> {
     let mut data = BTreeMap::new();
+    // Kubernetes replaces the link `..data` when the Secret changes. Resolved once, it leads to entries of one version.
+    let version = fs::canonicalize(directory.join("..data"));
+    let directory = version.as_deref().unwrap_or(directory);
     let entries = fs::read_dir(directory).with_context(|| format!("{} cannot be read", directory.display()))?;
     for entry in entries {
         let path = entry?.path();
@@ -210,4 +300,34 @@ pub(in crate::command) fn secret_of_directory(directory: &Path) -> anyhow::Resul
         }
     }
     Ok(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_the_members_however_they_are_listed() {
+        let of = |urls: &[&str]| place(&Members::Urls(urls.iter().map(|url| (*url).to_owned()).collect())).unwrap();
+        assert_eq!(of(&["redis://u:p@b:1", "redis://a:2/"]), "a:2,b:1");
+        assert_eq!(of(&["redis://a:2", "redis://x:y@b:1"]), "a:2,b:1");
+    }
+
+    /// The kubelet replaces all files of a Secret at once, by a link.
+    #[test]
+    fn a_mounted_secret_is_read_in_one_version() {
+        let directory = std::env::temp_dir().join(format!("redlock-secret-{:08x}", rand::random::<u32>()));
+        for version in ["..1", "..2"] {
+            fs::create_dir_all(directory.join(version)).unwrap();
+            fs::write(directory.join(version).join("urls"), version).unwrap();
+        }
+        std::os::unix::fs::symlink("..1", directory.join("..data")).unwrap();
+        // The names lead to the other version: a replacement has happened between two readings of links.
+        std::os::unix::fs::symlink("..2/urls", directory.join("urls")).unwrap();
+        let data = secret_of_directory(&directory).unwrap();
+        assert_eq!(data.into_iter().collect::<Vec<_>>(), [("urls".to_owned(), b"..1".to_vec())]);
+        fs::remove_file(directory.join("..data")).unwrap();
+        assert_eq!(secret_of_directory(&directory).unwrap()["urls"], b"..2", "a directory that is no mount");
+        fs::remove_dir_all(directory).unwrap();
+    }
 }

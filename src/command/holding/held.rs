@@ -78,10 +78,8 @@ pub(in crate::command) struct Held {
 pub(in crate::command) enum Keeper {
     Direct(DirectHold),
     Claim(Box<ClaimHold>),
-    /// An outer `run`.
-    Outer(JoinHandle<()>),
-    /// An agent, which is told when the lock is to be released.
-    Agent {
+    /// An agent or an outer `run`, which is told when the lock is not needed any more.
+    Outside {
         task: JoinHandle<()>,
         release: BoxFuture<'static, anyhow::Result<()>>,
     },
@@ -107,11 +105,7 @@ impl Held {
         match self.keeper {
             Keeper::Direct(hold) => hold.release().await,
             Keeper::Claim(hold) => hold.release().await,
-            Keeper::Outer(task) => {
-                task.abort();
-                Ok(())
-            }
-            Keeper::Agent { task, release } => {
+            Keeper::Outside { task, release } => {
                 task.abort();
                 release.await
             }

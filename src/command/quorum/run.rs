@@ -28,20 +28,69 @@ struct Restarted {
     quorum: String,
     votes: bool,
     took: Duration,
+    course: Course,
+    /// The tokens' floor before it.
+    tokens_before: Option<i64>,
+}
+
+/// What was observed of a restart.
+#[derive(Clone, Debug, Default)]
+struct Course {
+    /// For how long the member was fenced.
+    fenced: Duration,
+    /// How many members voted at the least, and at the end; of so many.
+    least: Option<usize>,
+    voting: usize,
+    members: usize,
+    /// No token is above it.
+    tokens: Option<i64>,
+}
+
+impl Course {
+    /// The quorum after another part of the restart.
+    fn observe(&mut self, quorum: &SeenQuorum, progress: &Progress, since: Duration) {
+        if matches!(progress, Progress::Fenced(_)) {
+            self.fenced += since;
+        }
+        let counted = || quorum.status.members.iter().filter(|member| quorum.counts(&member.name));
+        (self.members, self.voting) = (counted().count(), counted().filter(|member| member.votes()).count());
+        self.least = Some(self.least.map_or(self.voting, |least| least.min(self.voting)));
+        self.tokens = quorum.status.token_floor;
+    }
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Answer for Restarted {
     fn value(&self) -> Value {
-        json!({"member": self.member, "quorum": self.quorum, "votes": self.votes, "tookMs": self.took.as_millis()})
+        let Course { fenced, least, voting, members, tokens } = &self.course;
+        json!({
+            "member": self.member, "quorum": self.quorum, "votes": self.votes, "tookMs": millis(self.took), "fencedMs": millis(*fenced),
+            "members": members, "voting": voting, "leastVoting": least,
+            "tokenFloor": tokens, "tokenFloorBefore": self.tokens_before,
+        })
     }
 
     fn text(&self, paint: Paint, _: bool) -> String {
-        let took = span(i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX));
-        if self.votes {
-            return format!("{}: {} after {took}\n", self.member, paint.tone(Tone::Good, "votes again"));
+        let took = span(millis(self.took));
+        let mut text = if self.votes {
+            format!("{}: {} after {took}\n", self.member, paint.tone(Tone::Good, "votes again"))
+        } else {
+            let word = paint.tone(Tone::Bad, "does not vote yet");
+            format!("{}: {word} after {took}. See why: redlock quorum status {}\n", self.member, self.quorum)
+        };
+        let Course { fenced, least, voting, members, tokens } = &self.course;
+        text.push_str(&format!("  fence    {}\n", span(millis(*fenced))));
+        let least = least.unwrap_or(*voting);
+        text.push_str(&format!("  votes    {voting} of {members}, at the least {least}\n"));
+        if let Some(tokens) = tokens {
+            let is_back = self.tokens_before.is_some_and(|before| before > *tokens);
+            let word = if is_back { paint.tone(Tone::Bad, "below the floor before") } else { "not below the floor before".into() };
+            text.push_str(&format!("  tokens   floor {tokens}, {word}\n"));
         }
-        let word = paint.tone(Tone::Bad, "does not vote yet");
-        format!("{}: {word} after {took}. See why: redlock quorum status {}\n", self.member, self.quorum)
+        text
     }
 
     fn names(&self) -> Vec<String> {
@@ -87,12 +136,14 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<bool> {
     let begun = SystemClock.boottime();
     evict(&ready.cluster, namespace, &ready.plan).await?;
     ready.printer.say(&format!("{member}: pod {namespace}/{} is evicted", ready.plan.pod))?;
-    let votes = match tokio::time::timeout(ready.limit, follow(&ready)).await {
+    let mut course = Course::default();
+    let votes = match tokio::time::timeout(ready.limit, follow(&ready, &mut course)).await {
         Ok(done) => done.map(|()| true)?,
         Err(_elapsed) => false,
     };
     let took = SystemClock.boottime().since(begun);
-    ready.printer.show(&Restarted { member: member.clone(), quorum: ready.quorum.full_name(), votes, took })?;
+    let (quorum, tokens_before) = (ready.quorum.full_name(), ready.quorum.status.token_floor);
+    ready.printer.show(&Restarted { member: member.clone(), quorum, votes, took, course, tokens_before })?;
     Ok(votes)
 }
 
@@ -143,16 +194,18 @@ pub(super) async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Re
 }
 
 /// Until the member votes again. On a terminal the last line counts down.
-async fn follow(ready: &Ready) -> anyhow::Result<()> {
+async fn follow(ready: &Ready, course: &mut Course) -> anyhow::Result<()> {
     let Ready { cluster, printer, quorum, member, .. } = ready;
     let quorums = Api::<SeenQuorum>::namespaced(cluster.client.clone(), &ready.namespace);
     let is_live = printer.is_terminal() && !is_for_programs(printer.format());
-    let (mut told, mut ticks) = (None, ticks());
+    let (mut told, mut ticks, mut observed) = (None, ticks(), SystemClock.boottime());
     loop {
         ticks.tick().await;
         // The next look tells more than an error does.
         let Ok(seen) = cluster.call("read the RedisQuorum", quorums.get(&quorum.name_any())).await else { continue };
         let progress = progress(&seen, member, &ready.plan, cluster.now());
+        let now = SystemClock.boottime();
+        course.observe(&seen, &progress, now.since(std::mem::replace(&mut observed, now)));
         if progress == Progress::Votes {
             return if is_live { printer.write("\r\u{1b}[K") } else { Ok(()) };
         }
@@ -210,5 +263,39 @@ pub async fn watch(
             }
             printer.show(&shown)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::seen::fake::quorum;
+    use super::*;
+
+    #[test]
+    fn a_restart_tells_of_the_fence_the_votes_and_the_tokens() {
+        let mut course = Course::default();
+        let (second, mut seen) = (Duration::from_secs(1), quorum(["Admitted", "Admitted", "Fenced"]));
+        seen.status.token_floor = Some(7);
+        course.observe(&seen, &Progress::Starting, second);
+        course.observe(&seen, &Progress::Fenced(None), 12 * second);
+        let mut last = quorum(["Admitted"; 3]);
+        last.status.token_floor = Some(9);
+        course.observe(&last, &Progress::Votes, second);
+        let restarted = |tokens_before| Restarted {
+            member: "main-2".into(),
+            quorum: "a/main".into(),
+            votes: true,
+            took: 14 * second,
+            course: course.clone(),
+            tokens_before,
+        };
+        let text = restarted(Some(7)).text(Paint(false), false);
+        assert_eq!(
+            text,
+            "main-2: votes again after 14s\n  fence    12s\n  votes    3 of 3, at the least 2\n  tokens   floor 9, not below the floor before\n"
+        );
+        assert!(restarted(Some(10)).text(Paint(false), false).contains("below the floor before"));
+        let value = restarted(Some(7)).value();
+        assert_eq!((&value["fencedMs"], &value["leastVoting"], &value["tokenFloor"]), (&12_000.into(), &2.into(), &9.into()));
     }
 }

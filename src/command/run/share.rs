@@ -5,16 +5,21 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::io::AsyncWriteExt;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::super::holding::Answer;
+use super::super::loopback::Listener;
+use super::chain::{Chain, HELD, Link};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// Environment of the command.
@@ -23,9 +28,6 @@ pub(super) const TOKEN: &str = "REDLOCK_TOKEN";
 pub(super) const HOLDER: &str = "REDLOCK_HOLDER";
 pub(super) const SOCKET: &str = "REDLOCK_SOCKET";
 pub(super) const FILE: &str = "REDLOCK_FILE";
-
-/// For an answer to be written.
-const ANSWER: Duration = Duration::from_secs(1);
 
 /// The directory of the socket and the file, which only this user can open. It is removed with this.
 #[derive(Debug)]
@@ -39,17 +41,20 @@ pub(super) struct Directory {
 pub(super) struct Share {
     directory: Directory,
     answer: Answer,
+    /// The locks of the `run`s around this one, and its own.
+    held: OsString,
     deadline: watch::Sender<Boottime>,
     server: Option<JoinHandle<()>>,
 }
 
 impl Share {
     /// Begins to answer, with a deadline that has passed.
-    pub(super) fn new(mut directory: Directory, lock: String, holder: String, token: i64) -> Self {
-        let answer = Answer::new(lock, holder, token);
+    pub(super) fn new(mut directory: Directory, answer: Answer, place: String, around: Chain) -> Self {
+        let link = Link { place, lock: answer.lock.clone(), socket: directory.path.join("socket") };
+        let held = around.with(link);
         let (deadline, published) = watch::channel(Boottime::default());
         let server = directory.listener.take().map(|listener| tokio::spawn(serve(listener, answer.clone(), published)));
-        Self { directory, answer, deadline, server }
+        Self { directory, answer, held, deadline, server }
     }
 
     /// The command may run until then.
@@ -77,6 +82,7 @@ impl Share {
             (HOLDER, self.answer.holder.clone().into()),
             (SOCKET, self.directory.path.join("socket").into()),
             (FILE, self.file().into()),
+            (HELD, self.held.clone()),
         ]
     }
 }
@@ -106,15 +112,17 @@ pub(super) fn remove_what_is_left() {
 }
 
 async fn serve(listener: UnixListener, answer: Answer, deadline: watch::Receiver<Boottime>) {
-    loop {
-        let Ok((mut stream, _)) = listener.accept().await else { return };
-        let (answer, deadline) = (answer.clone(), deadline.clone());
-        tokio::spawn(async move {
-            // Computed when it is sent. The one who asks counts from before the question, which is safe whatever the delay.
-            let answer = answer.at(*deadline.borrow(), SystemClock.boottime());
-            let _ = timeout(ANSWER, stream.write_all(answer.line().as_bytes())).await;
-        });
+    // Computed when it is sent. The one who asks counts from before the question, which is safe whatever the delay.
+    let leader = move || std::future::ready(response(&answer, *deadline.borrow(), SystemClock.boottime()));
+    Listener::Unix(listener).serve(Router::new().route("/leader", get(leader)), CancellationToken::new()).await;
+}
+
+fn response(answer: &Answer, deadline: Boottime, now: Boottime) -> Response {
+    if deadline <= now {
+        let detail = "{\"reason\":\"Unknown\",\"detail\":\"The validity of the lock has passed.\"}\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, [(CONTENT_TYPE, "application/problem+json")], detail).into_response();
     }
+    ([(CONTENT_TYPE, "application/json")], answer.clone().at(deadline, now).line()).into_response()
 }
 
 impl Directory {

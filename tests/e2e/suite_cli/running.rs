@@ -31,7 +31,7 @@ const LONG: Duration = Duration::from_secs(60);
 pub(super) fn redlock(bench: &Bench, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
     command.env("KUBECONFIG", &bench.cluster.kubeconfig).args(arguments).kill_on_drop(true);
-    for variable in ["REDLOCK_LOCK", "REDLOCK_SOCKET"] {
+    for variable in ["REDLOCK_LOCK", "REDLOCK_SOCKET", "REDLOCK_HELD"] {
         command.env_remove(variable);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -57,9 +57,13 @@ impl Agent {
 
     /// `redlock run --agent` with a shell script.
     pub(crate) fn run(&self, place: &Place, script: &str) -> Command {
+        self.run_with(place, &[], script)
+    }
+
+    pub(crate) fn run_with(&self, place: &Place, options: &[&str], script: &str) -> Command {
         let listens = self.url().replace("http://", "");
-        let options = ["run", "--agent", &listens, "--lock", LOCK, "--ttl", TTL, "--", "sh", "-c", script];
-        let mut run = place.redlock(&options);
+        let lock = ["run", "--agent", &listens, "--lock", LOCK, "--ttl", TTL];
+        let mut run = place.redlock(&[&lock[..], options, &["--", "sh", "-c", script]].concat());
         run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         run
     }

@@ -28,6 +28,36 @@ fn a_command_runs_while_the_agent_leads_and_then_the_lock_is_free() {
 }
 
 #[test]
+fn a_second_command_does_not_end_the_first_one() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let mut first = agent.run(&place, "touch ready; while [ ! -e end ]; do sleep 0.01; done").spawn().unwrap();
+    until("the first one runs", || place.folder.join("ready").exists());
+    let second = agent.run_with(&place, &["--try"], "touch second").output().unwrap();
+    assert_eq!(second.status.code(), Some(122), "{second:?}");
+    assert!(!place.folder.join("second").exists());
+    let waiting = agent.run_with(&place, &["--wait", "1m"], "touch third").spawn().unwrap();
+    std::fs::write(place.folder.join("end"), "").unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    // It has told the agent of its end, so nobody waits until it counts as gone.
+    assert_eq!(waiting.wait_with_output().unwrap().status.code(), Some(0));
+    assert!(place.folder.join("third").exists());
+}
+
+#[test]
+fn a_probe_asks_whether_an_agent_runs() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let listens = agent.url().replace("http://", "");
+    let check = || place.redlock(&["agent", "--check", "--listen", &listens]).output().unwrap();
+    assert_eq!(check().status.code(), Some(0));
+    drop(agent);
+    let refused = check();
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no agent answers at 127.0.0.1:"), "{refused:?}");
+}
+
+#[test]
 fn a_command_ends_before_the_lock_of_its_agent_does() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);

@@ -1,0 +1,103 @@
+//! Pure: the locks that the `redlock run`s around this one hold, from the outermost to the innermost.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+/// The variable that a command finds them in.
+pub(super) const HELD: &str = "REDLOCK_HELD";
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Link {
+    /// Where the lock is: two locks of one name at two places exclude nobody.
+    pub(super) place: String,
+    pub(super) lock: String,
+    /// Where the `redlock run` that holds it answers.
+    pub(super) socket: PathBuf,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Chain(Vec<Link>);
+
+impl Chain {
+    /// # Errors
+    /// If the variable holds something else.
+    pub(super) fn of(variable: Option<OsString>) -> anyhow::Result<Self> {
+        let Some(text) = variable.filter(|text| !text.is_empty()) else { return Ok(Self::default()) };
+        serde_json::from_slice(text.as_encoded_bytes())
+            .with_context(|| format!("{HELD} does not hold what `redlock run` sets there: unset it"))
+    }
+
+    /// The socket of the innermost `run`, if that holds this lock.
+    ///
+    /// # Errors
+    /// If another one around it holds the lock: this one would wait for a lock that is released after its own end.
+    pub(super) fn shared(&self, place: &str, lock: &str) -> anyhow::Result<Option<PathBuf>> {
+        let is_same = |link: &&Link| link.place == place && link.lock == lock;
+        if let Some(link) = self.0.last().filter(is_same) {
+            return Ok(Some(link.socket.clone()));
+        }
+        if self.0.iter().any(|link| is_same(&link)) {
+            let held: Vec<_> = self.0.iter().map(|link| link.lock.as_str()).collect();
+            bail!(
+                "lock {lock} is held by a `redlock run` around this one, which holds {} in this order: take a lock once, and several \
+                 locks in the same order everywhere",
+                held.join(", ")
+            );
+        }
+        Ok(None)
+    }
+
+    /// With the lock that this `run` holds. Where it shares the innermost one, it answers in its place.
+    pub(super) fn with(mut self, link: Link) -> OsString {
+        if self.0.last().is_some_and(|last| (&last.place, &last.lock) == (&link.place, &link.lock)) {
+            self.0.pop();
+        }
+        self.0.push(link);
+        serde_json::to_string(&self).unwrap_or_default().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(place: &str, lock: &str) -> Link {
+        Link { place: place.into(), lock: lock.into(), socket: format!("/run/{lock}").into() }
+    }
+
+    fn chain(links: &[(&str, &str)]) -> Chain {
+        links.iter().fold(Chain::default(), |chain, (place, lock)| Chain::of(Some(chain.with(link(place, lock)))).unwrap())
+    }
+
+    #[test]
+    fn a_lock_of_the_innermost_run_is_shared() {
+        let held = chain(&[("p", "b"), ("p", "a")]);
+        assert_eq!(held.shared("p", "a").unwrap(), Some("/run/a".into()));
+        assert_eq!(held.shared("p", "c").unwrap(), None);
+        assert_eq!(Chain::of(None).unwrap().shared("p", "a").unwrap(), None);
+        assert_eq!(chain(&[("p", "a"), ("p", "a")]), chain(&[("p", "a")]), "a run that shares answers for the outer one");
+    }
+
+    #[test]
+    fn a_lock_of_the_same_name_at_another_place_is_another_lock() {
+        assert_eq!(chain(&[("p", "a")]).shared("q", "a").unwrap(), None);
+    }
+
+    #[test]
+    fn a_circle_is_refused_with_what_is_held() {
+        let refused = chain(&[("p", "a"), ("p", "b")]).shared("p", "a").unwrap_err().to_string();
+        assert!(refused.contains("which holds a, b in this order"), "{refused}");
+    }
+
+    #[test]
+    fn another_text_is_refused() {
+        assert!(Chain::of(Some("shop/a".into())).unwrap_err().to_string().contains(HELD));
+        assert_eq!(Chain::of(Some("".into())).unwrap(), Chain::default());
+    }
+}
