@@ -42,7 +42,7 @@ fetch_toolchain() {
 
 package() {
   # The working copy, as every other check here. The package is built from what it holds, and nothing is sent.
-  cargo publish --dry-run --quiet --locked --allow-dirty --package redlock-client
+  cargo publish --dry-run --quiet --locked --allow-dirty --package redlock-engine --package redlock-client
 }
 
 oldest() {

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Counts the lines of code in src and client/src, without comments and blank lines: production code by top-level module, and unit tests. A unit test
+# Counts the lines of code in src, client/src and client/engine/src, without comments and blank lines: production code by top-level module, and unit tests. A unit test
 # is a file named tests.rs or properties.rs, a file below tests/, or what follows `#[cfg(test)]` at the start of a line.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-find src client/src -name '*.rs' | LC_ALL=C sort | xargs awk '
+find src client/src client/engine/src -name '*.rs' | LC_ALL=C sort | xargs awk '
   FNR == 1 {
     split(FILENAME, part, "/")
-    module = part[1] == "client" ? "client/" part[3] : part[2]
+    module = part[1] != "client" ? part[2] : part[2] == "engine" ? "engine/" part[4] : "client/" part[3]
     sub(/\.rs$/, "", module)
     test = FILENAME ~ /\/(tests|properties|fuzz)(\.rs|\/)/
   }

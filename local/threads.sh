@@ -20,17 +20,17 @@ fetch() {
   rustup toolchain install "$NIGHTLY" --profile minimal --component miri --component rust-src
 }
 
-# With this cfg the mutexes and atomics of the library are loom's (client/src/sync.rs). Interleavings in which a thread is interrupted more
+# With this cfg the mutexes and atomics of the library are loom's (client/engine/src/sync.rs). Interleavings in which a thread is interrupted more
 # than three times are left out: there are too many, and no known mistake needs them.
 loom() {
-  LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3} cargo test --locked --package redlock-client --lib --target-dir "$LOCAL/loom" --config 'build.rustflags=["--cfg","redlock_loom"]' \
+  LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3} cargo test --locked --package redlock-engine --lib --target-dir "$LOCAL/loom" --config 'build.rustflags=["--cfg","redlock_loom"]' \
     interleavings
 }
 
 miri() {
   # Random input is tried elsewhere, with many more cases than Miri has time for.
   MIRIFLAGS='-Zmiri-disable-isolation' PROPTEST_CASES=4 \
-    cargo "+$NIGHTLY" miri test --locked --package redlock-client --lib --target-dir "$LOCAL/miri" -- "${PURE[@]}"
+    cargo "+$NIGHTLY" miri test --locked --package redlock-engine --package redlock-client --lib --target-dir "$LOCAL/miri" -- "${PURE[@]}"
 }
 
 case ${1:-} in

@@ -25,7 +25,7 @@
 
 // What the library `redlock-client` brings, under its names here.
 pub mod redlock;
-pub use redlock_client::time;
+pub use redlock_engine::time;
 
 // Pure: no IO, no clock, no Kubernetes, no Redis.
 pub mod fence;

@@ -16,7 +16,7 @@ mod wire;
 pub use admin::{AdminConnection, EPOCH_KEY, Guarded, Keyspace, Load, Observation, ScriptKill, Users};
 pub use external::{Claim, OtherClaim, RecordLook, look_at_record, raise_counter, relied_on, share};
 pub use outward::{Network, NotANetwork, Outward};
-pub use redlock_client::voting::{
+pub use redlock_engine::voting::{
     Connect, Endpoint, Guard, Link, Machine, RECORD_KEY, RedisMember, Secret, Stream, Tcp, TlsClient,
 };
 pub use tls::{Authorities, Fingerprint, TlsError};

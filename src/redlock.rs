@@ -2,5 +2,5 @@
 
 mod signer;
 
-pub use redlock_client::redlock::*;
+pub use redlock_engine::redlock::*;
 pub use signer::ValueSigner;

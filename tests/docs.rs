@@ -145,7 +145,7 @@ fn sources(folder: PathBuf, text: &mut String) {
 #[test]
 fn tests_that_the_documentation_names_exist() {
     let mut code = String::new();
-    for folder in ["client/src", "client/tests", "src", "tests"] {
+    for folder in ["client/engine/src", "client/src", "client/tests", "src", "tests"] {
         sources(root().join(folder), &mut code);
     }
     for page_name in ["claims.md", "security.md"] {
@@ -201,6 +201,7 @@ fn what_users_read_first_is_plain_and_its_sentences_are_short() {
 fn messages_of_the_operator_name_their_actors() {
     let mut code = String::new();
     sources(root().join("src"), &mut code);
+    sources(root().join("client/engine/src"), &mut code);
     sources(root().join("client/src"), &mut code);
     let product: String = code
         .split("#[cfg(test)]\nmod tests {")

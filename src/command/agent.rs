@@ -299,7 +299,7 @@ fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
 }
 
 #[cfg(test)]
-pub(in crate::command) mod tests {
+mod tests {
     use clap::Parser;
 
     use super::*;

@@ -11,8 +11,8 @@ mod identity;
 mod progress;
 mod signals;
 
-pub(super) use answer::Answer;
 use super::cluster::Cluster;
+pub(super) use answer::Answer;
 use anyhow::Context as _;
 pub use arguments::{DirectArgs, LockArgs, LockName};
 pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};

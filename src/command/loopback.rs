@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -67,17 +67,15 @@ pub(super) struct Question {
     pub(super) method: Method,
     /// Path and query.
     pub(super) target: String,
-    /// JSON, or nothing.
-    pub(super) body: String,
 }
 
 impl Question {
     pub(super) const fn get(target: String) -> Self {
-        Self { method: Method::GET, target, body: String::new() }
+        Self { method: Method::GET, target }
     }
 
     pub(super) const fn post(target: String) -> Self {
-        Self { method: Method::POST, target, body: String::new() }
+        Self { method: Method::POST, target }
     }
 }
 
@@ -156,8 +154,7 @@ async fn exchange(
         .uri(question.target)
         .header("host", "localhost")
         .header("x-redlock", "1")
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(question.body)))?;
+        .body(Empty::<Bytes>::new())?;
     let answered = async {
         let response = sender.send_request(request).await?;
         let status = response.status();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value, cmd};
-use redlock_client::voting::RESTORE_COUNTER;
+use redlock_engine::voting::RESTORE_COUNTER;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::Value;
-use redlock_client::voting::RESTORE_COUNTER;
+use redlock_engine::voting::RESTORE_COUNTER;
 use serde_json::json;
 
 use super::{AdminConnection, RECORD_KEY, wire};

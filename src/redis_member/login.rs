@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, Value};
-use redlock_client::voting::{Opened, open};
+use redlock_engine::voting::{Opened, open};
 
 use super::limited::{Incoming, Limited};
 use super::tls::Fingerprint;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 use std::{fmt, io};
 
-use redlock_client::voting::open_tcp;
+use redlock_engine::voting::open_tcp;
 
 use super::{Connect, Stream};
 use crate::redlock::BoxFuture;

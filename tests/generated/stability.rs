@@ -129,6 +129,13 @@ fn items_of_the_library_are_those_at_its_root() {
     assert_eq!(listed, items);
 }
 
+/// What only the operator needs is in the engine, which promises nothing.
+#[test]
+fn the_library_has_few_public_items() {
+    let items = text("client/public-api.txt").lines().filter(|line| !line.starts_with("impl")).count();
+    assert!(items <= 300, "{items}");
+}
+
 #[test]
 fn lists_that_are_printed_from_the_code_are_named() {
     let page = text("docs/stability.md");

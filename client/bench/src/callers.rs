@@ -3,8 +3,8 @@
 use crate::floor::Floor;
 use crate::measure::{Measured, Meter, now};
 use crate::servers::Servers;
+use redlock_client::Boottime;
 use redlock_client::Client;
-use redlock_client::time::Boottime;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What is measured, and how figures are made of it.
 
 use crate::servers::{self, Servers, Totals};
-use redlock_client::time::{Boottime, Clock, SystemClock};
+use redlock_client::{Boottime, Clock, SystemClock};
 use std::time::Duration;
 
 /// p50 and p99 of acquire, p50 and p99 of release, in microseconds.

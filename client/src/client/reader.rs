@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// ```no_run
 /// use redlock_client::{Reader, Sighting, Whose};
 ///
-/// # async fn example(secret: std::collections::BTreeMap<String, Vec<u8>>, nonce: redlock_client::redlock::Nonce)
+/// # async fn example(secret: std::collections::BTreeMap<String, Vec<u8>>, nonce: redlock_client::Nonce)
 /// # -> Result<(), redlock_client::BuildError> {
 /// let reader = Reader::from_secret(&secret)?.connect().await?;
 /// // The first look, by the nonce in the status of a DistributedLock; those behind it, by the value that was found.

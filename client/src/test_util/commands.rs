@@ -3,10 +3,11 @@
 use super::store::Store;
 use super::words::Reply;
 use crate::time::{Boottime, UnixMillis};
+use crate::voting::{CODE, digest};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The scripts that a client loads, by the file that their code ends with.
+/// The scripts that a client loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Script {
     Acquire,
@@ -21,17 +22,18 @@ enum Script {
     Seal,
 }
 
+/// By the names of their files.
 const SCRIPTS: [(&str, Script); 10] = [
-    (include_str!("../voting/scripts/acquire.lua"), Script::Acquire),
-    (include_str!("../voting/scripts/extend.lua"), Script::Extend),
-    (include_str!("../voting/scripts/extend_as_client.lua"), Script::ExtendAsClient),
-    (include_str!("../voting/scripts/inspect.lua"), Script::Inspect),
-    (include_str!("../voting/scripts/raise_counter.lua"), Script::RaiseCounter),
-    (include_str!("../voting/scripts/release.lua"), Script::Release),
-    (include_str!("../voting/scripts/release_all.lua"), Script::ReleaseAll),
-    (include_str!("../voting/scripts/repair.lua"), Script::Repair),
-    (include_str!("../voting/scripts/restore_counter.lua"), Script::Restore),
-    (include_str!("../voting/scripts/seal.lua"), Script::Seal),
+    ("acquire", Script::Acquire),
+    ("extend", Script::Extend),
+    ("extend_as_client", Script::ExtendAsClient),
+    ("inspect", Script::Inspect),
+    ("raise_counter", Script::RaiseCounter),
+    ("release", Script::Release),
+    ("release_all", Script::ReleaseAll),
+    ("repair", Script::Repair),
+    ("restore_counter", Script::Restore),
+    ("seal", Script::Seal),
 ];
 
 /// What is on a key is told up to here.
@@ -114,10 +116,11 @@ impl Ask<'_> {
     }
 
     fn load(&mut self, code: &str) -> Reply {
-        let Some((_, script)) = SCRIPTS.iter().find(|(end, _)| code.ends_with(end)) else {
+        let name = CODE.iter().find(|(_, end)| code.ends_with(end)).map(|(name, _)| *name);
+        let Some((_, script)) = SCRIPTS.iter().find(|(known, _)| Some(*known) == name) else {
             return Reply::Error("ERR a fake master knows no script but those of redlock-client".to_owned());
         };
-        let digest = sha1_smol::Sha1::from(code).digest().to_string();
+        let digest = digest(code);
         self.loaded.0.insert(digest.clone(), *script);
         Reply::Text(digest)
     }

@@ -1,8 +1,8 @@
 //! Wrong configurations: the error names the cause.
 
 use crate::{LONG, Server, TTL, servers, urls};
-use redlock_client::redlock::{MemberError, Unfit};
 use redlock_client::{BuildError, Client, Drift};
+use redlock_client::{MemberError, Unfit};
 use std::time::Duration;
 
 async fn refused(urls: Vec<String>) -> BuildError {

@@ -1,10 +1,10 @@
 //! Where a program meets the library: dropped guards, ends of clients and runtimes, and callbacks that panic.
 
 use super::{LONG, TTL};
-use redlock_client::redlock::BoxFuture;
 use redlock_client::test_util::FakeMembers;
-use redlock_client::voting::{Connect, Machine, Stream};
 use redlock_client::{Client, Event, Guard, NotAcquired};
+use redlock_engine::redlock::BoxFuture;
+use redlock_engine::voting::{Connect, Machine, Stream};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;

@@ -2,13 +2,13 @@
 
 use super::Server;
 use redlock_client::test_util::FakeMembers;
-use redlock_client::voting::Stream;
+use redlock_engine::voting::Stream;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 macro_rules! scripts {
     ($($file:literal),+) => {
-        concat!($(include_str!(concat!("../../src/voting/scripts/", $file))),+)
+        concat!($(include_str!(concat!("../../engine/src/voting/scripts/", $file))),+)
     };
 }
 

@@ -2,8 +2,8 @@
 
 use crate::{LONG, TTL, acquired, client, servers, voting};
 use redlock_client::test_util::{FakeMember, FakeMembers};
-use redlock_client::time::{Clock, SystemClock};
 use redlock_client::{Client, FencingToken};
+use redlock_client::{Clock, SystemClock};
 use std::time::Duration;
 use tokio::time::sleep;
 

@@ -323,7 +323,7 @@ mod tests {
         desk
     }
 
-    /// Two connections wait for one acquisition: the client has repeated a request whose answer it did not get.
+    /// The client repeats a request on a second connection.
     #[test]
     fn a_request_that_is_repeated_waits_for_the_same_acquisition() {
         let desk = desk();

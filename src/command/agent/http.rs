@@ -314,7 +314,11 @@ mod tests {
         assert!(axum::body::to_bytes(head.into_body(), 16).await.unwrap().is_empty());
         for (method, path, allowed) in [("POST", "/healthz", "GET,HEAD"), ("GET", "/register", "POST")] {
             let refused = asked(method, path).await;
-            assert_eq!((refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()), (405, allowed), "{path}");
+            assert_eq!(
+                (refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()),
+                (405, allowed),
+                "{path}"
+            );
             assert_eq!(refused.headers()[CONTENT_TYPE], "application/problem+json");
         }
     }
@@ -325,7 +329,11 @@ mod tests {
         let source = include_str!("http.rs");
         let routes = source.split("\n        .route(").skip(1).map(|rest| {
             let path = rest.split('"').nth(1).unwrap();
-            let method = if rest.split_once("get(").is_some_and(|(before, _)| !before.contains("post(")) { "get" } else { "post" };
+            let method = if rest.split_once("get(").is_some_and(|(before, _)| !before.contains("post(")) {
+                "get"
+            } else {
+                "post"
+            };
             (method, path)
         });
         let paths = described["paths"].as_object().unwrap();

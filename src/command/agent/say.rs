@@ -116,7 +116,8 @@ pub(super) fn no_method() -> Said {
 
 /// The path names no lock.
 pub(super) fn no_lock() -> Said {
-    let detail = "A lock is <namespace>/<key>, in paths <namespace>%2F<key>. A key has letters, digits and . _ : / - only.";
+    let detail =
+        "A lock is <namespace>/<key>, in paths <namespace>%2F<key>. A key has letters, digits and . _ : / - only.";
     Said::problem(StatusCode::BAD_REQUEST, "BadLock", detail)
 }
 

@@ -40,14 +40,16 @@ const REFRESH: Duration = Duration::from_secs(2);
 pub(in crate::command) struct Direct {
     /// Another one after a change that a client cannot follow. Holds stay with the client that took them.
     client: watch::Receiver<Client>,
-    follower: Option<JoinHandle<()>>,
+    follower: Option<Arc<Follower>>,
 }
 
-impl Drop for Direct {
+/// The task that reads the Secret again, as long as somebody takes locks or has one.
+#[derive(Debug)]
+struct Follower(JoinHandle<()>);
+
+impl Drop for Follower {
     fn drop(&mut self) {
-        if let Some(follower) = &self.follower {
-            follower.abort();
-        }
+        self.0.abort();
     }
 }
 
@@ -57,8 +59,8 @@ impl Direct {
     pub(super) async fn connect(args: &LockArgs, members: &Members) -> anyhow::Result<Self> {
         let (builder, read) = builder(args, members)?;
         let (changed, client) = watch::channel(builder.connect().await?);
-        let follower = matches!(members, Members::Directory(_))
-            .then(|| tokio::spawn(follow(args.clone(), members.clone(), read, changed)));
+        let follow = || tokio::spawn(follow(args.clone(), members.clone(), read, changed));
+        let follower = matches!(members, Members::Directory(_)).then(|| Arc::new(Follower(follow())));
         Ok(Self { client, follower })
     }
 
@@ -107,6 +109,7 @@ pub(in crate::command) struct DirectHold {
     client: Client,
     release: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    _follower: Option<Arc<Follower>>,
 }
 
 impl DirectHold {
@@ -151,7 +154,7 @@ pub(super) async fn take(
     let (published, validity) = watch::channel(Validity { until: valid_until(&guard), end: None });
     let (release, released) = oneshot::channel();
     let task = tokio::spawn(keep(guard, published, released, args.ttl.get()));
-    let keeper = Keeper::Direct(DirectHold { client, release, task });
+    let keeper = Keeper::Direct(DirectHold { client, release, task, _follower: direct.follower.clone() });
     Ok(Held { lock: args.lock.to_string(), token, holder, validity, source: Source::Members, keeper })
 }
 

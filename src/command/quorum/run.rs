@@ -87,7 +87,11 @@ impl Answer for Restarted {
         text.push_str(&format!("  votes    {voting} of {members}, at the least {least}\n"));
         if let Some(tokens) = tokens {
             let is_back = self.tokens_before.is_some_and(|before| before > *tokens);
-            let word = if is_back { paint.tone(Tone::Bad, "below the floor before") } else { "not below the floor before".into() };
+            let word = if is_back {
+                paint.tone(Tone::Bad, "below the floor before")
+            } else {
+                "not below the floor before".into()
+            };
             text.push_str(&format!("  tokens   floor {tokens}, {word}\n"));
         }
         text
@@ -296,6 +300,9 @@ mod tests {
         );
         assert!(restarted(Some(10)).text(Paint(false), false).contains("below the floor before"));
         let value = restarted(Some(7)).value();
-        assert_eq!((&value["fencedMs"], &value["leastVoting"], &value["tokenFloor"]), (&12_000.into(), &2.into(), &9.into()));
+        assert_eq!(
+            (&value["fencedMs"], &value["leastVoting"], &value["tokenFloor"]),
+            (&12_000.into(), &2.into(), &9.into())
+        );
     }
 }

@@ -72,7 +72,9 @@ mod tests {
     }
 
     fn chain(links: &[(&str, &str)]) -> Chain {
-        links.iter().fold(Chain::default(), |chain, (place, lock)| Chain::of(Some(chain.with(link(place, lock)))).unwrap())
+        links
+            .iter()
+            .fold(Chain::default(), |chain, (place, lock)| Chain::of(Some(chain.with(link(place, lock)))).unwrap())
     }
 
     #[test]
@@ -81,7 +83,11 @@ mod tests {
         assert_eq!(held.shared("p", "a").unwrap(), Some("/run/a".into()));
         assert_eq!(held.shared("p", "c").unwrap(), None);
         assert_eq!(Chain::of(None).unwrap().shared("p", "a").unwrap(), None);
-        assert_eq!(chain(&[("p", "a"), ("p", "a")]), chain(&[("p", "a")]), "a run that shares answers for the outer one");
+        assert_eq!(
+            chain(&[("p", "a"), ("p", "a")]),
+            chain(&[("p", "a")]),
+            "a run that shares answers for the outer one"
+        );
     }
 
     #[test]

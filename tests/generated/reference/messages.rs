@@ -39,7 +39,7 @@ const PARTS: [(&str, &str, &str, &str); 12] = [
     ("agreed", "how operators agree about shared members", "src/quorum/model/status/said.rs", "Agreed"),
     ("unfit", "why a certificate cannot be used", "src/quorum/model/tls.rs", "Unfit"),
     ("invalid", "why a specification cannot be carried out", "src/quorum/model/invalid.rs", "Invalid"),
-    ("failures>`, `<trouble", "why a member did not vote", "client/src/redlock/answers.rs", "MemberError"),
+    ("failures>`, `<trouble", "why a member did not vote", "client/engine/src/redlock/answers.rs", "MemberError"),
     ("message", "in status.members: why an external member does not vote", "src/quorum/model/status/said.rs", "Unfit"),
 ];
 

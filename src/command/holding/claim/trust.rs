@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use redlock_client::redlock::Nonce;
 use redlock_client::{Reader, Sighting, Whose};
+use redlock_engine::redlock::Nonce;
 use tokio::time::sleep;
 
 use super::super::arguments::Members;

@@ -38,7 +38,7 @@ const CATEGORIES: [&str; 9] =
 
 macro_rules! script {
     ($($name:literal),+) => {
-        concat!($(include_str!(concat!("../../../../client/src/voting/scripts/", $name, ".lua"))),+)
+        concat!($(include_str!(concat!("../../../../client/engine/src/voting/scripts/", $name, ".lua"))),+)
     };
 }
 

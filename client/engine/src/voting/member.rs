@@ -104,7 +104,8 @@ impl RedisMember {
 }
 
 /// What a member is before its first connection.
-pub(crate) fn not_connected_yet() -> MemberError {
+#[must_use]
+pub fn not_connected_yet() -> MemberError {
     MemberError::Unreachable("not connected yet".to_owned())
 }
 

@@ -30,9 +30,8 @@ pub use endpoint::{Endpoint, Opened, Secret, open};
 pub use guard::{Guard, RECORD_KEY};
 pub use job::Link;
 pub use listener::{Heard, Listener, Wanted};
-pub(crate) use member::not_connected_yet;
-pub use member::{Access, RedisMember};
-pub use scripts::RESTORE_COUNTER;
+pub use member::{Access, RedisMember, not_connected_yet};
+pub use scripts::{CODE, RESTORE_COUNTER, digest};
 #[cfg(feature = "tls")]
 pub use tls::{NotAServerName, TlsClient};
 

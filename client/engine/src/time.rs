@@ -83,7 +83,8 @@ impl UnixMicros {
 
 /// Now, on the clock that tokio's timers go by. For deadlines of requests, never for a validity.
 #[expect(clippy::disallowed_methods, reason = "timers go by this clock, also where a test holds it still")]
-pub(crate) fn timers_now() -> tokio::time::Instant {
+#[must_use]
+pub fn timers_now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 

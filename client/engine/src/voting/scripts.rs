@@ -30,6 +30,26 @@ pub(super) struct Scripts {
 /// Gives a member that has forgotten its counter a value that no token given out exceeds.
 pub const RESTORE_COUNTER: &str = include_str!("scripts/restore_counter.lua");
 
+/// The files of the scripts, by which a fake master tells them apart: what a client loads ends with one of them.
+pub const CODE: [(&str, &str); 10] = [
+    ("acquire", include_str!("scripts/acquire.lua")),
+    ("extend", include_str!("scripts/extend.lua")),
+    ("extend_as_client", include_str!("scripts/extend_as_client.lua")),
+    ("inspect", include_str!("scripts/inspect.lua")),
+    ("raise_counter", include_str!("scripts/raise_counter.lua")),
+    ("release", include_str!("scripts/release.lua")),
+    ("release_all", include_str!("scripts/release_all.lua")),
+    ("repair", include_str!("scripts/repair.lua")),
+    ("restore_counter", include_str!("scripts/restore_counter.lua")),
+    ("seal", include_str!("scripts/seal.lua")),
+];
+
+/// The digest by which Redis knows a script.
+#[must_use]
+pub fn digest(code: &str) -> String {
+    sha1_smol::Sha1::from(code).digest().to_string()
+}
+
 macro_rules! with_holder {
     ($($file:literal),+) => {
         concat!(include_str!("scripts/holder.lua"), $(include_str!($file)),+)

@@ -1,0 +1,15 @@
+//! The engine of redlock-client and redlock-operator. Nothing of it is stable; programs use redlock-client.
+//!
+//! The modules are its layers, lowest first: none imports from one after it (tests/layers.rs of the workspace).
+//!
+//! - [`time`]: clocks as arguments.
+//! - [`redlock`]: the algorithm. What it decides with is pure, and the engine asks members over a trait.
+//! - [`voting`]: Redis masters as members.
+
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate)]
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod redlock;
+mod sync;
+pub mod time;
+pub mod voting;
