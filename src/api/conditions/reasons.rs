@@ -78,8 +78,8 @@ names! {
         ///
         /// To do: set a `ttl` of at least what the message says.
         TTLTooShort,
-        /// Another lock uses the key with another number of `slots`. The number of the holder counts, or without a holder that of the oldest
-        /// waiting lock. A lock that is refused for this blocks no other lock.
+        /// Another lock uses the key with another number of `slots`, or the lock is an election and another election uses the key. The
+        /// holder counts, or without a holder the oldest waiting lock. A lock that is refused for this blocks no other lock.
         ///
         /// By itself: the operator serves the lock when the other one no longer uses the key.
         ///

@@ -148,6 +148,11 @@ impl Index {
         self.0.lock().contention.holders(&lock.key())
     }
 
+    /// The elections that hold the same key or wait for it, whatever their quorum, the oldest first.
+    pub(super) fn elections(&self, lock: &DistributedLock) -> Vec<LockRef> {
+        self.0.lock().contention.elections(&lock.key())
+    }
+
     /// The last locks that held the same key and are finished.
     pub(super) fn ended(&self, lock: &DistributedLock) -> Vec<LockRef> {
         self.0.lock().contention.ended(&lock.key())

@@ -15,6 +15,7 @@ use crate::lock::model::contention;
 use crate::lock::model::queue::{self, Place};
 use crate::lock::model::record::HoldRecord;
 use crate::lock::model::refusal::Refusal;
+use crate::lock::model::status::full_name;
 use crate::lock::model::unreadable::Raw;
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
@@ -132,6 +133,14 @@ impl Peers {
         holders
     }
 
+    /// The election that can use this key, of all that hold it or wait for it.
+    fn election(&self, lock: &DistributedLock, access: &Access) -> Option<Arc<DistributedLock>> {
+        let mut elections = self.newest(&self.index.elections(lock));
+        elections.retain(|other| (queue::holds(other) || queue::is_queued(other)) && self.is_on(access, other));
+        let in_use = queue::election_in_use(&elections.iter().map(|election| &**election).collect::<Vec<_>>())?.uid();
+        elections.into_iter().find(|election| election.uid() == in_use)
+    }
+
     /// The first locks that wait before this one and could have the key now.
     ///
     /// There are as many of them as this lock's place depends on.
@@ -141,9 +150,15 @@ impl Peers {
         access: &Access,
         eligible: Eligible<'_>,
     ) -> Vec<Arc<DistributedLock>> {
+        let election = self.election(lock, access);
+        // Another election than this one is refused.
+        let is_refused = |other: &DistributedLock| {
+            other.spec.election.is_some() && election.as_ref().is_some_and(|election| election.uid() != other.uid())
+        };
         let others = in_parts(|skip| self.index.before(lock, access.spans_namespaces, skip));
         let others = others.filter_map(|other| self.store.get(&other));
-        let others = others.filter(|other| queue::is_queued(other) && eligible(other) && self.is_on(access, other));
+        let others = others.filter(|other| queue::is_queued(other) && !is_refused(other));
+        let others = others.filter(|other| eligible(other) && self.is_on(access, other));
         others.take(queue::enough(lock)).collect()
     }
 
@@ -176,6 +191,10 @@ impl Peers {
             oldest.find(|other| queue::is_queued(other) && contention::is_accepted(other) && self.is_on(access, other));
         if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(conflict);
+        }
+        let election = self.election(lock, access).filter(|election| election.uid() != lock.uid());
+        if let Some(other) = election.filter(|_| lock.spec.election.is_some()) {
+            return Err(Refusal::OtherElection { other: full_name(&other) });
         }
         Ok(queue::place(lock, &holders, self.first_before(lock, access, eligible).len()))
     }

@@ -36,6 +36,8 @@ pub struct Entry {
     able: bool,
     /// A key in Redis may belong to it.
     holds: bool,
+    /// It is an election that waits or holds.
+    elects: bool,
     /// It has held the key, and is finished since.
     ended: Option<i64>,
 }
@@ -55,6 +57,7 @@ pub struct Contention(HashMap<String, OnKey>);
 #[derive(Debug, Default)]
 struct OnKey {
     holders: BTreeMap<Age, LockRef>,
+    elections: BTreeMap<Age, LockRef>,
     ended: BTreeMap<(Reverse<i64>, Age), LockRef>,
     waiting: BTreeMap<Group, Waiting>,
 }
@@ -93,6 +96,7 @@ impl Entry {
             waits,
             able: waits && is_able(lock),
             holds: holds(lock),
+            elects: lock.spec.election.is_some() && (waits || holds(lock)),
             ended: finished.filter(|_| has_held),
         }
     }
@@ -159,6 +163,11 @@ impl Contention {
         self.0.get(key).map(|on_key| on_key.holders.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// The elections that hold this key or wait for it, on whatever quorum, the oldest first.
+    pub fn elections(&self, key: &str) -> Vec<LockRef> {
+        self.0.get(key).map(|on_key| on_key.elections.values().cloned().collect()).unwrap_or_default()
+    }
+
     /// The locks that have held this key and are finished, the last one first.
     pub fn ended(&self, key: &str) -> Vec<LockRef> {
         self.0.get(key).map(|on_key| on_key.ended.values().take(ENDED).cloned().collect()).unwrap_or_default()
@@ -201,6 +210,9 @@ impl OnKey {
         if entry.holds {
             self.holders.insert(entry.age.clone(), lock.clone());
         }
+        if entry.elects {
+            self.elections.insert(entry.age.clone(), lock.clone());
+        }
         if let Some(ended) = entry.ended {
             self.ended.insert((Reverse(ended), entry.age.clone()), lock.clone());
         }
@@ -213,6 +225,7 @@ impl OnKey {
 
     fn remove(&mut self, entry: &Entry) {
         self.holders.remove(&entry.age);
+        self.elections.remove(&entry.age);
         if let Some(ended) = entry.ended {
             self.ended.remove(&(Reverse(ended), entry.age.clone()));
         }
@@ -226,7 +239,7 @@ impl OnKey {
     }
 
     fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
+        self.holders.is_empty() && self.elections.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
 }
 
@@ -304,6 +317,24 @@ mod tests {
         let concerned = contention.concerned(&Entry::of(&many[0]), false);
         assert_eq!(concerned.len(), LAST_POSITION + 1 + 1, "and the oldest, which fixes the shape");
         assert!(names(&concerned).contains(&"w-11") && !names(&concerned).contains(&"w-12"));
+    }
+
+    #[test]
+    fn elections_on_a_key_are_known_by_age_while_they_wait_or_hold() {
+        let election = |name: &str, created: u8, extra: serde_json::Value| {
+            let mut lock = claim(name, created, extra);
+            lock.spec.election =
+                Some(serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}})).unwrap());
+            lock.spec.claim = None;
+            lock
+        };
+        let holds = election("holds", 5, json!({"status": {"transitions": 1, "holder": {"identity": "p"}}}));
+        let (young, suspended) =
+            (election("young", 9, json!({})), election("idle", 1, json!({"spec": {"suspend": true}})));
+        let mut contention = of(&[&young, &holds, &suspended, &waits("a", 1)]);
+        assert_eq!(names(&contention.elections("k")), ["holds", "young"]);
+        contention.changed(&LockRef::from_obj(&holds), Some(&Entry::of(&holds)), None);
+        assert_eq!(names(&contention.elections("k")), ["young"]);
     }
 
     #[test]

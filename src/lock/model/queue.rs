@@ -105,6 +105,13 @@ pub fn shape_conflict(
     (slots(oldest) != slots(lock)).then(other)
 }
 
+/// Of all elections on a key, the oldest first, the one that can use it: the holder, or else the oldest.
+///
+/// Pods of two elections would lead in turns, and each election would wait for the other one's term.
+pub fn election_in_use<'a>(elections: &[&'a DistributedLock]) -> Option<&'a DistributedLock> {
+    elections.iter().find(|election| holds(election)).or(elections.first()).copied()
+}
+
 /// Whether a key in Redis may belong to a hold of this object.
 ///
 /// A hold that is ending, or was let go without an answer of the members, still has its key.
@@ -240,6 +247,17 @@ mod tests {
     fn finished() -> serde_json::Value {
         json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
             "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+    }
+
+    #[test]
+    fn of_several_elections_the_holder_uses_the_key_or_else_the_oldest() {
+        let old = shaped("a", "2026-01-01T00:00:00Z", 1, waiting());
+        let (young, holder) =
+            (shaped("b", "2026-01-01T00:00:01Z", 1, waiting()), shaped("c", "2026-01-01T00:00:02Z", 1, held()));
+        let name = |elections: &[&DistributedLock]| election_in_use(elections).map(ResourceExt::name_any);
+        assert_eq!(name(&[&old, &young, &holder]).as_deref(), Some("c"));
+        assert_eq!(name(&[&old, &young]).as_deref(), Some("a"));
+        assert_eq!(name(&[]), None);
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub enum Refusal {
     /// DistributedLock {other} is older and waits for the key with slots: {slots}. The operator serves this lock when
     /// that one is gone. To share the key now, create the lock again with slots: {slots}
     OlderWithOtherSlots { other: String, slots: i32 },
+    /// Election {other} uses the key, and a key has one election. The operator serves this lock when that one is gone or
+    /// suspended. To elect a leader beside it, create the lock again with another key
+    OtherElection { other: String },
     /// This operator does not look after Jobs. Set the chart's value jobs.enabled, or take the lock with redlock run in the
     /// Job's pod
     NoJobs,
@@ -64,7 +67,9 @@ impl Refusal {
             Self::StartingUntil { .. } | Self::Starting { .. } | Self::LargerMaxTtl { .. } => {
                 AcceptedReason::QuorumNotReady
             }
-            Self::HeldWithOtherSlots { .. } | Self::OlderWithOtherSlots { .. } => AcceptedReason::KeyShapeConflict,
+            Self::HeldWithOtherSlots { .. } | Self::OlderWithOtherSlots { .. } | Self::OtherElection { .. } => {
+                AcceptedReason::KeyShapeConflict
+            }
             Self::NoJobs => AcceptedReason::JobsNotServed,
             Self::TooManyLocks { .. } => AcceptedReason::TooManyLocks,
         }

@@ -36,10 +36,17 @@ impl World {
             other.value["spec"]["key"].as_str().unwrap_or(other.name()) == lock.key()
                 && other.value["spec"]["slots"].as_i64().unwrap_or(1) != i64::from(lock.spec.slots)
         };
+        let other_election = |other: &Shared| {
+            lock.spec.election.is_some()
+                && other.value["spec"]["election"].is_object()
+                && Some(other.uid()) != lock.metadata.uid.as_deref()
+                && other.value["spec"]["key"].as_str().unwrap_or(other.name()) == lock.key()
+        };
+        let conflicts = |other: &Shared| same_key(other) || other_election(other);
         let is_true = match reason {
             "TTLTooLong" => quorums.iter().any(exceeds),
             "TTLTooShort" => ttl.as_millis() < SHORTEST_TTL,
-            "KeyShapeConflict" => self.api.server.objects(Kind::DistributedLock).any(same_key),
+            "KeyShapeConflict" => self.api.server.objects(Kind::DistributedLock).any(conflicts),
             "QuorumNotFound" => quorums.is_empty() || lock.spec.quorum_ref.is_none(),
             "QuorumNotReady" => quorums.iter().all(|quorum| quorum.value["status"]["members"].is_null()),
             "NamespaceNotAllowed" => quorums.iter().any(|quorum| quorum.value["spec"]["allowedNamespaces"].is_object()),
