@@ -7,6 +7,7 @@ use hyper::body::Bytes;
 use redlock_operator::api::JOB_TOKEN_ANNOTATION;
 use serde_json::{Value, json};
 
+use crate::kube::Millis;
 use crate::kube::api::{Answer, ApiServer, Change, Entry, Kind, Shared};
 use crate::kube::cluster::truth::{Happening, Running};
 use crate::kube::cluster::{Cluster, Fault, MachineSpec, Settings};
@@ -88,7 +89,16 @@ impl ClusterSide {
 
     /// Whether a container runs that belongs to one of these owners: a pod, or a Job.
     pub(crate) fn runs_for(&self, owners: &[String]) -> bool {
-        self.cluster.truth().running().any(|running| {
+        self.running_for(owners).next().is_some()
+    }
+
+    /// Whether one of them runs that has held a claim which was deleted at this time. A container that was started again since holds nothing.
+    pub(crate) fn holds_for(&self, owners: &[String], deleted: Millis) -> bool {
+        self.running_for(owners).any(|running| !running.restarted || running.since <= deleted)
+    }
+
+    fn running_for(&self, owners: &[String]) -> impl Iterator<Item = &Running> {
+        self.cluster.truth().running().filter(|running| {
             let of_job = self.owners.get(&running.pod_uid).into_iter().flatten().any(|owner| owners.contains(owner));
             of_job || owners.contains(&running.pod_uid)
         })

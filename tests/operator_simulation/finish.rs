@@ -143,7 +143,15 @@ impl World {
 
     /// Whether what `holder` holds is the key that `lock` waits for.
     fn serves(&self, holder: &DistributedLock, lock: &DistributedLock) -> bool {
-        let status = holder.status.as_ref().filter(|status| status.ending.is_none());
+        // A hold that ends is replaced when its time is over.
+        let now = self.api.clock(self.now) - CLOCKS;
+        let ends = |status: &DistributedLockStatus| {
+            status.ending.as_ref().map(|ending| ending.until.map(|until| until.as_millis()))
+        };
+        let status = holder
+            .status
+            .as_ref()
+            .filter(|status| ends(status).is_none_or(|until| until.is_some_and(|until| until > now)));
         let Some(held) = status.and_then(|status| status.holder.as_ref()) else { return false };
         let verbatim =
             self.api.server.objects(Kind::RedisQuorum).any(|found| found.value["spec"]["keys"] == "Verbatim");

@@ -8,8 +8,9 @@ use redlock_operator::api::{
 use serde::Serialize;
 
 use crate::cluster::ClusterSide;
-use crate::kube::api::{Change, Entry, Kind};
+use crate::kube::api::{Change, Entry, Kind, millis};
 use crate::people::SHOP;
+use crate::replica;
 use crate::time::At;
 use crate::world::World;
 use belief::Belief;
@@ -222,11 +223,11 @@ impl World {
             Kind::Node => self.saw_node(entry),
             Kind::Lease => {
                 let holder = entry.object.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
-                if !holder.is_empty() && holder != self.oracle.leader {
+                if entry.object.namespace() == replica::NAMESPACE && holder != self.oracle.leader {
                     holder.clone_into(&mut self.oracle.leader);
                     self.oracle.leads_since = self.now;
-                    self.oracle.counts.terms += 1;
-                    self.note(format_args!("{holder} leads"));
+                    self.oracle.counts.terms += u64::from(!holder.is_empty());
+                    self.note(format_args!("{} leads", if holder.is_empty() { "nobody" } else { holder }));
                 }
                 self.saw_beat(entry);
             }
@@ -294,6 +295,8 @@ impl World {
             false => self.oracle.counts.grants += 1,
         }
         let uids = owners.iter().filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();
+        // The time has whole seconds.
+        let deleted = entry.object.value["metadata"]["deletionTimestamp"].as_str().and_then(millis).map(|at| at + 999);
         let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
         // Holders read it by the API server's clock, which the quorum's follows within the seconds of its `Date` headers. What
         // that costs is measured here and bounded, so that everything else is judged without any tolerance.

@@ -1,6 +1,7 @@
 //! Who believes what: one process and one key, from when until when.
 
 use crate::cluster::{ClusterSide, JobHold};
+use crate::kube::Millis;
 use crate::people::SHOP;
 use crate::time::At;
 
@@ -17,8 +18,8 @@ pub(super) struct Belief {
     pub(super) until: At,
     /// The container that holds: it believes no more when it has ended, whatever anybody knows of that.
     pub(super) container: Option<String>,
-    /// Whose processes hold, where a claim belongs to pods or Jobs, and whether it was deleted: it is done when they all are.
-    pub(super) owners: Option<(Vec<String>, bool)>,
+    /// Whose processes hold, where a claim belongs to pods or Jobs, and when it was deleted: it is done when they all are.
+    pub(super) owners: Option<(Vec<String>, Option<Millis>)>,
     /// The hold of a Job: whoever was made under it believes, as long as it runs.
     pub(super) job: Option<JobHold>,
     /// It may ask the members itself, by this value, and then believes until then.
@@ -75,6 +76,9 @@ impl Belief {
             return cluster.runs_under(hold);
         }
         let runs = self.container.as_ref().is_none_or(|container| cluster.cluster.truth().is_running(container));
-        runs && self.owners.as_ref().is_none_or(|(owners, deleted)| !deleted || cluster.runs_for(owners))
+        let holds = |(owners, deleted): &(Vec<String>, Option<Millis>)| {
+            deleted.is_none_or(|deleted| cluster.holds_for(owners, deleted))
+        };
+        runs && self.owners.as_ref().is_none_or(holds)
     }
 }

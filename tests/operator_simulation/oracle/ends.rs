@@ -36,12 +36,12 @@ impl World {
         let holder = serde_json::from_value(before["holder"].clone()).ok();
         let place = holder.map(|holder| quorum_of(&holder));
         if let Some((granted, place)) =
-            self.oracle.times.granted(nonce).cloned().zip(place).filter(|_| reason == "Expired")
+            self.oracle.times.granted(nonce).cloned().zip(place.clone()).filter(|_| reason == "Expired")
         {
             self.judge_loss(name, &place, &granted);
         }
         if reason == "HolderUnhealthy"
-            && self.leader_is_well(None, 3_000_000)
+            && self.leader_is_well(place.as_ref(), 3_000_000)
             && !self.is_unwell(lock, &before["holder"])
         {
             self.oracle.violated(format!("{name} ended at {} for a holder that is well", self.now));

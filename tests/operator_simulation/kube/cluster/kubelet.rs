@@ -149,7 +149,7 @@ impl Cluster {
             container.last = Some(before);
         }
         container.restarts += u32::from(container.last.is_some());
-        let name = container.name.clone();
+        let (name, restarted) = (container.name.clone(), container.restarts > 0);
         let number = self.delays.number("container", part(uid) ^ count ^ u64::from(id.0));
         let container_id = format!("containerd://{number:016x}{:016x}", super::super::mix(number));
         if let Some(local) = self.local(id, uid) {
@@ -165,6 +165,7 @@ impl Cluster {
             pod_uid: uid.to_owned(),
             ip,
             since: now,
+            restarted,
             lost: false,
         };
         self.truth.running.insert(container_id.clone(), running.clone());

@@ -22,6 +22,8 @@ pub(crate) struct Running {
     pub(crate) pod_uid: String,
     pub(crate) ip: String,
     pub(crate) since: Millis,
+    /// Another instance of the same container ran before.
+    pub(crate) restarted: bool,
     /// Its kubelet has lost sight of it.
     pub(crate) lost: bool,
 }
