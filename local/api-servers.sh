@@ -36,10 +36,13 @@ refused() {
     die "taken, and it should be refused with: $text"
   fi
   grep -qF -- "$text" "$WORK/out" || { cat "$WORK/out" >&2 && die "refused, but not with: $text"; }
+  if grep -F -e 'evaluating rule' -e 'should match' "$WORK/out" >&2; then die "refused with an error of the rules"; fi
   echo >>"$WORK/checks"
 }
 
 quorum() { printf '{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": {"name": "q", "namespace": "shop"}, "spec": %s}' "$1"; }
+job() { printf '{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "default", "annotations": {"redlock-operator.io/lock": "k"}}, "spec": %s}' "$1"; }
+cron_job() { printf '{"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c", "namespace": "default"}, "spec": {"schedule": "0 * * * *", "jobTemplate": %s}}' "$1"; }
 lock() { printf '{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "l", "namespace": "shop"}, "spec": %s}' "$1"; }
 
 # many N PREFIX: an object with so many fields.
@@ -73,7 +76,17 @@ kinds() {
   lock '{"key": "k", "ttl": "30s", "renewInterval": "3s", "claim": {"identity": "a"}}' | taken "a renewInterval of a tenth of ttl"
   lock "{\"election\": {\"selector\": {\"matchLabels\": $(many 17 a)}}}" | refused "at most 16"
   lock '{"election": {"selector": {}}}' | refused "an empty selector makes every pod a candidate"
-  lock '{"key": "a b", "claim": {"identity": "a"}}' | refused "spec.key"
+  lock '{"key": "a b", "claim": {"identity": "a"}}' | refused "write the key in letters, digits"
+  lock '{"key": "k", "ttl": "10", "claim": {"identity": "a"}}' | refused "write whole numbers with the units h, m, s or ms"
+  lock '{"key": "k", "ttl": "1d", "minHold": "x", "maxHold": "1y", "claim": {"identity": "a"}}' | refused "write whole numbers"
+  lock '{"key": "k", "ttl": "10s", "renewInterval": "-1s", "claim": {"identity": "a", "heartbeat": "1.5s"}}' | refused "write whole numbers"
+  lock '{"key": "k", "claim": {"identity": "a"}, "retry": {"delay": "1"}}' | refused "write whole numbers"
+  lock '{"election": {"selector": {"matchLabels": {"a": "b"}}}, "liveness": {"httpGet": {"path": "x", "port": 80}}}' |
+    refused "begin the path with a slash"
+  quorum '{"maxTTL": "1", "nodeTimeout": "x", "clockDrift": {"floor": "y", "ppm": 1}}' | refused "write whole numbers"
+  quorum '{"clients": [{"name": "A", "namespace": "shop", "keyPrefix": "shop/"}]}' | refused "write lower-case letters"
+  quorum '{"clients": [{"name": "a", "namespace": "shop", "keyPrefix": "shop"}]}' | refused "ends with a slash"
+  quorum '{"members": 2, "external": [{"name": "a", "address": "host"}]}' | refused "write host:port"
 }
 
 chart() {
@@ -149,6 +162,23 @@ END
   k patch dlock l --namespace shop --type merge --patch '{"spec": {"suspend": true}}' >/dev/null
   k delete dlock l --namespace shop --as "$app" >/dev/null
 }
+# The policy on Jobs that ask for a lock.
+locked_jobs() {
+  local pod='{"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}%s}' locked='"metadata": {"annotations": {"redlock-operator.io/lock": "k"}}'
+  local free suspended
+  # shellcheck disable=SC2059
+  free=$(printf "$pod" '') suspended=$(printf "$pod" ', "suspend": true')
+  "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" --set jobs.enabled=true \
+    --show-only templates/admission-jobs.yaml | k apply --server-side --validate=strict -f - >/dev/null
+  runs_without_lock() { ! job "$free" | k create --dry-run=server -f - >/dev/null 2>&1; }
+  wait_until 60 "the policy on Jobs" runs_without_lock || die "the policy on Jobs is not in force"
+  job "$suspended" | taken "a suspended Job with a lock"
+  job "$free" | refused "set spec.suspend: true"
+  job "$free" | sed 's/redlock-operator.io.lock/example.com\/lock/' | taken "a Job without a lock"
+  cron_job "{$locked, \"spec\": $suspended}" | taken "a CronJob with a lock"
+  cron_job "{$locked, \"spec\": $free}" | refused "set spec.jobTemplate.spec.suspend: true"
+  cron_job "{\"spec\": $free}" | taken "a CronJob without a lock"
+}
 # not_allowed TEXT COMMAND...: it is refused, and the message has this text.
 not_allowed() {
   local text=$1
@@ -179,6 +209,7 @@ one() {
   chart
   policies
   requests
+  locked_jobs
   stop
   say "    $(wc -l <"$WORK/checks") checks"
 }

@@ -28,14 +28,17 @@ pub(super) fn jobs(jobs: &[Job], locks: &[SeenLock], now: MilliTime) -> Option<F
         let created = job.creation_timestamp().map(|time| MilliTime::from(time.0));
         created.is_some_and(|created| between(created, now) > HEARD)
     };
-    let unheard: Vec<_> =
-        asking.iter().filter(|job| is_suspended(job) && is_old(job) && !has_claim(job)).copied().collect();
+    let unheard: Vec<_> = asking.iter().filter(|job| is_old(job) && !has_claim(job)).copied().collect();
     let (about, says) = ("Jobs".to_owned(), format!("{} with a lock.", count(asking.len(), "Job")));
     let Some(first) = unheard.first() else { return Some(Finding { about, state: State::Fine, says, mend: None }) };
     let full_name = |job: &&Job| format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
     let names: Vec<_> = unheard.iter().take(NAMED).map(full_name).collect();
+    let cause = match is_suspended(first) {
+        true => "Set the chart's value jobs.enabled",
+        false => "Create the Job with spec.suspend: true, because its pods run without the lock",
+    };
     let mend = format!(
-        "Set the chart's value jobs.enabled, and see the Events of the Job: kubectl -n {} describe job {}",
+        "{cause}. Read the Events of the Job: kubectl -n {} describe job {}",
         first.namespace().unwrap_or_default(),
         first.name_any()
     );
@@ -71,6 +74,11 @@ mod tests {
         assert_eq!(found.state, State::Warning);
         assert_eq!(found.says, "2 Jobs with a lock. No operator has made a claim for 1 of them: shop/b.");
         assert!(found.mend.unwrap().contains("jobs.enabled"));
+        let mut free = job("c", json!({JOB_LOCK_ANNOTATION: "k"}));
+        free.spec.as_mut().unwrap().suspend = None;
+        let found = jobs(&[free], &[], now).unwrap();
+        assert_eq!(found.state, State::Warning, "its pods run without the lock");
+        assert!(found.mend.unwrap().contains("spec.suspend: true"));
         assert_eq!(jobs(&all, &[], soon).unwrap().state, State::Fine, "the operator has a moment");
         assert_eq!(jobs(&all[2..], &[], now), None);
     }
