@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::output::{Cell, Table, Tone};
 use super::seen::SeenLock;
 use super::words::{between, span};
-use crate::api::{LockHolder, MilliTime};
+use crate::api::conditions::{HeldReason, LockCondition};
+use crate::api::{GoDuration, LockHolder, MilliTime};
 use kube::ResourceExt as _;
 
 /// Reasons that pass by themselves.
@@ -71,6 +72,23 @@ pub fn tone(lock: &SeenLock) -> Tone {
         _ if ENDED.contains(&reason) => Tone::Dim,
         _ => Tone::Bad,
     }
+}
+
+/// An election without a candidate is in trouble after this number of ttls.
+const TTLS_WITHOUT_CANDIDATE: i64 = 3;
+
+/// Whether the lock needs attention.
+///
+/// Its reason is one that does not pass, or it has had no candidate for three ttls.
+#[must_use]
+pub fn is_troubled(lock: &SeenLock, now: MilliTime) -> bool {
+    let ttl = lock.spec.ttl.unwrap_or(GoDuration::from_secs(10)).get().as_millis();
+    let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
+    let is_orphaned = lock.condition(LockCondition::Held).is_some_and(|held| {
+        held.reason == HeldReason::NoCandidate.as_str()
+            && between(MilliTime::from(held.last_transition_time.0), now) > ttl.saturating_mul(TTLS_WITHOUT_CANDIDATE)
+    });
+    !lock.is_finished() && (tone(lock) == Tone::Bad || is_orphaned)
 }
 
 /// What is left of the validity.

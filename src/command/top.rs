@@ -59,7 +59,7 @@ impl View {
     /// Pure: what most wait for comes first, then what changes hands most.
     fn of(locks: &[SeenLock], quorums: Vec<SeenQuorum>, most: usize, now: MilliTime) -> Self {
         let mut keys: BTreeMap<String, Contended> = BTreeMap::new();
-        let is_troubled = |lock: &SeenLock| !lock.is_finished() && line::tone(lock) == Tone::Bad;
+        let is_troubled = |lock: &SeenLock| line::is_troubled(lock, now);
         let waits = |lock: &SeenLock| !lock.is_held() && !lock.is_finished();
         for lock in locks {
             let name = lock.lock();

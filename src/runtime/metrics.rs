@@ -17,7 +17,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::cache::{Cache, Kind};
 use crate::api::conditions::{HeldReason, LockCondition, find_condition};
-use crate::api::{DistributedLock, RedisQuorum};
+use crate::api::{DistributedLock, MemberState, RedisQuorum};
 use crate::time::UnixMillis;
 
 /// One label, with a word from a short list.
@@ -120,8 +120,10 @@ struct Seen {
     refuses_to_lead: Gauge,
     held: Gauge,
     waiting: Family<Word, Gauge>,
+    without_leader: Gauge,
     unreadable: Family<KindLabels, Gauge>,
     watch_errors: Family<KindLabels, Counter>,
+    member_votes: Family<MemberLabels, Gauge>,
     member_state: Family<StateLabels, Gauge>,
     fence_remaining: Family<MemberLabels, Gauge>,
 }
@@ -261,9 +263,11 @@ impl Seen {
             leader: add(r, ("leader", "1 if this replica leads"), Gauge::default()),
             refuses_to_lead: add(r, ("leadership_refused", refused), Gauge::default()),
             held: add(r, ("locks_held", "Locks whose status names a holder"), Gauge::default()),
-            waiting: add(r, ("locks_waiting", "Locks without a holder, by reason"), Family::default()),
+            waiting: add(r, ("locks_waiting", "Locks that wait for a holder, by reason"), Family::default()),
+            without_leader: add(r, ("elections_without_leader", "Elections that have no leader"), Gauge::default()),
             unreadable: add(r, ("unreadable_objects", unreadable), Family::default()),
             watch_errors: add(r, ("watch_errors", errors), Family::default()),
+            member_votes: add(r, ("member_votes", "1 if the member can vote, else 0"), Family::default()),
             member_state: add(r, ("member_state", "1 for the state that a member is in"), Family::default()),
             fence_remaining: add_seconds(r, ("member_fence_remaining", remaining), Family::default()),
         }
@@ -271,12 +275,17 @@ impl Seen {
 
     fn look_at_locks(&self, locks: &[Arc<DistributedLock>]) {
         self.waiting.clear();
-        let mut held = 0;
-        for status in locks.iter().filter_map(|lock| lock.status.as_ref()) {
+        let (mut held, mut without_leader) = (0, 0);
+        for (lock, status) in locks.iter().filter_map(|lock| Some((lock, lock.status.as_ref()?))) {
             if status.holder.is_some() {
                 held += 1;
                 continue;
             }
+            let finished = find_condition(&status.conditions, LockCondition::Finished);
+            if finished.is_some_and(|finished| finished.status == "True") {
+                continue;
+            }
+            without_leader += i64::from(lock.spec.election.is_some());
             let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
             // Only reasons that this operator writes become labels.
             if let Some(known) = HeldReason::ALL.iter().find(|known| Some(known.as_str()) == reason) {
@@ -284,9 +293,11 @@ impl Seen {
             }
         }
         self.held.set(held);
+        self.without_leader.set(without_leader);
     }
 
     fn look_at_quorums(&self, quorums: &[Arc<RedisQuorum>], now: i64) {
+        self.member_votes.clear();
         self.member_state.clear();
         self.fence_remaining.clear();
         for quorum in quorums {
@@ -294,6 +305,7 @@ impl Seen {
             for member in quorum.status.iter().flat_map(|status| &status.members) {
                 let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
                 let labels = MemberLabels::of(&reference, &member.name);
+                self.member_votes.get_or_create(&labels).set(i64::from(member.state == MemberState::Admitted));
                 self.fence_remaining.get_or_create(&labels).set(left.saturating_add(999) / 1_000);
                 let MemberLabels { quorum_namespace, quorum, member: name } = labels;
                 let state = format!("{:?}", member.state);
@@ -350,7 +362,11 @@ mod tests {
         let queued = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Queued",
             "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let metrics = Metrics::default();
-        metrics.seen.look_at_locks(&[lock(json!({"transitions": 1, "holder": {"identity": "me"}})), lock(queued)]);
+        let finished = json!({"transitions": 1, "conditions": [{"type": "Held", "status": "False", "reason": "Released",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}, {"type": "Finished", "status": "True", "reason": "Released",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let held = json!({"transitions": 1, "holder": {"identity": "me"}});
+        metrics.seen.look_at_locks(&[lock(held), lock(queued), lock(finished)]);
         let quorum: RedisQuorum = serde_json::from_value(json!({
             "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
             "metadata": {"name": "main", "namespace": "locks"}, "spec": {},
@@ -362,6 +378,11 @@ mod tests {
         encode(&mut text, &metrics.registry.lock()).unwrap();
         assert!(text.contains("redlock_locks_held 1"), "{text}");
         assert!(text.contains("redlock_locks_waiting{reason=\"Queued\"} 1"), "{text}");
+        assert!(!text.contains("reason=\"Released\"} 1"), "a finished claim does not wait: {text}");
+        assert!(
+            text.contains("redlock_member_votes{quorum_namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 0"),
+            "{text}"
+        );
         assert!(text.contains("member=\"main-0\",state=\"Fenced\"} 1"), "{text}");
         assert!(
             text.contains(

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::super::cluster::Problem;
 use super::super::explain::{self, of_quorum};
 use super::super::installation::Leader;
-use super::super::output::Tone;
 use super::super::quorum::is_trouble;
 use super::super::seen::{SeenLock, SeenQuorum};
 use super::super::words::{and, between, count, span};
@@ -332,7 +331,7 @@ pub fn locks(locks: &[SeenLock], now: MilliTime) -> Finding {
         let since = lock.metadata.deletion_timestamp.as_ref().map(|time| MilliTime::from(time.0));
         since.is_some_and(|since| between(since, now) > LONGEST_DELETION)
     };
-    let is_troubled = |lock: &&SeenLock| !lock.is_finished() && line::tone(lock) == Tone::Bad;
+    let is_troubled = |lock: &&SeenLock| line::is_troubled(lock, now);
     let names = |locks: Vec<&SeenLock>| {
         let more = locks.len().saturating_sub(NAMED);
         let mut names: Vec<_> =

@@ -87,7 +87,7 @@ fn metrics_are_on_one_page() {
             metric(type_, made.split_once(&format!(" {field}: "))?.1, &made)
         })
         .collect();
-    assert_eq!(rows.len(), 18, "{rows:#?}");
+    assert_eq!(rows.len(), 20, "{rows:#?}");
     let introduction = "\
 What `/metrics` on port 8080 of each replica has. Every replica reports what it sees, so take `max` and not `sum` over replicas of gauges of locks \
 and members. [monitoring.md](../monitoring.md) has probes and alerts.";

@@ -77,6 +77,10 @@ fn locks_in_trouble_are_named() {
     let troubled = locks(&[held("a"), waiting("b", "NoQuorum", "", None)], now());
     assert_eq!(troubled.says, "2 locks, 1 of them held. In trouble: shop/reindex (NoQuorum).");
     assert!(troubled.mend.is_some_and(|mend| mend.starts_with("See why: redlock explain shop/reindex.")));
+    let orphaned = waiting("b", "NoCandidate", "", None);
+    assert_eq!(locks(std::slice::from_ref(&orphaned), now()).state, State::Warning, "no candidate for an hour");
+    let since = orphaned.status.conditions.iter().map(|condition| condition.last_transition_time.0).max().unwrap();
+    assert_eq!(locks(&[orphaned], since.into()).state, State::Fine, "pods need a moment");
     let mut deleted = held("a");
     deleted.metadata.deletion_timestamp = deleted.metadata.creation_timestamp.clone();
     assert_eq!(locks(&[deleted], now()).state, State::Broken);
