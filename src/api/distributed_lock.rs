@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use super::GoDuration;
-use super::schema::{add_rules, rule};
+use super::schema::{add_rules, matching, rule};
 
 mod rules;
 mod status;
@@ -56,7 +56,7 @@ pub struct DistributedLockSpec {
     /// The name of what is locked. Claims with the same key compete for it. Required for a claim. An election uses its own name by
     /// default. Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^[A-Za-z0-9._:/-]{1,200}$"), length(min = 1, max = 200))]
+    #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = rules::key()))]
     pub key: Option<String>,
 
     /// How long the lock lives without a renewal, from 1s to the quorum's `maxTTL`. When a node fails, the next holder gets the lock
@@ -340,7 +340,7 @@ fn liveness_rules(schema: &mut Schema) {
 #[serde(rename_all = "camelCase")]
 pub struct HttpGet {
     /// Path, for example `/healthz`.
-    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^/"))]
+    #[schemars(length(min = 1, max = 1024), extend("x-kubernetes-validations" = matching("^/", "begin the path with a slash, e.g. /healthz")))]
     pub path: String,
     /// Port number.
     #[schemars(range(min = 1, max = 65535))]

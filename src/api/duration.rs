@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::schema::matching;
+
 /// Go counts a duration in 63 bits of nanoseconds, and the API server's CEL rules with it.
 const MAX_MILLIS: u64 = i64::MAX as u64 / 1_000_000;
 
@@ -144,7 +146,9 @@ impl JsonSchema for GoDuration {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "pattern": DURATION_PATTERN, "maxLength": 20})
+        let rules =
+            matching(DURATION_PATTERN, "write whole numbers with the units h, m, s or ms, e.g. 50ms, 10s or 1m30s");
+        json_schema!({"type": "string", "maxLength": 20, "x-kubernetes-validations": rules})
     }
 }
 

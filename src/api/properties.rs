@@ -101,7 +101,7 @@ fn of_schema(schema: &Value, depth: u32) -> BoxedStrategy<Value> {
         Some("string") => match schema["enum"].as_array() {
             Some(values) => prop::sample::select(values.clone()).boxed(),
             None if schema["format"] == "date-time" => times().prop_map(Value::from).boxed(),
-            None if schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("}ms)")) => {
+            None if crate::api::schema::pattern(schema).is_some_and(|pattern| pattern.contains("}ms)")) => {
                 prop_oneof![49 => (0..100_000_u64).prop_map(|ms| json!(format!("{ms}ms"))), 1 => text().prop_map(Value::from)]
                     .boxed()
             }

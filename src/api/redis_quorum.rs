@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use super::GoDuration;
-use super::schema::add_rules;
+use super::schema::{add_rules, label_name};
 
 mod outside;
 mod pod;
@@ -223,14 +223,14 @@ pub struct SecretRef {
 #[serde(rename_all = "camelCase")]
 pub struct ExternalMember {
     /// Name of the member in the status. It must not be `<quorum>-<digit>`, as the operator names its own members.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = label_name()))]
     pub name: String,
     /// `host:port`, or `[address]:port` for IPv6. The operator looks a name up at each connect, and it must lead to one
     /// process at a time. Operators that share this master compare their members by this text, so all of them must set
     /// the same.
     #[schemars(
         length(min = 3, max = 262),
-        regex(pattern = r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")
+        extend("x-kubernetes-validations" = rules::address())
     )]
     pub address: String,
     /// Secret with `username` and `password` of a Redis user, which needs the rights that docs/external.md lists.

@@ -4,9 +4,55 @@ use kube::core::Rule;
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
+use super::duration::DURATION_PATTERN;
+
 /// A rule that refuses with `message`, which the API server shows beside `field`.
+///
+/// A rule that compares durations holds while one of them is malformed. The field's own rule refuses that one. Without this exception the API
+/// server adds the error of the evaluation to the message. It also refuses every later write to an object that it once stored.
 pub(super) fn rule(field: &str, rule: &str, message: &str) -> Rule {
+    let malformed: Vec<_> = durations(rule).iter().map(|path| malformed(path)).collect();
+    let rule = if malformed.is_empty() { rule.to_owned() } else { format!("({rule}) || {}", malformed.join(" || ")) };
     Rule::new(rule).message(message).field_path(field)
+}
+
+/// The fields below `self` that a rule reads as durations, each once.
+fn durations(rule: &str) -> Vec<&str> {
+    let mut paths: Vec<_> =
+        rule.split("duration(self.").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// The condition that the field is set and is no duration.
+fn malformed(path: &str) -> String {
+    let parents = path.match_indices('.').map(|(end, _)| &path[..end]);
+    let given: Vec<_> = parents.chain([path]).map(|path| format!("has(self.{path})")).collect();
+    format!("({} && !self.{path}.matches('{DURATION_PATTERN}'))", given.join(" && "))
+}
+
+/// The value of `x-kubernetes-validations` for a text that has to match `pattern`.
+///
+/// A `pattern` in the schema would show the expression and not the message.
+pub(super) fn matching(pattern: &str, message: &str) -> Value {
+    json!([Rule::new(format!("self.matches(r'{pattern}')")).message(message)])
+}
+
+/// The rule of a name that becomes part of the names of objects.
+pub(super) fn label_name() -> Value {
+    matching(
+        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "write lower-case letters, digits and dashes, with no dash at an end, e.g. main-1",
+    )
+}
+
+/// The pattern of a text, given as `pattern` or by [`matching`].
+#[cfg(test)]
+pub(super) fn pattern(schema: &Value) -> Option<&str> {
+    let by_rule =
+        || schema["x-kubernetes-validations"][0]["rule"].as_str()?.strip_prefix("self.matches(r'")?.strip_suffix("')");
+    schema["pattern"].as_str().or_else(by_rule)
 }
 
 /// The same about a duration that has to be within bounds.

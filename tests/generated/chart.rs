@@ -94,6 +94,10 @@ fn strict(schema: &Value, name: &str) -> Value {
         return json!({"type": ["number", "string"]});
     }
     let mut strict = serde_json::Map::new();
+    let rule = schema["x-kubernetes-validations"][0]["rule"].as_str();
+    if let Some(pattern) = rule.and_then(|rule| rule.strip_prefix("self.matches(r'")?.strip_suffix("')")) {
+        strict.insert("pattern".to_owned(), json!(pattern));
+    }
     for (key, value) in schema.as_object().unwrap() {
         match key.as_str() {
             "items" => strict.insert(key.clone(), self::strict(value, "")),

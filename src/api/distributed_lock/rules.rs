@@ -1,9 +1,9 @@
 //! What the API server refuses in a DistributedLock. Each message says what to set instead.
 
 use kube::core::Rule;
+use serde_json::Value;
 
-use crate::api::duration::DURATION_PATTERN;
-use crate::api::schema::{between, if_set, rule};
+use crate::api::schema::{between, if_set, matching, rule};
 
 /// Rules of `spec`.
 pub(super) fn spec() -> Vec<Rule> {
@@ -19,6 +19,11 @@ pub(super) fn spec() -> Vec<Rule> {
     rules.extend(times());
     rules.push(heartbeat());
     rules
+}
+
+/// Rules of `spec.key`.
+pub(super) fn key() -> Value {
+    matching("^[A-Za-z0-9._:/-]{1,200}$", "write the key in letters, digits and the signs . _ : / -, e.g. shop/reindex")
 }
 
 /// What may not change, which includes that it is not added later and not removed.
@@ -89,12 +94,12 @@ fn times() -> [Rule; 15] {
         ),
         rule(
             ".minHold",
-            &if_readable("minHold", "!has(self.maxHold) || duration(self.minHold) <= duration(self.maxHold)"),
+            "!has(self.minHold) || !has(self.maxHold) || duration(self.minHold) <= duration(self.maxHold)",
             "set a minHold that is not larger than maxHold",
         ),
         rule(
             ".minHold",
-            &if_readable("minHold", "has(self.claim) && duration(self.minHold) <= duration('24h')"),
+            "!has(self.minHold) || (has(self.claim) && duration(self.minHold) <= duration('24h'))",
             "set a minHold of at most 24h, and only with a claim: in an election the next candidate leads as soon as the leader has ended",
         ),
         rule(
@@ -118,15 +123,7 @@ fn times() -> [Rule; 15] {
 }
 
 fn at_most_a_year(field: &str, message: &str) -> Rule {
-    let bounded = format!("duration(self.{field}) <= duration('8760h')");
-    rule(&format!(".{field}"), &if_readable(field, &bounded), message)
-}
-
-/// A rule about a duration that an older schema may have let in though nothing can read it. The pattern refuses such a one where it is
-/// written. In an object that is stored it is left alone, as every violation is that a write does not touch; but a rule that cannot be evaluated is
-/// an error at every write, and with it no client could write the object's status, nor take its finalizer off.
-fn if_readable(field: &str, rule: &str) -> String {
-    format!("!has(self.{field}) || !self.{field}.matches('{DURATION_PATTERN}') || ({rule})")
+    if_set(field, &format!("duration(self.{field}) <= duration('8760h')"), message)
 }
 
 /// Rules of `spec.claim`.

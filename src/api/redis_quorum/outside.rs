@@ -5,19 +5,22 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
+use crate::api::schema::label_name;
+
 /// A Redlock client outside the operator.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct QuorumClient {
     /// Name of the client. It is part of the names of its Secret, `<quorum>-client-<name>`, and of its Redis user.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = label_name()))]
     pub name: String,
     /// Namespace of the client. The operator copies the Secret there if the chart's value `clientNamespaces` names it.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = label_name()))]
     pub namespace: String,
     /// Prefix of the keys that the client may use. It ends with a slash. With `keys: Namespaced` it begins with the
     /// namespace of the client.
-    #[schemars(length(min = 1, max = 200), regex(pattern = r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$"))]
+    #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = rules::key_prefix()))]
     pub key_prefix: String,
     /// `ReadWrite`: take, extend and release locks. `Read`: see which value a key has, and for how long; such a client
     /// works on while members change. A change gives the client another user and other passwords, and ends its

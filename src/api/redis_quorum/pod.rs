@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::schema::{add_rules, rule};
+use crate::api::schema::{add_rules, label_name, rule};
 
 /// Settings of the members' pods. Members are spread over nodes and zones whatever stands here.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -115,7 +115,7 @@ pub struct MemberSecurityContext {
 #[serde(rename_all = "camelCase")]
 pub struct ExtraContainer {
     /// Name of the container.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = label_name()))]
     pub name: String,
     /// Image of the container.
     #[schemars(length(min = 1, max = 512))]

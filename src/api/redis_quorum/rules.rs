@@ -2,11 +2,29 @@
 
 use kube::core::Rule;
 
-use crate::api::schema::{between, rule};
+use serde_json::Value;
+
+use crate::api::schema::{between, matching, rule};
 
 /// Rules of `spec`.
 pub(super) fn spec() -> Vec<Rule> {
     own().into_iter().chain(clients()).chain(outside()).collect()
+}
+
+/// Rules of `keyPrefix` of a client.
+pub(super) fn key_prefix() -> Value {
+    matching(
+        "^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$",
+        "write a prefix of letters, digits and the signs . _ - / that ends with a slash, e.g. shop/orders/",
+    )
+}
+
+/// Rules of `address` of an external member.
+pub(super) fn address() -> Value {
+    matching(
+        r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$",
+        "write host:port, or [address]:port for IPv6",
+    )
 }
 
 /// Of the quorum itself.

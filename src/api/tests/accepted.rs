@@ -86,7 +86,7 @@ fn text(schema: &Value) -> BoxedStrategy<Value> {
     let (least, most) = (limit("minLength").unwrap_or(0), limit("maxLength"));
     let most = most.unwrap_or_else(|| panic!("no maxLength: {schema}"));
     let fits = move |text: &String| (least..=most).contains(&text.chars().count());
-    let Some(pattern) = schema["pattern"].as_str() else {
+    let Some(pattern) = schema::pattern(schema) else {
         let short = vec(any::<char>(), least..=most.min(least + 12)).prop_map(String::from_iter);
         return prop_oneof![7 => short, 1 => Just("ä".repeat(most))].prop_map(Value::from).boxed();
     };

@@ -67,7 +67,7 @@ fn loosened(mut crd: Value) -> Value {
     let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     for name in ["ttlAfterFinished", "minHold"] {
         if let Some(field) = spec["properties"][name].as_object_mut() {
-            field.remove("pattern");
+            field.remove("x-kubernetes-validations");
         }
         if let Some(rules) = spec["x-kubernetes-validations"].as_array_mut() {
             rules.retain(|rule| !rule["rule"].as_str().is_some_and(|rule| rule.contains(name)));

@@ -37,7 +37,9 @@ fn type_of(schema: &Value) -> String {
 }
 
 fn is_duration(schema: &Value) -> bool {
-    schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("ms)+$"))
+    schema["x-kubernetes-validations"][0]["rule"]
+        .as_str()
+        .is_some_and(|rule| rule.starts_with("self.matches(r'^([0-9]{1,6}h"))
 }
 
 fn is_time(schema: &Value) -> bool {
