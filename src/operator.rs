@@ -42,8 +42,6 @@ use crate::runtime::leader::{Candidacy, Term};
 use crate::runtime::panics::essential;
 use crate::time::{Clock, SystemClock};
 
-/// How long a leader that was told to stop tries to publish what it knows.
-const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long a replica that was told to stop goes on renewing while no other leads.
 /// Locks are not released.
 const HANDOVER: Duration = Duration::from_secs(10);
@@ -150,9 +148,8 @@ impl Operator {
         }
         let stop = CancellationToken::new();
         let Keeping { sessions, holds } = keep(&context, &leadership, &stop, &mut tasks);
-        let (watched, known, told, leads) = (context.clone(), holds.clone(), args.clone(), leadership.clone());
+        let (watched, told, leads) = (context.clone(), args.clone(), leadership.clone());
         let _ready = AbortOnDropHandle::new(tokio::spawn(async move {
-            readiness::knows_what_is_held(&watched, &known).await;
             readiness::default_quorum_has_voted(&watched, &told, &leads).await;
             filled.send_replace(true);
         }));
@@ -169,9 +166,6 @@ impl Operator {
         };
         if ended.is_none() {
             tracing::info!("stopping: handing over, held locks are not released");
-            if leadership.borrow().is_some() {
-                publish_validities(&holds).await;
-            }
         }
         resign.cancel();
         campaign.await?;
@@ -286,19 +280,6 @@ async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: 
             Ok(()) = filled.changed() => {}
             () = tokio::time::sleep(http::HEARTBEAT) => {}
         }
-    }
-}
-
-/// A successor continues only what it finds published, so every validity is written once more.
-pub async fn publish_validities(holds: &Holds) {
-    holds.announce_all();
-    let written = async {
-        while holds.is_announcing() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    if tokio::time::timeout(LAST_WORDS, written).await.is_err() {
-        tracing::warn!("not all validities could be published before the end of this term");
     }
 }
 

@@ -381,7 +381,7 @@ impl Inner {
         ttl: Duration,
         valid_until: Boottime,
     ) -> Result<(Boottime, Boottime), Lost> {
-        let request = ExtendRequest { key: key.clone(), value: value.clone(), ttl, valid_until };
+        let request = ExtendRequest { key: key.clone(), value: value.clone(), ttl, valid_until: Some(valid_until) };
         let lost = |cause| Err(Lost { cause });
         match self.redlock.extend(&self.members.electorate(), vec![request]).await.pop() {
             Some(Extend::Renewed { started, .. }) => {

@@ -21,7 +21,6 @@ mod publication;
 mod reachability;
 mod reconcile;
 mod release;
-mod replicas;
 mod seal;
 mod status;
 mod store;

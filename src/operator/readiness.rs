@@ -1,12 +1,8 @@
-//! When a replica is ready: when it can go on with what is held, and on a first installation when locks can be taken.
-//!
-//! A rolling update ends an old replica for each new one that is ready. One that has filled its caches, and knows no validity yet, can
-//! renew nothing: with many locks that publish rarely all old replicas would be gone before the leader has published every validity.
+//! When a replica is ready: when its caches are filled, and on a first installation when locks can be taken.
 //!
 //! The leader that creates the default quorum is not ready before that quorum has voted for the first time. So `helm install --wait` ends when
 //! a lock can be taken. Later the state of the quorum says nothing about readiness: a new version that mends it has to get in.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -15,40 +11,14 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::args::OperatorArgs;
+use crate::api::RedisQuorum;
 use crate::api::conditions::{QuorumCondition, is_true};
-use crate::api::{DistributedLock, RedisQuorum};
-use crate::lock::leader::others::others_quorum;
-use crate::lock::replica::holds::Holds;
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 
-/// How long a replica waits for validities before it reports ready.
-/// What is not published by then will not be: a lock that no replica can renew must not stop an update.
-const LONGEST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 /// For reading the Lease once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Resolves when this replica knows a validity of every lock that is held.
-///
-/// It also resolves when it has waited for long enough.
-pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
-    let known = async {
-        loop {
-            let now = context.clock.boottime();
-            let is_known = |lock: &DistributedLock| holds.of(lock).is_some_and(|hold| hold.is_valid(now));
-            if unknown(&ours(context), is_known) == 0 {
-                return;
-            }
-            sleep(LOOK).await;
-        }
-    };
-    if timeout(LONGEST, known).await.is_err() {
-        let now = context.clock.boottime();
-        let left = unknown(&ours(context), |lock| holds.of(lock).is_some_and(|hold| hold.is_valid(now)));
-        tracing::warn!(locks = left, "ready, though no validity of these locks has been published");
-    }
-}
 
 /// Resolves when the default quorum has voted, on the replica that has to create it: the leader.
 ///
@@ -90,22 +60,8 @@ async fn another_leads(context: &Context, args: &OperatorArgs) -> bool {
     holder.is_some_and(|holder| !holder.is_empty() && holder != args.pod_name)
 }
 
-/// Locks that no other installation renews.
-fn ours(context: &Context) -> Vec<Arc<DistributedLock>> {
-    context.locks.all().into_iter().filter(|lock| others_quorum(context, lock).is_none()).collect()
-}
-
-/// How many locks are held, and not ending, whose validity is not known.
-fn unknown(locks: &[Arc<DistributedLock>], is_known: impl Fn(&DistributedLock) -> bool) -> usize {
-    let held = locks
-        .iter()
-        .filter(|lock| lock.status.as_ref().is_some_and(|status| status.holder.is_some() && status.ending.is_none()));
-    held.filter(|lock| !is_known(lock)).count()
-}
-
 #[cfg(test)]
 mod tests {
-    use kube::ResourceExt;
     use serde_json::json;
 
     use super::*;
@@ -131,23 +87,5 @@ mod tests {
         );
         assert!(!has_voted(Some(&first_member), false), "one member alone grants nothing");
         assert!(has_voted(Some(&voting), false));
-    }
-
-    #[test]
-    fn a_replica_waits_for_the_validity_of_what_is_held_and_is_to_be_renewed() {
-        let lock = |name: &str, status: serde_json::Value| -> Arc<DistributedLock> {
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": name, "uid": name}, "spec": {}, "status": status}))
-            .map(Arc::new)
-            .unwrap()
-        };
-        let holder = json!({"identity": "me", "quorum": {"namespace": "ns", "name": "main", "uid": "q"}});
-        let ending = json!({"reason": "Suspended", "since": "2026-01-01T00:00:00Z"});
-        let locks = [
-            lock("held", json!({"transitions": 1, "holder": holder})),
-            lock("ending", json!({"transitions": 1, "holder": holder, "ending": ending})),
-            lock("waiting", json!({"transitions": 0})),
-        ];
-        assert_eq!((unknown(&locks, |_| false), unknown(&locks, |lock| lock.name_any() == "held")), (1, 0));
     }
 }

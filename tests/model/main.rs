@@ -9,11 +9,11 @@
 mod admission;
 mod check;
 mod clock;
+mod continuity;
 mod core;
 mod deletion;
 mod exclusion;
 mod membership;
-mod replicas;
 mod settings;
 mod shared;
 mod tokens;

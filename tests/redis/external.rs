@@ -157,7 +157,7 @@ async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
         key: "k".into(),
         value: value.clone(),
         ttl: Duration::from_secs(25),
-        valid_until: grant.valid_until,
+        valid_until: Some(grant.valid_until),
     };
     let extended = redlock.extend(&electorate, vec![extension]).await;
     assert!(matches!(extended[..], [Extend::Renewed { .. }]), "{extended:?}");
@@ -165,7 +165,13 @@ async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
     let commands = vec![
         Command::RaiseCounter { key: "k".into(), value: value.clone(), token: token(600), behind: 0 },
         Command::Inspect { key: "k".into() },
-        Command::Seal { key: "k".into(), value, sealed: sealed.clone(), lock_delay: Duration::from_secs(1) },
+        Command::Seal {
+            key: "k".into(),
+            value,
+            sealed: sealed.clone(),
+            lock_delay: Duration::from_secs(1),
+            least: Duration::ZERO,
+        },
         Command::Release { key: "k".into(), value: sealed },
     ];
     let replies = member.send(commands).await.unwrap().replies;

@@ -23,7 +23,7 @@ async fn ask(member: &RedisMember, commands: Vec<Command>) -> Vec<Reply> {
 
 fn acquire(key: &str, value: &LockValue) -> Command {
     let ttl = Duration::from_secs(25);
-    Command::Acquire { key: key.into(), value: value.clone(), ttl, token: true }
+    Command::Acquire { key: key.into(), value: value.clone(), ttl, token: true, not_after: None }
 }
 
 fn extend(key: &str, value: &LockValue) -> Command {

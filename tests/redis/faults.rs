@@ -21,7 +21,8 @@ async fn a_healthy_quorum_grants_renews_and_releases() {
     let value = fresh_value();
     let grant = quorum.granted("k", &value).await;
     assert!(grant.votes.yes >= 2 && grant.votes.of == 3);
-    let renewal = ExtendRequest { key: "k".into(), value: value.clone(), ttl: TTL, valid_until: grant.valid_until };
+    let renewal =
+        ExtendRequest { key: "k".into(), value: value.clone(), ttl: TTL, valid_until: Some(grant.valid_until) };
     let outcome = quorum.redlock.extend(&quorum.electorate(), vec![renewal]).await;
     let [Extend::Renewed { valid_until, votes, .. }] = &outcome[..] else { panic!("{outcome:?}") };
     assert!(*valid_until > grant.valid_until);
@@ -208,7 +209,7 @@ async fn many_holds_are_renewed_in_one_go() {
         let value = fresh_value();
         let key = format!("k{n}");
         let valid_until = quorum.granted(&key, &value).await.valid_until;
-        holds.push(ExtendRequest { key: key.into(), value, ttl: TTL, valid_until });
+        holds.push(ExtendRequest { key: key.into(), value, ttl: TTL, valid_until: Some(valid_until) });
     }
     let (outcomes, took) = timed(quorum.redlock.extend(&quorum.electorate(), holds.clone())).await;
     let full = |extend: &Extend| matches!(extend, Extend::Renewed { votes: Votes { yes: 3, of: 3 }, .. });
@@ -279,6 +280,7 @@ async fn a_connection_that_took_no_more_is_owed_the_releases_when_it_goes_on() {
         value: value.clone(),
         ttl: Duration::from_secs(60),
         token: false,
+        not_after: None,
     };
     let release = |(key, value): &(LockKey, LockValue)| Command::Release { key: key.clone(), value: value.clone() };
     let mut answers = Vec::with_capacity(2 * ATTEMPTS);

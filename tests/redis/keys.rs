@@ -7,7 +7,7 @@ use redlock_operator::time::Boottime;
 use std::time::Duration;
 
 fn extension(key: &str, value: &LockValue, ttl: Duration, valid_until: Boottime) -> Vec<ExtendRequest> {
-    vec![ExtendRequest { key: key.into(), value: value.clone(), ttl, valid_until }]
+    vec![ExtendRequest { key: key.into(), value: value.clone(), ttl, valid_until: Some(valid_until) }]
 }
 
 #[tokio::test]
@@ -152,7 +152,9 @@ async fn a_lost_key_is_repaired_until_the_validity_ends_and_not_over_anothers() 
     let outcome = quorum.redlock.extend(&quorum.electorate(), extension("k", &value, TTL, grant.valid_until)).await;
     let [Extend::Renewed { valid_until, missing, .. }] = &outcome[..] else { panic!("{outcome:?}") };
     assert!(matches!(&missing[..], [Missing { member, .. }] if member.as_str() == "m0"), "{missing:?}");
-    let repair = async || quorum.redlock.repair(&quorum.electorate(), &"k".into(), &value, *valid_until, missing).await;
+    let repair = async || {
+        quorum.redlock.repair(&quorum.electorate(), &"k".into(), &value, (*valid_until, *valid_until), missing).await
+    };
     assert_eq!(repair().await, ["m0".into()]);
     let keys = quorum.servers[0].keys().await;
     assert!(matches!(keys[..], [(_, Some(ttl))] if ttl < TTL && ttl > TTL / 2), "{keys:?}");
@@ -162,7 +164,8 @@ async fn a_lost_key_is_repaired_until_the_validity_ends_and_not_over_anothers() 
     redis::cmd("DEL").arg("k").query_async::<()>(&mut locker).await.unwrap();
     let mut stale = missing.clone();
     stale[0].clock.time.0 -= 60_000_000;
-    let late = quorum.redlock.repair(&quorum.electorate(), &"k".into(), &value, *valid_until, &stale).await;
+    let late =
+        quorum.redlock.repair(&quorum.electorate(), &"k".into(), &value, (*valid_until, *valid_until), &stale).await;
     assert!(late.is_empty());
     assert_eq!(quorum.release("k", &value).await, 2);
     quorum.is_empty().await;

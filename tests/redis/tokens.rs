@@ -178,8 +178,12 @@ async fn tokens_rise_after_an_upgrade_from_millisecond_counters_with_locks_held(
         last = tokens_rise(&quorum, last).await;
         assert!(last.get() > now() / 2, "in microseconds: {last}");
         if server == 0 {
-            let extension =
-                ExtendRequest { key: "held".into(), value: value.clone(), ttl: TTL, valid_until: held.valid_until };
+            let extension = ExtendRequest {
+                key: "held".into(),
+                value: value.clone(),
+                ttl: TTL,
+                valid_until: Some(held.valid_until),
+            };
             let outcome = quorum.redlock.extend(&quorum.electorate(), vec![extension]).await.pop();
             assert!(matches!(outcome, Some(Extend::Renewed { .. })), "{outcome:?}");
             quorum.release("held", &value).await;

@@ -216,7 +216,7 @@ impl Replica {
         loop {
             let now = self.clock.boottime();
             if ends_at.is_some_and(|end| now >= end)
-                || holds.get(&held.uid, &held.nonce).is_none_or(|hold| hold.loss.is_some())
+                || holds.get(&held.uid, &held.nonce).is_none_or(|hold| !hold.is_valid(now))
             {
                 return holds.get(&held.uid, &held.nonce).is_some_and(|hold| hold.is_valid(now));
             }
@@ -229,19 +229,22 @@ impl Replica {
                     key: held.key.clone(),
                     value: held.value.clone(),
                     ttl: hold.terms.ttl,
-                    valid_until: hold.valid_until,
+                    valid_until: Some(hold.valid_until),
                 };
                 let electorate = self.electorate();
                 let mut outcomes = paused(self.engine.extend(&electorate, vec![request]), rng).await;
                 let outcome = outcomes.remove(0);
                 holds.settle(&held.uid, &held.nonce, outcome.clone(), started, self.clock.boottime());
-                let known = holds.get(&held.uid, &held.nonce).filter(|hold| hold.loss.is_none());
-                let (Extend::Renewed { valid_until, missing, .. }, Some(known)) = (outcome, known) else { continue };
+                let known = holds.get(&held.uid, &held.nonce).filter(|hold| !hold.refused);
+                let (Extend::Renewed { started, valid_until, missing, .. }, Some(known)) = (outcome, known) else {
+                    continue;
+                };
                 self.quorum.history.count(|counts| counts.renewals += 1);
                 if tells {
                     self.quorum.history.valid_until(held.interval, &self.name, self.true_time(known.valid_until));
                     if !missing.is_empty() {
-                        let repair = self.engine.repair(&electorate, &held.key, &held.value, valid_until, &missing);
+                        let times = (valid_until, started + TTL / 4);
+                        let repair = self.engine.repair(&electorate, &held.key, &held.value, times, &missing);
                         let repaired = paused(repair, rng).await.len();
                         self.quorum.history.count(|counts| counts.repairs += repaired as u64);
                     }

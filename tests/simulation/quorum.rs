@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redlock_operator::fence::{Evidence, FenceStep, Process, ProcessWatch, Record, Users, Verdict, View, decide};
 use redlock_operator::redlock::{ClockCheck, ClockSample, Drift, RunId, rejoin_delay};
-use redlock_operator::time::{Boottime, Clock, Monotonic};
+use redlock_operator::time::{Boottime, Clock, Monotonic, UnixMicros};
 use tokio::time::sleep;
 
 use super::clock::SimClock;
@@ -177,5 +177,11 @@ impl ClockCheck for Clocks {
         let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap();
         let (least, most) = (sample.sent.since(at), sample.received.since(at));
         moved >= micros(least) - micros(drift.allowance(least)) && moved <= micros(most) + micros(drift.allowance(most))
+    }
+
+    fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros> {
+        let (time, noted) = self.0.lock().unwrap().get(run_id).copied()?;
+        let since = at.since(noted);
+        Some(UnixMicros(time).plus(since.saturating_sub(Drift::default().allowance(since))))
     }
 }

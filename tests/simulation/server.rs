@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use redlock_operator::redlock::{Command, FencingToken, KeyState, LockKey, Reply, RunId, StoredValue};
+use redlock_operator::redlock::{Command, FencingToken, KeyState, LockKey, MemberError, Reply, RunId, StoredValue};
 use redlock_operator::time::UnixMicros;
 use tokio::time::Instant;
 
@@ -101,6 +101,7 @@ impl Server {
         });
         match command {
             Command::Acquire { .. } if held.is_some() => Reply::Refused { holder, time: Some(time) },
+            Command::Acquire { not_after: Some(last), .. } if time > *last => Reply::Failed(MemberError::TimedOut),
             Command::Acquire { value, ttl, .. } => {
                 process.keys.insert(name, (value.expose().to_owned(), ends_in(*ttl)));
                 process.counter += 1;
@@ -117,21 +118,22 @@ impl Server {
                 process.keys.insert(name, (value, last.max(ends_in(*ttl))));
                 Reply::Extended { time: Some(time) }
             }
-            Command::Repair { value, px, not_after, .. } => {
-                let left = (not_after.0 - time.0).div_euclid(1_000);
+            Command::Repair { value, px, until, not_after, .. } => {
+                let left = (until.0 - time.0).div_euclid(1_000);
                 let ttl = left.min(i64::try_from(px.as_millis()).unwrap());
-                let sets = ttl > 0 && held.is_none();
+                let sets = ttl > 0 && time <= *not_after && held.is_none();
                 if sets {
                     process.keys.insert(name, (value.expose().to_owned(), now + ttl));
                 }
                 Reply::Done(sets)
             }
-            Command::Seal { value, sealed, lock_delay, .. } => {
+            Command::Seal { value, sealed, lock_delay, least, .. } => {
                 let last = match held {
                     Some((held, last)) if held == value.expose() => last + ends_in(*lock_delay) - now,
                     Some((held, last)) if held == sealed.expose() => last,
                     _ => return Reply::NotOurs,
                 };
+                let last = last.max(ends_in(*least));
                 process.keys.insert(name, (sealed.expose().to_owned(), last));
                 Reply::Sealed { remaining: left(last) }
             }

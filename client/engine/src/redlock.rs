@@ -33,5 +33,5 @@ pub use sight::{Shown, Sighting, Whose, sighting};
 pub use slot::{Expiry, Slot};
 pub use tally::{Loss, Progress, Tally, Vote};
 pub use token::{FencingToken, TokenOutOfRange, held_at_once, is_set, recovered, restored};
-pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, validity};
+pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, repair_until, validity};
 pub use value::{LockValue, Nonce, NotANonce};

@@ -221,7 +221,7 @@ impl Keeper {
             key: hold.key.clone(),
             value: hold.value.clone(),
             ttl: hold.ttl,
-            valid_until: hold.valid_until(),
+            valid_until: Some(hold.valid_until()),
         };
         let outcomes = redlock.extend(&members.electorate(), due.iter().map(request).collect()).await;
         for (hold, outcome) in due.iter().zip(outcomes) {

@@ -139,7 +139,10 @@ impl Ask<'_> {
     /// `None` for other arguments than the script takes.
     fn run(&mut self, script: Script, keys: &[&str], arguments: &[&str]) -> Option<Reply> {
         Some(match (script, keys, arguments) {
-            (Script::Acquire, [key, counter], [value, ttl]) => self.acquire(key, counter, value, ttl)?,
+            (Script::Acquire, _, [_, _, not_after]) if self.micros() > not_after.parse().ok()? => {
+                Reply::Error("LATE the last moment of this attempt has passed".to_owned())
+            }
+            (Script::Acquire, [key, counter], [value, ttl, _]) => self.acquire(key, counter, value, ttl)?,
             (Script::Extend, [key], [value, ttl]) => {
                 let mut parts = vec![Reply::Int(1)];
                 if !self.extend(key, value, ttl)? {
@@ -165,13 +168,16 @@ impl Ask<'_> {
             (Script::ReleaseAll, keys, values) if keys.len() == values.len() => {
                 Reply::Parts(keys.iter().zip(values).map(|(key, value)| self.release(key, value)).collect())
             }
-            (Script::Repair, [key], [value, longest, not_after]) => {
-                let left = (not_after.parse::<i64>().ok()? - self.micros()).div_euclid(1_000);
+            (Script::Repair, [key], [value, longest, until, not_after]) => {
+                let left = (until.parse::<i64>().ok()? - self.micros()).div_euclid(1_000);
                 let ttl = longest.parse::<i64>().ok()?.min(left);
-                let is_set = ttl > 0 && self.set_free(key, value, &ttl.to_string()) == Reply::Ok;
+                let in_time = self.micros() <= not_after.parse().ok()?;
+                let is_set = ttl > 0 && in_time && self.set_free(key, value, &ttl.to_string()) == Reply::Ok;
                 Reply::Int(is_set.into())
             }
-            (Script::Seal, [key], [value, sealed, delay]) => self.seal(key, value, sealed, delay.parse().ok()?),
+            (Script::Seal, [key], [value, sealed, delay, least]) => {
+                self.seal(key, value, sealed, delay.parse().ok()?, Duration::from_millis(least.parse().ok()?))
+            }
             _ => return None,
         })
     }
@@ -230,7 +236,7 @@ impl Ask<'_> {
         Some(known.max(token))
     }
 
-    fn seal(&mut self, key: &str, value: &str, sealed: &str, delay: u64) -> Reply {
+    fn seal(&mut self, key: &str, value: &str, sealed: &str, delay: u64, least: Duration) -> Reply {
         if self.holds(key, value) {
             self.store.replace(key, sealed);
             if let Some(until) = self.store.until(key, self.now) {
@@ -239,6 +245,7 @@ impl Ask<'_> {
         } else if !self.holds(key, sealed) {
             return Reply::Parts(vec![Reply::Int(0)]);
         }
+        self.store.prolong(key, self.now + least);
         Reply::Parts(vec![Reply::Int(1), Reply::Int(self.pttl(key))])
     }
 }

@@ -23,6 +23,13 @@ const REPAIR: &str = scripts!("repair.lua");
 const RESTORE: &str = scripts!("restore_counter.lua");
 const SEAL: &str = scripts!("seal.lua");
 
+/// A moment that never comes, in microseconds.
+const FAR: &str = "4102444800000000";
+const REPAIRS: &[&[&str]] =
+    &[&["1", "r", "v", "60000", FAR, FAR], &["1", "r", "v", "60000", FAR, FAR], &["1", "q", "v", "60000", FAR, "1"]];
+const SEALS: &[&[&str]] =
+    &[&["1", "k", "v", "s", "1000", "1"], &["1", "k", "v", "s", "1000", "1"], &["1", "r", "w", "s", "1000", "1"]];
+
 /// A connection, to whichever of the two.
 struct Line(BufReader<Box<dyn Stream>>);
 
@@ -109,17 +116,16 @@ async fn fake_masters_answer_as_redis_does() {
     }
 
     // Each script: free, held by us, held by another, and its time to live.
-    let far = "4102444800000000";
     for (script, asked, times) in [
         (RELEASE, &[&["1", "k", "v"][..]][..], 0),
-        (ACQUIRE, &[&["2", "k", "#token", "v", "60000"], &["2", "k", "#token", "w", "60000"]], 2),
+        (ACQUIRE, &[&["2", "k", "#token", "v", "60000", FAR], &["2", "k", "#token", "w", "60000", FAR]], 2),
         (INSPECT, &[&["1", "k"], &["1", "none"], &["1", "#token"]], 0),
         (EXTEND, &[&["1", "k", "v", "90000"], &["1", "k", "w", "90000"], &["1", "none", "v", "90000"]], 2),
         (EXTEND_AS_CLIENT, &[&["1", "k", "v", "95000"], &["1", "k", "w", "90000"]], 0),
         (RAISE, &[&["2", "k", "#token", "v", "100"], &["2", "k", "#token", "w", "200"]], 0),
         (RESTORE, &[&["1", "#token", "150"], &["1", "#token", "120"]], 0),
-        (REPAIR, &[&["1", "r", "v", "60000", far], &["1", "r", "v", "60000", far], &["1", "q", "v", "60000", "1"]], 0),
-        (SEAL, &[&["1", "k", "v", "s", "1000"], &["1", "k", "v", "s", "1000"], &["1", "r", "w", "s", "1000"]], 0),
+        (REPAIR, REPAIRS, 0),
+        (SEAL, SEALS, 0),
         (RELEASE, &[&["1", "k", "v"], &["1", "k", "s"], &["1", "k", "s"]], 0),
         (RELEASE_ALL, &[&["3", "k", "r", "none", "s", "v", "v"], &["0"]], 0),
     ] {

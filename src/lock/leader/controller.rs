@@ -14,7 +14,6 @@ use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 use super::parts::Parts;
 use super::progress::Error;
 use super::reconcile::reconcile;
-use super::replicas::Replicas;
 use super::store::Found;
 use super::{default, labels, unreadable};
 use crate::api::DistributedLock;
@@ -179,23 +178,15 @@ fn job_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLo
         .flat_map(move |change| stream::iter(peers.index.job_changed(change.object())))
 }
 
-/// The locks that a change of a pod concerns. A replica of the operator that has started is told every validity.
+/// The locks that a change of a pod concerns.
 fn pod_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let replicas = Replicas::default();
     let pods = &parts.context.pods;
-    // All of them, so that each counts as seen.
-    if pods.all().iter().filter(|pod| replicas.is_new(&parts.context, pod)).count() > 0 {
-        parts.members.holds.announce_all();
-    }
     let news = pods.news();
     // After the stream has begun, so that no change lies in between.
     pods.all().iter().for_each(|pod| parts.labels.see(pod));
     let parts = parts.clone();
     news.flat_map(move |change| {
         parts.labels.see(change.object());
-        if replicas.is_new(&parts.context, change.object()) {
-            parts.members.holds.announce_all();
-        }
         stream::iter(parts.peers.index.pod_changed(change.object()))
     })
 }

@@ -160,7 +160,7 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
         Step::Seal => Ok(seal::held(members, memory, lock).await),
         Step::LeaveUnconfirmed(reason, why) => release::leave_unconfirmed(store, lock, (reason, &why)).await,
         Step::Keep(rest) => {
-            let lock = status::publish_renewal(store, members, &parts.publications, lock, &rest).await?;
+            let lock = status::publish_renewal(store, &parts.publications, lock, &rest).await?;
             labels.ensure(&lock).await?;
             let started = parts.jobs.ensure(&lock).await;
             Ok(Progress::Done(wake(jobs::told(store, &lock, started)?.or(rest.wake))))

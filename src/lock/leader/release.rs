@@ -91,14 +91,16 @@ pub(super) async fn run_out(
     };
     // What is published may be older than the last renewal: with Transitions it is that of the grant, and long past.
     let draft = match (&hold, quorum_now) {
-        (Some(hold), Some(quorum_now)) => draft.renewed(hold, quorum_now),
+        (Some(hold), Some(quorum_now)) if hold.won.is_some() => draft.renewed(hold, quorum_now),
         _ => draft,
     };
     let status = draft.finish();
-    // The key may live as long as was assumed, though that is published to nobody.
-    let assumed = hold.and_then(|hold| MilliTime::from_millis(hold.valid_until_there.0));
+    // Another replica can have renewed it until now, though that is published to nobody.
+    let unknown = hold.filter(|hold| hold.won.is_none()).zip(quorum_now).and_then(|(hold, now)| {
+        MilliTime::from_millis(now.0.saturating_add(i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX)))
+    });
     let delay = session.map_or(Duration::ZERO, |session| lock_delay(lock, session.max_ttl_in_force()));
-    let until = status.valid_until.max(assumed).and_then(|until| end_of_delay(until, delay));
+    let until = status.valid_until.max(unknown).and_then(|until| end_of_delay(until, delay));
     let status = Draft::from_status(lock, status, store.api_now()).ending(reason, why, until).finish();
     let ending = store.replace_status(lock, status).await?;
     // Not before the write: if it fails, the next attempt has to know the last validity, too.

@@ -7,7 +7,6 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 
-use super::members::Members;
 use super::store::Store;
 use crate::api::conditions::{LockCondition, find_condition};
 use crate::api::{DistributedLock, DistributedLockStatus};
@@ -37,7 +36,6 @@ pub(super) async fn publish(
 /// The same, but a mere renewal waits until the API server has time for it.
 pub(super) async fn publish_renewal(
     store: &Store,
-    members: &Members,
     publications: &Mutex<Publications>,
     lock: &Arc<DistributedLock>,
     rest: &Rest,
@@ -49,7 +47,6 @@ pub(super) async fn publish_renewal(
         return Ok(lock.clone());
     }
     let written = publish(store, lock, &rest.status).await?;
-    members.holds.announced(&uid);
     store.observe_lateness(renewal.lateness);
     Ok(written)
 }

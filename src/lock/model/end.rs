@@ -53,9 +53,6 @@ pub enum End {
     NotRenewed { trouble: String },
     /// A majority of the members no longer has the key: {trouble}
     Refused { trouble: String },
-    /// The operator's leader changed, and the validity that the status had published was over by then, so another
-    /// holder may have had the key meanwhile
-    Unproven,
     /// The RedisQuorum of the hold no longer exists
     QuorumGone,
 }
@@ -74,7 +71,7 @@ impl End {
             Self::JobFinished | Self::JobFinishedUnseen | Self::JobSuspended => HeldReason::Released,
             // The reason is that for which the Job was stopped.
             Self::JobStopped { .. } | Self::JobOverdue { .. } => HeldReason::Ending,
-            Self::NotRenewed { .. } | Self::Refused { .. } | Self::Unproven | Self::QuorumGone => HeldReason::Expired,
+            Self::NotRenewed { .. } | Self::Refused { .. } | Self::QuorumGone => HeldReason::Expired,
         }
     }
 }

@@ -40,30 +40,18 @@ pub struct Terms {
     pub renew_interval: Duration,
 }
 
-/// Why a hold was lost; nothing makes it valid again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// A majority of members says that the key is not ours.
-    Refused,
-    /// Its validity ended before a renewal succeeded.
-    Expired,
-}
-
 /// How a hold stands, as far as this replica knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// Identity and settings.
     pub terms: Terms,
-    /// The end of the known validity.
+    /// The end of the validity that the last round earned. Before this replica has won a round it is only the time until which the
+    /// leader waits for one.
     pub valid_until: Boottime,
     /// The same moment on the quorum's clock, fixed when the round that earned it began.
     pub valid_until_there: UnixMillis,
     /// The quorum's clock at the start of that round.
     pub renewed_at: UnixMillis,
-    /// No round earned that validity.
-    /// A status publishes more than any round earns, so the key counts as valid for one ttl until a round has asked the
-    /// members. It is not published.
-    pub assumed: bool,
     /// Votes of that round; none for a hold that was adopted and not renewed yet.
     pub votes: Option<Votes>,
     /// Start of the last round by this replica that had a majority.
@@ -74,18 +62,15 @@ pub struct Hold {
     pub trouble: Option<String>,
     /// The last round had no majority because members were silent. One that answers no has been heard.
     pub silence: bool,
-    /// Set when the hold is lost.
-    pub loss: Option<Loss>,
+    /// A majority of the members has said that the key is not ours. Nothing revives the hold.
+    pub refused: bool,
     /// Why the holder failed its own liveness check or heartbeat, and when this replica judged so.
     pub(in crate::lock) unwell: Option<(Boottime, String)>,
-    /// Its validity is to be published once more, though nothing has changed.
-    /// A reader is about to depend on it.
-    pub announce: bool,
     /// The watch has shown it in the lock's status. A grant that is not may still be unknown to all other replicas.
     pub published: bool,
     pub(in crate::lock) due: Boottime,
-    /// The validity that the renewal under way builds on.
-    pub(in crate::lock) builds_on: Option<Boottime>,
+    /// A renewal is under way.
+    pub(in crate::lock) under_way: bool,
 }
 
 impl Hold {
@@ -102,37 +87,23 @@ impl Hold {
             valid_until,
             valid_until_there,
             renewed_at,
-            assumed: false,
             votes: None,
             won: None,
             missing: Vec::new(),
             trouble: None,
             silence: false,
-            loss: None,
+            refused: false,
             unwell: None,
-            announce: false,
             published: false,
             due,
-            builds_on: None,
+            under_way: false,
         }
     }
 
-    /// Takes up a later validity that another replica has published.
-    ///
-    /// This replica could not reach the members for a while, or has only just started. What a majority has refused
-    /// stays lost.
-    pub(in crate::lock) fn learn(&mut self, published: &Self) {
-        if published.valid_until_there > self.valid_until_there && self.loss != Some(Loss::Refused) {
-            self.valid_until = self.valid_until.max(published.valid_until);
-            self.valid_until_there = published.valid_until_there;
-            self.renewed_at = self.renewed_at.max(published.renewed_at);
-            self.assumed = published.assumed;
-            // The leader has asked the holder since, and found it well.
-            self.unwell = None;
-            if self.loss.take().is_some() {
-                self.due = published.due;
-            }
-        }
+    /// A hold that a status names. The members have not been asked yet.
+    pub fn named(terms: Terms, now: Boottime, due: Boottime) -> Self {
+        let asked_until = now + terms.ttl;
+        Self::new(terms, asked_until, UnixMillis(0), UnixMillis(0), due)
     }
 
     /// With the votes of the round that made it, and its start.
@@ -164,13 +135,13 @@ impl Hold {
 
     /// Whether the hold is known to be valid at `now`.
     pub fn is_valid(&self, now: Boottime) -> bool {
-        self.loss.is_none() && now < self.valid_until
+        !self.refused && now < self.valid_until
     }
 
     /// Takes the outcome of a renewal that began at `started`.
     pub(in crate::lock) fn settle(&mut self, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
-        let builds_on = self.builds_on.take();
-        if self.loss.is_some() {
+        self.under_way = false;
+        if self.refused {
             return;
         }
         self.trouble = None;
@@ -183,7 +154,7 @@ impl Hold {
             Extend::Renewed { started: began, valid_until, votes, missing, .. } => {
                 let earned = i64::try_from(valid_until.since(began).as_millis()).unwrap_or(i64::MAX);
                 let there = UnixMillis(started.1.0.saturating_add(earned));
-                if std::mem::take(&mut self.assumed) {
+                if self.won.is_none() {
                     (self.valid_until, self.valid_until_there) = (valid_until, there);
                 }
                 self.valid_until_there = UnixMillis(self.valid_until_there.0.max(there.0));
@@ -196,17 +167,24 @@ impl Hold {
             }
             Extend::Refused { refusals } => {
                 self.trouble = Some(format!("{refusals} members say that the key is not ours"));
-                self.loss = Some(Loss::Refused);
+                self.refused = true;
             }
-            // What was known has ended; what another replica has published since has not.
-            Extend::TooLate if builds_on.is_some_and(|known| known < self.valid_until) => self.due = now,
-            Extend::TooLate => self.loss = Some(Loss::Expired),
+            Extend::TooLate => {
+                self.trouble = Some("the members answered too late".to_owned());
+                self.due = self.retry(now);
+            }
             Extend::NoQuorum { failures } => {
                 let failures: Vec<_> =
                     failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
                 self.trouble = Some(failures.join("; "));
-                self.due = now + RETRY_AFTER.min(self.terms.renew_interval / 3);
+                self.due = self.retry(now);
             }
         }
+    }
+
+    /// When a round without a majority is repeated: soon while there is a validity to lose.
+    fn retry(&self, now: Boottime) -> Boottime {
+        let interval = self.terms.renew_interval;
+        now + if self.is_valid(now) { RETRY_AFTER.min(interval / 3) } else { interval }
     }
 }

@@ -156,10 +156,8 @@ impl Draft {
             let published = published.map(MilliTime::as_millis).filter(|published| *published <= latest);
             UnixMillis(published.map_or(here.0, |published| published.max(here.0)))
         };
-        // What no round has earned is published to nobody: whatever a person has written, nothing is known beyond now.
-        let here = if hold.assumed { quorum_now } else { hold.valid_until_there };
         let renewed_at = later(self.status.renewed_at, hold.renewed_at, quorum_now.0);
-        let valid_until = later(self.status.valid_until, here, quorum_now.0.saturating_add(ttl));
+        let valid_until = later(self.status.valid_until, hold.valid_until_there, quorum_now.0.saturating_add(ttl));
         self.validity(renewed_at, valid_until, hold.votes)
     }
 

@@ -18,12 +18,12 @@ use crate::lock::model::record::HoldRecord;
 use crate::lock::model::unreadable::Raw;
 use crate::quorum::model::effective::Effective;
 use crate::quorum::session::Sessions;
-use crate::redlock::{Nonce, longest_ttl};
+use crate::redlock::longest_ttl;
 use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::time::{Boottime, UnixMillis};
 
-/// Between two looks at holds whose quorum is not connected yet, so that its clock is unknown.
+/// Between two looks at holds whose quorum is not known yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Between two looks at the locks that cannot be read.
 const LOOK_AT_UNREADABLE: Duration = Duration::from_secs(1);
@@ -94,10 +94,8 @@ fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distribute
     let uid = lock.uid().unwrap_or_default();
     // First of all: a watch that begins again can leave out the end of the hold of before.
     holds.keep_only(&uid, holder_nonce(lock).as_ref());
-    match hold_of(context, sessions, holds, lock) {
+    match hold_of(context, sessions, lock) {
         Published::Hold(hold) => holds.adopt(*hold, true),
-        Published::Known(nonce) => holds.seen(&uid, &nonce),
-        Published::Over => {}
         Published::Unknown => return false,
         Published::Nothing => holds.keep_only(&uid, None),
     }
@@ -106,13 +104,9 @@ fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distribute
 
 /// What a lock's status publishes, as seen from here.
 enum Published {
-    /// A hold that is valid.
+    /// A hold.
     Hold(Box<Hold>),
-    /// A hold that this replica knows better than the status does.
-    Known(Nonce),
-    /// A hold that has ended by what is published. What this replica knows by its own renewals stays.
-    Over,
-    /// A hold that cannot be judged: the quorum or its clock is not known yet.
+    /// A hold whose quorum is not known yet.
     Unknown,
     /// No hold, or one that is ending.
     Nothing,
@@ -120,13 +114,14 @@ enum Published {
 
 /// Continues what the status of `lock` publishes. Only the watch can tell that a hold is gone: `lock` may be older than it.
 pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) {
-    if let Published::Hold(hold) = hold_of(context, sessions, holds, lock) {
+    if let Published::Hold(hold) = hold_of(context, sessions, lock) {
         holds.adopt(*hold, false);
     }
 }
 
-fn hold_of(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) -> Published {
-    let Some((nonce, valid_until, renewed_at)) = published(lock) else { return Published::Nothing };
+fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Published {
+    let status = lock.status.as_ref().filter(|status| status.ending.is_none());
+    let (Some(status), Some(nonce)) = (status, holder_nonce(lock)) else { return Published::Nothing };
     let now = context.clock.boottime();
     let Some(record) = HoldRecord::of(lock) else { return Published::Unknown };
     if !context.serves(&record.quorum) {
@@ -134,39 +129,24 @@ fn hold_of(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distrib
         return Published::Nothing;
     }
     let Some(session) = location::session(sessions, &record.quorum) else { return Published::Unknown };
-    let in_force = Effective::published(&session.quorum());
-    let (Some(quorum_now), Some(in_force)) = (session.quorum_time(now), in_force) else { return Published::Unknown };
-    let uid = lock.uid().unwrap_or_default();
+    let Some(in_force) = Effective::published(&session.quorum()) else { return Published::Unknown };
     let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force);
-    let left = remaining(valid_until, quorum_now, ttl);
-    let assumed = left == Left::TooLong;
-    let (left, valid_until) = match left {
-        Left::Over => return Published::Over,
-        Left::For(left) => (left, valid_until),
-        // A clock that was wrong has published it. It counts as one ttl from its first sight, and as nothing to one who knows better.
-        Left::TooLong if holds.get(&uid, &nonce).is_some() => return Published::Known(nonce),
-        Left::TooLong => (ttl, later(quorum_now, ttl)),
-    };
     let terms = Terms {
         lock: ObjectRef::from_obj(lock),
-        uid,
+        uid: lock.uid().unwrap_or_default(),
         key: record.key,
         quorum: record.quorum,
         nonce,
         ttl,
         renew_interval: access::renew_interval(lock, ttl),
     };
-    let due = first_renewal((now, quorum_now), renewed_at, terms.renew_interval);
-    let mut hold = Hold::new(terms, now + left, valid_until, renewed_at, due);
-    hold.assumed = assumed;
-    Published::Hold(Box::new(hold))
-}
-
-/// The hold that a status publishes, unless it is ending.
-fn published(lock: &DistributedLock) -> Option<(Nonce, UnixMillis, UnixMillis)> {
-    let status = lock.status.as_ref().filter(|status| status.ending.is_none())?;
-    let nonce = status.holder.as_ref()?.nonce.as_deref()?.parse().ok()?;
-    Some((nonce, UnixMillis(status.valid_until?.as_millis()), UnixMillis(status.renewed_at?.as_millis())))
+    let due = match (session.quorum_time(now), status.renewed_at) {
+        (Some(quorum_now), Some(renewed)) => {
+            first_renewal((now, quorum_now), UnixMillis(renewed.as_millis()), terms.renew_interval)
+        }
+        _ => now,
+    };
+    Published::Hold(Box::new(Hold::named(terms, now, due)))
 }
 
 /// The time to live that renewals use.
@@ -180,29 +160,6 @@ fn covered_ttl(wanted: Duration, recorded: Duration, in_force: Effective) -> Dur
     Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What is left of a published validity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    /// It has ended.
-    Over,
-    /// So much.
-    For(Duration),
-    /// More than one ttl, which no renewal earns.
-    TooLong,
-}
-
-fn remaining(valid_until: UnixMillis, quorum_now: UnixMillis, ttl: Duration) -> Left {
-    match u64::try_from(valid_until.0.saturating_sub(quorum_now.0)).map(Duration::from_millis) {
-        Ok(left) if left > ttl => Left::TooLong,
-        Ok(left) if !left.is_zero() => Left::For(left),
-        _ => Left::Over,
-    }
-}
-
-fn later(time: UnixMillis, duration: Duration) -> UnixMillis {
-    UnixMillis(time.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
-}
-
 /// One interval after the published renewal, or now if that is past.
 fn first_renewal(now: (Boottime, UnixMillis), renewed_at: UnixMillis, interval: Duration) -> Boottime {
     let age = Duration::from_millis(u64::try_from(now.1.0.saturating_sub(renewed_at.0)).unwrap_or(0));
@@ -213,25 +170,6 @@ fn first_renewal(now: (Boottime, UnixMillis), renewed_at: UnixMillis, interval: 
 mod tests {
     use super::*;
     use crate::redlock::Drift;
-
-    const TTL: Duration = Duration::from_secs(10);
-
-    #[test]
-    fn a_published_validity_that_has_ended_gives_nothing() {
-        assert_eq!(remaining(UnixMillis(1_000), UnixMillis(1_000), TTL), Left::Over);
-        assert_eq!(remaining(UnixMillis(1_000), UnixMillis(5_000), TTL), Left::Over);
-    }
-
-    #[test]
-    fn a_published_validity_gives_what_is_left_of_it() {
-        assert_eq!(remaining(UnixMillis(60_000), UnixMillis(57_500), TTL), Left::For(Duration::from_millis(2_500)));
-    }
-
-    #[test]
-    fn a_published_validity_that_no_renewal_can_have_earned_is_recognised() {
-        assert_eq!(remaining(UnixMillis(60_000), UnixMillis(50_000), TTL), Left::For(TTL));
-        assert_eq!(remaining(UnixMillis(60_001), UnixMillis(50_000), TTL), Left::TooLong);
-    }
 
     #[test]
     fn the_first_renewal_is_one_interval_after_the_published_one() {

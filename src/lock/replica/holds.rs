@@ -1,8 +1,7 @@
 //! The holds that this replica renews, and what it knows of each.
 //!
 //! Every replica has such a table. The leader fills it when it grants; every replica, the leader of tomorrow among them,
-//! also adopts what it sees published in a lock's status. A validity in this table is this replica's own knowledge: its
-//! last successful renewal, or the published one. A hold without such knowledge is not renewed (docs/algorithm.md,
+//! also adopts what a lock's status names. A validity in this table was earned by a round of this replica (docs/algorithm.md,
 //! "Continuity").
 
 use std::collections::HashMap;
@@ -14,7 +13,7 @@ use tokio::sync::{Notify, broadcast};
 
 use super::sightings::Sightings;
 use crate::api::DistributedLock;
-use crate::lock::model::hold::{Hold, Loss};
+use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
 use crate::redlock::{Extend, Nonce};
 use crate::time::{Boottime, UnixMillis};
@@ -46,7 +45,7 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// Starts to renew a hold. Of a hold with the same nonce only what is newer than what this replica knows counts. `seen`:
+    /// Starts to renew a hold. Of a hold with the same nonce only the settings count. `seen`:
     /// the watch has shown it, so the watch will also show its end.
     pub fn adopt(&self, mut hold: Hold, seen: bool) {
         hold.published = seen;
@@ -56,7 +55,6 @@ impl Holds {
                 known.terms.ttl = hold.terms.ttl;
                 known.terms.renew_interval = hold.terms.renew_interval;
                 known.published |= hold.published;
-                known.learn(&hold);
             }
             _ => {
                 table.insert(hold.terms.uid.clone(), hold);
@@ -64,13 +62,6 @@ impl Holds {
         }
         drop(table);
         self.wake.notify_one();
-    }
-
-    /// The watch has shown this hold in the lock's status.
-    pub fn seen(&self, uid: &str, nonce: &Nonce) {
-        if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.published = true;
-        }
     }
 
     /// Stops renewing a lock's hold, whatever its nonce.
@@ -93,28 +84,6 @@ impl Holds {
     /// Their keys run out, and the next leader recognises them as orphans.
     pub fn forget_unpublished(&self) {
         self.table.lock().retain(|_, hold| hold.published);
-    }
-
-    /// Asks for the validity of every hold to be published.
-    ///
-    /// Another replica has started and knows none, or this one stops.
-    pub fn announce_all(&self) {
-        for hold in self.table.lock().values_mut().filter(|hold| hold.loss.is_none()) {
-            hold.announce = true;
-            self.tell(&hold.terms.lock);
-        }
-    }
-
-    /// The validity of this hold was published.
-    pub fn announced(&self, uid: &str) {
-        if let Some(hold) = self.table.lock().get_mut(uid) {
-            hold.announce = false;
-        }
-    }
-
-    /// Whether a publication that was asked for is still to come.
-    pub fn is_announcing(&self) -> bool {
-        self.table.lock().values().any(|hold| hold.announce && hold.loss.is_none())
     }
 
     /// The state of one hold of a lock. An earlier hold of the same lock proves nothing about this one.
@@ -147,33 +116,27 @@ impl Holds {
         self.wake.notified().await;
     }
 
-    /// When something is next to be done: a renewal, or noticing that a validity has ended.
+    /// When the next renewal is due.
     pub fn next_due(&self) -> Option<Boottime> {
         let table = self.table.lock();
-        let open = table.values().filter(|hold| hold.loss.is_none());
-        open.map(|hold| if hold.builds_on.is_some() { hold.valid_until } else { hold.due.min(hold.valid_until) }).min()
+        table.values().filter(|hold| !hold.refused && !hold.under_way).map(|hold| hold.due).min()
     }
 
-    /// Takes the holds whose renewal is due, and declares lost those whose validity has ended.
+    /// Takes the holds whose renewal is due.
     pub fn take_due(&self, now: Boottime) -> Vec<Hold> {
         let mut table = self.table.lock();
-        let mut due = Vec::new();
-        for hold in table.values_mut().filter(|hold| hold.loss.is_none()) {
-            if now >= hold.valid_until {
-                hold.loss = Some(Loss::Expired);
-                self.tell(&hold.terms.lock);
-            } else if hold.builds_on.is_none() && now + BATCH_WINDOW >= hold.due {
-                hold.builds_on = Some(hold.valid_until);
-                due.push(hold.clone());
-            }
-        }
-        due
+        let is_due = |hold: &&mut Hold| !hold.refused && !hold.under_way && now + BATCH_WINDOW >= hold.due;
+        let take = |hold: &mut Hold| {
+            hold.under_way = true;
+            hold.clone()
+        };
+        table.values_mut().filter(is_due).map(take).collect()
     }
 
     /// Postpones a renewal that was taken but may not be done now.
     pub fn postpone(&self, uid: &str, until: Boottime) {
         if let Some(hold) = self.table.lock().get_mut(uid) {
-            hold.builds_on = None;
+            hold.under_way = false;
             hold.due = until;
         }
     }
@@ -184,7 +147,7 @@ impl Holds {
     pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String, now: Boottime) {
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.builds_on = None;
+            hold.under_way = false;
             hold.due = now + hold.terms.renew_interval;
             hold.unwell = Some((now, why));
             self.tell(&hold.terms.lock);

@@ -19,7 +19,7 @@ use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans;
 use crate::lock::model::verdict::Verdict;
 use crate::quorum::session::{QuorumSession, Sessions};
-use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner};
+use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner, repair_until};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
@@ -187,11 +187,11 @@ impl Renewal {
         let started = (now, quorum_now);
         let requests = batch
             .iter()
-            .map(|Hold { terms, valid_until, .. }| ExtendRequest {
+            .map(|Hold { terms, .. }| ExtendRequest {
                 key: terms.key.clone(),
                 value: signer.value(&terms.uid, &terms.nonce),
                 ttl: terms.ttl,
-                valid_until: *valid_until,
+                valid_until: None,
             })
             .collect();
         for hold in &batch {
@@ -210,7 +210,7 @@ impl Renewal {
 
     /// Sets the key again on members that lost it.
     ///
-    /// It lives for what is left of the round that just reached a majority. A repair is never a vote.
+    /// It lives for what is left of the round that just reached a majority, and is set only soon after that. A repair is never a vote.
     async fn repair(
         &self,
         session: &QuorumSession,
@@ -222,15 +222,17 @@ impl Renewal {
         if self.leadership.borrow().is_none() {
             return;
         }
-        let Extend::Renewed { valid_until, missing, others, .. } = outcome else { return };
+        let Extend::Renewed { started, valid_until, missing, others, .. } = outcome else { return };
         if !others.is_empty() && hold.published {
             self.clear_the_way(session, signer, hold, &others).await;
         }
         if missing.is_empty() {
             return;
         }
-        let repaired =
-            session.redlock().repair(&session.electorate(), &hold.terms.key, &value, valid_until, &missing).await;
+        let redlock = session.redlock();
+        let Some(not_after) = repair_until(started, hold.terms.ttl, redlock.settings().node_timeout) else { return };
+        let times = (valid_until, not_after);
+        let repaired = redlock.repair(&session.electorate(), &hold.terms.key, &value, times, &missing).await;
         tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
     }
 

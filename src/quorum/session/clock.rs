@@ -281,6 +281,12 @@ impl ClockCheck for ClockGuard {
         let watched = state.watched.values_mut().find(|watched| watched.run_id == *run_id);
         watched.is_none_or(|watched| watched.clock.check(sample, rule) == Judgement::Steady)
     }
+
+    fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros> {
+        let state = self.state();
+        let watched = state.watched.values().find(|watched| watched.run_id == *run_id)?;
+        Some(time_at(watched.reading.aged(at, state.rule.drift.ppm).least(), at))
+    }
 }
 
 #[cfg(test)]

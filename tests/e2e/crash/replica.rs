@@ -45,7 +45,6 @@ pub(crate) struct Reach {
 pub(crate) struct Replica {
     runtime: Option<Runtime>,
     terms: watch::Sender<Option<Term>>,
-    holds: Arc<Holds>,
 }
 
 impl Drop for Replica {
@@ -63,8 +62,9 @@ impl Replica {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (terms, leadership) = watch::channel(None);
         let started = runtime.spawn(start(name.to_owned(), reach, leadership));
-        let mut replica = Self { runtime: Some(runtime), terms, holds: Arc::default() };
-        replica.holds = timeout(START_LIMIT, started).await.context("the replica does not start")???;
+        // Its guard shuts the runtime down also if it does not start.
+        let replica = Self { runtime: Some(runtime), terms };
+        timeout(START_LIMIT, started).await.context("the replica does not start")???;
         Ok(replica)
     }
 
@@ -73,9 +73,8 @@ impl Replica {
         self.terms.send_replace(Some(Term::new(1)));
     }
 
-    /// It no longer leads, and has left word, like an operator that was told to stop.
-    pub(crate) async fn hand_over(&self) {
-        operator::publish_validities(&self.holds).await;
+    /// It no longer leads.
+    pub(crate) fn hand_over(&self) {
         self.end_term();
     }
 
@@ -86,7 +85,7 @@ impl Replica {
     }
 }
 
-async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Term>>) -> anyhow::Result<Arc<Holds>> {
+async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Term>>) -> anyhow::Result<()> {
     let client = ClientBuilder::try_from(reach.config)?.with_layer(&reach.gate).build();
     let replica = context::Replica { namespace: "redlock-system".into(), pod_name: name, settings: Arc::default() };
     let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Via(reach.place)) };
@@ -98,8 +97,8 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     tasks.detach_all();
     let session = poll::until(START_LIMIT, "a session", || async { Ok(sessions.get(&reach.quorum)) }).await?;
     session.ready().await;
-    tokio::spawn(lead(context, sessions, holds.clone(), leadership));
-    Ok(holds)
+    tokio::spawn(lead(context, sessions, holds, leadership));
+    Ok(())
 }
 
 /// TCP to where the replica believes a member to be.

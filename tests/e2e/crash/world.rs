@@ -123,7 +123,7 @@ impl World {
 
     /// The replica leads instead of the survivor.
     pub(crate) async fn hand_over_to(&self, replica: &Replica) {
-        self.survivor.hand_over().await;
+        self.survivor.hand_over();
         replica.lead();
     }
 

@@ -40,7 +40,7 @@ async fn one(member: &RedisMember, command: Command) -> Reply {
 }
 
 fn acquire(key: &str, text: &str) -> Command {
-    Command::Acquire { key: key.into(), value: value(text), ttl: TTL, token: true }
+    Command::Acquire { key: key.into(), value: value(text), ttl: TTL, token: true, not_after: None }
 }
 
 async fn linked(member: &RedisMember, state: impl Fn(&Link) -> bool) {
@@ -81,6 +81,7 @@ async fn votes() {
         value: value("v"),
         sealed: value("sealed"),
         lock_delay: Duration::from_secs(5),
+        least: Duration::from_secs(1),
     };
     let sealed = Reply::Sealed { remaining: Duration::from_secs(35) };
     assert_eq!(one(&member, seal.clone()).await, sealed);
@@ -89,7 +90,7 @@ async fn votes() {
     assert_eq!(one(&member, release("v")).await, Reply::Done(false));
     assert_eq!(one(&member, release("sealed")).await, Reply::Done(true));
     let not_after = UnixMicros(world.now() + 2_000_000);
-    let repair = Command::Repair { key: "k".into(), value: value("v"), px: TTL, not_after };
+    let repair = Command::Repair { key: "k".into(), value: value("v"), px: TTL, until: not_after, not_after };
     assert_eq!(one(&member, repair).await, Reply::Done(true));
     let inspect = || Command::Inspect { key: "k".into() };
     let state = KeyState::String { value: StoredValue::new("v".to_owned()), remaining: Some(Duration::from_secs(2)) };

@@ -20,6 +20,9 @@ pub struct ClockSample {
 pub trait ClockCheck: Send + Sync {
     /// Whether the process's offset to our clock is still the one that it was admitted with, within the allowance.
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool;
+
+    /// The earliest time that the process's clock can show at this moment of ours. `None` while it is not known.
+    fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros>;
 }
 
 /// Judges the number of a vote: a process that counts from less than it was restored to has forgotten its counter, and its locks with it,
@@ -171,6 +174,11 @@ impl Electorate {
     #[must_use]
     pub fn checks_clocks(&self) -> bool {
         self.clocks.is_some()
+    }
+
+    /// The earliest time that the clock of the elector's process can show at this moment of ours.
+    pub(super) fn earliest(&self, elector: &Elector, at: Boottime) -> Option<UnixMicros> {
+        self.clocks.as_ref()?.earliest(elector.admitted.as_ref()?, at)
     }
 
     /// Whether the voter's clock may be trusted; without a check it is.

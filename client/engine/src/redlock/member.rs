@@ -46,6 +46,8 @@ pub enum Command {
         ttl: Duration,
         /// Whether the vote takes a number.
         token: bool,
+        /// In the member's own time: later the attempt sets nothing. With it the vote is a script.
+        not_after: Option<UnixMicros>,
     },
     /// Write a token back: counter = max(counter, token). Counts only where the key still holds the value, otherwise
     /// two majorities that share a member could be given the same token (docs/algorithm.md).
@@ -74,8 +76,10 @@ pub enum Command {
         key: LockKey,
         /// The holder's value.
         value: LockValue,
-        /// The longest time to live; shortened to what is left until `not_after`.
+        /// The longest time to live; shortened to what is left until `until`.
         px: Duration,
+        /// In the member's own time: the end of the key.
+        until: UnixMicros,
         /// In the member's own time: a repair that arrives later does nothing.
         not_after: UnixMicros,
     },
@@ -90,6 +94,8 @@ pub enum Command {
         sealed: LockValue,
         /// Added to the time to live, once.
         lock_delay: Duration,
+        /// The sealed key lives for so long at least.
+        least: Duration,
     },
     /// Delete the key if it holds the value (or sealed value, when given that).
     Release {

@@ -97,6 +97,9 @@ pub enum MemberFailure {
     /// Its clock was stepped since it was admitted: the vote was dropped.
     #[error("the clock was stepped since the process was admitted")]
     ClockStepped,
+    /// Its clock was not read yet, so that an attempt cannot name its last moment.
+    #[error("the clock was not read yet")]
+    ClockUnread,
 }
 
 impl MemberFailure {
@@ -124,8 +127,9 @@ pub struct ExtendRequest {
     pub value: LockValue,
     /// Time to live from now on.
     pub ttl: Duration,
-    /// The end of the validity that the caller knows of.
-    pub valid_until: Boottime,
+    /// The end of the validity that the caller knows of: the extension counts only before it. `None` if the attempt and all repairs
+    /// carried their last moments, so that a majority that has the value proves the hold.
+    pub valid_until: Option<Boottime>,
 }
 
 /// The outcome of an extension.

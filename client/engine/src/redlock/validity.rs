@@ -60,6 +60,14 @@ pub fn renewed_until(
     (now < known).then(|| granted_until(started, now, ttl, drift).unwrap_or(known).max(known))
 }
 
+/// Until when a round that began at `started` can repair: for a quarter of the ttl. `None` for a ttl in which refusals and
+/// repairs, one after the other, would leave too little: a repair could then revive a hold that is over
+/// (docs/algorithm.md, "Continuity").
+#[must_use]
+pub fn repair_until(started: Boottime, ttl: Duration, node_timeout: Duration) -> Option<Boottime> {
+    (ttl >= node_timeout.saturating_mul(4)).then(|| started + ttl / 4)
+}
+
 /// How long a process that has forgotten its keys stays fenced, from its first sight: until every promise that its
 /// predecessor may have made has run out on every clock, `maxTTL × (1 + ρ) / (1 − ρ) + floor + nodeTimeout`, rounded
 /// up. Holds for clients too that subtract no drift. The model check shows it tight (docs/safety.md).

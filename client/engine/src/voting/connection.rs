@@ -144,7 +144,7 @@ impl Connection {
                 resp::command(&mut self.out, &["PING"]);
                 self.due.push_back(Due::Alive(pending));
             }
-            [Command::Acquire { key, value, ttl, token }] if self.rights.allow_plain_votes() => {
+            [Command::Acquire { key, value, ttl, token, not_after: None }] if self.rights.allow_plain_votes() => {
                 copies.write(&mut self.out, &commands, true, |out| {
                     wire::plain_acquire(out, key, value.expose(), *ttl, *token);
                 });

@@ -91,8 +91,13 @@ mod tests {
     #[test]
     fn nothing_is_owed_for_an_attempt_that_the_member_never_heard_of() {
         let value = |text: &str| LockValue::from_text(text);
-        let acquire =
-            |v: &str| Command::Acquire { key: "k".into(), value: value(v), ttl: Duration::from_secs(1), token: true };
+        let acquire = |v: &str| Command::Acquire {
+            key: "k".into(),
+            value: value(v),
+            ttl: Duration::from_secs(1),
+            token: true,
+            not_after: None,
+        };
         let release = |v: &str| Command::Release { key: "k".into(), value: value(v) };
         let mut owed = Owed::default();
         owed.keep_unsent(&[acquire("a")]);

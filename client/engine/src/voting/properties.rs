@@ -43,11 +43,11 @@ fn commands() -> [Command; 8] {
     let (key, value) = (LockKey::new("k"), LockValue::from_text("v"));
     let (ttl, px) = (Duration::from_secs(1), Duration::from_secs(1));
     [
-        Command::Acquire { key: key.clone(), value: value.clone(), ttl, token: true },
+        Command::Acquire { key: key.clone(), value: value.clone(), ttl, token: true, not_after: None },
         Command::RaiseCounter { key: key.clone(), value: value.clone(), token: FencingToken::ZERO, behind: 0 },
         Command::Extend { key: key.clone(), value: value.clone(), ttl },
-        Command::Repair { key: key.clone(), value: value.clone(), px, not_after: UnixMicros(1) },
-        Command::Seal { key: key.clone(), value: value.clone(), sealed: value.clone(), lock_delay: ttl },
+        Command::Repair { key: key.clone(), value: value.clone(), px, until: UnixMicros(2), not_after: UnixMicros(1) },
+        Command::Seal { key: key.clone(), value: value.clone(), sealed: value.clone(), lock_delay: ttl, least: ttl },
         Command::Release { key: key.clone(), value },
         Command::Announce { key: key.clone(), number: 1 },
         Command::Inspect { key },

@@ -157,10 +157,11 @@ pub(super) fn encode(out: &mut Vec<u8>, asked: &Command, rights: &Rights) {
         }
     };
     match asked {
-        Command::Acquire { key, value, ttl, .. } => {
-            vote(out, &scripts.acquire, &[key.as_str(), TOKEN_KEY], 2);
+        Command::Acquire { key, value, ttl, not_after, .. } => {
+            vote(out, &scripts.acquire, &[key.as_str(), TOKEN_KEY], 3);
             word(out, value.expose());
             word_of(out, millis(*ttl));
+            word(out, not_after.map_or(i64::MAX, |time| time.0).to_string());
             guarded(out);
         }
         Command::RaiseCounter { key, value, token, .. } => {
@@ -174,17 +175,19 @@ pub(super) fn encode(out: &mut Vec<u8>, asked: &Command, rights: &Rights) {
             word_of(out, millis(*ttl));
             guarded(out);
         }
-        Command::Repair { key, value, px, not_after } => {
-            call(out, &scripts.repair, &[key.as_str()], 3);
+        Command::Repair { key, value, px, until, not_after } => {
+            call(out, &scripts.repair, &[key.as_str()], 4);
             word(out, value.expose());
             word_of(out, millis(*px));
+            word(out, until.0.to_string());
             word(out, not_after.0.to_string());
         }
-        Command::Seal { key, value, sealed, lock_delay } => {
-            call(out, &scripts.seal, &[key.as_str()], 3);
+        Command::Seal { key, value, sealed, lock_delay, least } => {
+            call(out, &scripts.seal, &[key.as_str()], 4);
             word(out, value.expose());
             word(out, sealed.expose());
             word_of(out, millis(*lock_delay));
+            word_of(out, millis(*least));
         }
         Command::Release { key, value } => {
             call(out, &scripts.release, &[key.as_str()], 1);
@@ -309,6 +312,7 @@ pub(super) fn error(line: &[u8]) -> MemberError {
         "NOPERM" | "EPOCH" => MemberError::Fenced,
         "LOADING" => MemberError::Loading,
         "BUSY" => MemberError::Busy,
+        "LATE" => MemberError::TimedOut,
         "OOM" => MemberError::OutOfMemory,
         "WRONGPASS" => MemberError::Refused,
         "NOAUTH" => MemberError::NoPassword,
@@ -331,7 +335,7 @@ mod tests {
 
     fn acquire() -> Command {
         let value = LockValue::from_text("v");
-        Command::Acquire { key: "k".into(), value, ttl: Duration::from_secs(1), token: true }
+        Command::Acquire { key: "k".into(), value, ttl: Duration::from_secs(1), token: true, not_after: None }
     }
 
     #[test]
@@ -372,6 +376,7 @@ mod tests {
             ("OOM command not allowed when used memory > 'maxmemory'.", MemberError::OutOfMemory),
             ("ERR script: -OOM command not allowed", MemberError::OutOfMemory),
             ("BUSY Redis is busy running a script", MemberError::Busy),
+            ("LATE the last moment of this attempt has passed", MemberError::TimedOut),
             ("LOADING Redis is loading", MemberError::Loading),
             ("WRONGPASS invalid username-password pair", MemberError::Refused),
             ("A_CODE_THAT_IS_LONGER_THAN_ANY_CODE_OF_REDIS is text", MemberError::Other("ERR".to_owned())),

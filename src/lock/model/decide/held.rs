@@ -8,7 +8,7 @@ use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, rest};
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, LOCK_FINALIZER, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::End;
-use crate::lock::model::hold::{Hold, Loss};
+use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::publications::Urgency;
 use crate::lock::model::status::{Draft, is_unconfirmed};
@@ -82,7 +82,7 @@ fn decide_good(view: &View<'_>, held: &Held) -> Step {
     }
     match held.hold.as_ref() {
         None => decide_unknown(view, held),
-        Some(Hold { loss: Some(Loss::Refused), trouble, .. }) => {
+        Some(Hold { refused: true, trouble, .. }) => {
             let trouble = trouble.clone().unwrap_or_default();
             lost(view.lock, End::Refused { trouble }.to_string())
         }
@@ -109,14 +109,17 @@ fn lost(lock: &DistributedLock, why: String) -> Step {
     }
 }
 
-/// A hold of which this replica knows no validity. Before it knows the quorum's clock, it cannot tell whether there is one.
+/// A hold that this replica cannot renew yet: it does not know the quorum.
 fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
     let seen_for = view.now.since(held.sighting.held);
     let left = longest_memory(view, held).saturating_sub(seen_for);
-    if held.quorum_now.is_none() && held.quorum_exists && !left.is_zero() {
+    if held.quorum_exists && !left.is_zero() {
         return rest(Draft::of(view.lock, view.api_now), Some(left.min(Duration::from_millis(500))));
     }
-    run_out(if held.quorum_exists { &End::Unproven } else { &End::QuorumGone })
+    run_out(&match held.quorum_exists {
+        true => End::NotRenewed { trouble: "the quorum is not known".into() },
+        false => End::QuorumGone,
+    })
 }
 
 fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
@@ -156,13 +159,11 @@ fn is_slipping(hold: &Hold, now: Boottime) -> bool {
 
 /// A renewal is published when too little would be left
 /// of what is published by the time of the next renewal: every write that is left out leaves room for that of another lock. With
-/// `validity: Transitions` it is published only when a reader is about to depend on it.
+/// `validity: Transitions` it is not published. What no round of this replica has earned is never published.
 fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> Option<Renewal> {
     let urgent = Renewal { urgency: Urgency::Urgent, lateness: Duration::ZERO };
     let Some(status) = &lock.status else { return Some(urgent) };
-    if hold.assumed {
-        return None;
-    }
+    hold.won?;
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
     let renewal_is_news = lock.spec.validity == Validity::Published;
     let until_next = hold.terms.renew_interval + left_for_publication(hold.terms.ttl);
@@ -171,12 +172,11 @@ fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> O
     let longest = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
     // No renewal earned that: a clock that was wrong has published it.
     let is_ahead = runs_out.saturating_sub(quorum_now.0) > longest;
-    let is_due =
-        hold.announce || is_ahead || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due;
+    let is_due = is_ahead || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due;
     let quarter = i64::try_from((hold.terms.ttl / 4).as_millis()).unwrap_or(i64::MAX);
     let late = quorum_now.0.saturating_sub(runs_out.saturating_sub(quarter));
     let lateness = Duration::from_millis(u64::try_from(late).unwrap_or(0));
-    let is_urgent = hold.announce || is_ahead || late > 0;
+    let is_urgent = is_ahead || late > 0;
     is_due.then_some(match is_urgent {
         _ if !renewal_is_news => urgent,
         true => Renewal { lateness, ..urgent },

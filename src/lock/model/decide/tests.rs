@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::api::conditions::{LockCondition, is_true};
 use crate::api::{HeldQuorum, LOCK_FINALIZER};
-use crate::lock::model::hold::{Loss, Terms};
+use crate::lock::model::hold::Terms;
 use crate::quorum::model::lookup::LookupError;
 use crate::redlock::{Extend, LockKey, Nonce, Votes};
 

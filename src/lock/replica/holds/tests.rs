@@ -37,7 +37,7 @@ fn a_hold_is_taken_when_it_is_due_and_only_once() {
     assert!(holds.take_due(at(2_900)).is_empty());
     assert_eq!(holds.take_due(at(2_996)).len(), 1, "within the batch window");
     assert!(holds.take_due(at(3_100)).is_empty(), "already in flight");
-    assert_eq!(holds.next_due(), Some(at(9_000)), "in flight: only the end of its validity matters");
+    assert_eq!(holds.next_due(), None, "in flight");
 }
 
 #[test]
@@ -52,15 +52,14 @@ fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
 }
 
 #[test]
-fn a_round_takes_the_place_of_a_validity_that_was_only_assumed() {
+fn the_first_round_says_how_long_a_hold_is_valid_that_a_status_names() {
     let holds = Holds::default();
-    let assumed = Hold { assumed: true, valid_until_there: UnixMillis(90_000), ..hold(1, 3_000, 20_000) };
-    holds.adopt(assumed, true);
+    holds.adopt(Hold::named(hold(1, 0, 0).terms, at(3_000), at(3_000)), true);
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(12_000));
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
     let known = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
-    assert!(!known.assumed);
 }
 
 #[test]
@@ -74,12 +73,25 @@ fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
 }
 
 #[test]
-fn a_hold_whose_validity_ended_is_lost_even_while_a_renewal_is_in_flight() {
+fn a_replica_that_was_cut_off_from_the_members_goes_on_with_the_hold_when_they_answer_again() {
     let holds = Holds::default();
-    holds.adopt(hold(1, 3_000, 9_000), false);
-    holds.take_due(at(8_999));
-    holds.take_due(at(9_000));
-    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Expired));
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.take_due(at(3_000));
+    holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, (at(3_000), UnixMillis(0)), at(9_050));
+    assert!(!holds.get("uid", &nonce(1)).unwrap().is_valid(at(9_050)));
+    assert_eq!(holds.next_due(), Some(at(12_050)), "there is no validity left that a hurry could save");
+    assert_eq!(holds.take_due(at(12_050)).len(), 1);
+    holds.settle("uid", &nonce(1), renewed(12_050, 21_000), (at(12_050), UnixMillis(0)), at(12_060));
+    assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(20_999)));
+}
+
+#[test]
+fn a_round_that_was_answered_too_late_is_repeated() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.take_due(at(3_000));
+    holds.settle("uid", &nonce(1), Extend::TooLate, (at(3_000), UnixMillis(0)), at(12_100));
+    assert_eq!(holds.take_due(at(15_100)).len(), 1);
 }
 
 #[test]
@@ -87,7 +99,7 @@ fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
     let holds = Holds::default();
     holds.adopt(hold(2, 3_000, 9_000), false);
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
-    assert_eq!(holds.get("uid", &nonce(2)).unwrap().loss, None);
+    assert!(!holds.get("uid", &nonce(2)).unwrap().refused);
 }
 
 #[test]
@@ -102,39 +114,13 @@ fn adopting_what_is_known_keeps_the_newer_knowledge() {
 }
 
 #[test]
-fn a_hold_that_was_lost_sight_of_is_taken_up_again_when_another_replica_publishes_a_later_validity() {
-    let holds = Holds::default();
-    holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.take_due(at(9_000));
-    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Expired));
-    holds.adopt(hold(1, 3_000, 9_000), true);
-    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Expired), "nothing newer");
-    let later = Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) };
-    holds.adopt(later, true);
-    let known = holds.get("uid", &nonce(1)).unwrap();
-    assert_eq!((known.loss, known.valid_until, known.due()), (None, at(15_000), at(12_000)));
-}
-
-#[test]
-fn a_renewal_that_built_on_a_validity_that_ended_does_not_lose_a_later_one() {
-    let holds = Holds::default();
-    holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.take_due(at(8_990));
-    holds.adopt(Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
-    holds.settle("uid", &nonce(1), Extend::TooLate, (at(8_990), UnixMillis(0)), at(9_100));
-    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, None);
-    assert_eq!(holds.take_due(at(9_100)).len(), 1, "and it is renewed at once");
-    holds.settle("uid", &nonce(1), Extend::TooLate, (at(9_100), UnixMillis(0)), at(15_100));
-    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Expired));
-}
-
-#[test]
 fn what_a_majority_refused_is_not_taken_up_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
-    holds.adopt(Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
-    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Refused));
+    holds.adopt(hold(1, 12_000, 15_000), true);
+    assert!(holds.get("uid", &nonce(1)).unwrap().refused);
+    assert!(holds.take_due(at(12_000)).is_empty());
 }
 
 #[test]
@@ -170,19 +156,6 @@ fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
 }
 
 #[test]
-fn a_validity_that_the_leader_published_later_clears_the_verdict_of_another_replica() {
-    let holds = Holds::default();
-    holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
-    holds.adopt(hold(1, 3_000, 9_000), true);
-    assert!(holds.get("uid", &nonce(1)).unwrap().unwell_since(at(0)).is_some(), "it says nothing new");
-    let mut later = hold(1, 6_000, 12_000);
-    later.valid_until_there = UnixMillis(1);
-    holds.adopt(later, true);
-    assert!(holds.get("uid", &nonce(1)).unwrap().unwell_since(at(0)).is_none());
-}
-
-#[test]
 fn a_look_that_is_due_before_the_next_renewal_hastens_it() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
@@ -205,7 +178,7 @@ fn what_a_majority_refused_of_an_earlier_hold_says_nothing_of_the_one_that_the_s
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
-    assert_eq!(holds.of(&naming(1)).unwrap().loss, Some(Loss::Refused));
+    assert!(holds.of(&naming(1)).unwrap().refused);
     assert_eq!(holds.of(&naming(2)), None);
     holds.keep_only("uid", Some(&nonce(1)));
     assert!(holds.has("uid"));

@@ -3,8 +3,8 @@ use super::ballot::{Ballot, admitted};
 use super::release::release_everywhere;
 use super::round::Round;
 use crate::redlock::{
-    Acquire, AcquireRequest, Answers, Command, Electorate, FencingToken, Grant, LockKey, LockValue, Loss, MemberError,
-    MemberFailure, Progress, Reply, Seen, Votes, granted_until, held_at_once,
+    Acquire, AcquireRequest, Answers, Command, Elector, Electorate, FencingToken, Grant, LockKey, LockValue, Loss,
+    MemberError, MemberFailure, Progress, Reply, Seen, Votes, granted_until, held_at_once,
 };
 use crate::time::{Boottime, Clock};
 use std::sync::Arc;
@@ -178,8 +178,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         if set.ballot.progress() != Progress::Pending {
             return Decided::LostAtOnce;
         }
-        let command = Command::Acquire { key: key.clone(), value: value.clone(), ttl, token };
-        let mut round = self.set_round(set, &mut guard, command).await;
+        let mut round = self.set_round(set, &mut guard, (ttl, token), started).await;
         if set.ballot.progress() != Progress::Won {
             return Decided::LostAtOnce;
         }
@@ -201,9 +200,28 @@ impl<C: Clock + ?Sized> Redlock<C> {
         }
     }
 
-    async fn set_round(&self, set: &mut SetRound<'_>, guard: &mut ReleaseUnlessGranted<'_>, command: Command) -> Round {
-        let electorate = guard.electorate;
-        let mut round = Round::send(electorate, admitted(electorate), self.settings.node_timeout, [command]);
+    /// Where the members' clocks are judged, the keys can be set for one node timeout only.
+    async fn set_round(
+        &self,
+        set: &mut SetRound<'_>,
+        guard: &mut ReleaseUnlessGranted<'_>,
+        (ttl, token): (Duration, bool),
+        started: Boottime,
+    ) -> Round {
+        let (electorate, timeout) = (guard.electorate, self.settings.node_timeout);
+        let (key, value) = (guard.key.clone(), guard.value.clone());
+        let command = |not_after| Command::Acquire { key: key.clone(), value: value.clone(), ttl, token, not_after };
+        let mut round = if electorate.checks_clocks() {
+            let last = |elector: &Elector| electorate.earliest(elector, started + timeout);
+            let last: Vec<_> = electorate.electors().iter().map(last).collect();
+            admitted(electorate)
+                .filter(|(index, _)| last[*index].is_none())
+                .for_each(|(index, _)| set.ballot.fail(index, MemberFailure::ClockUnread));
+            let asked = admitted(electorate).filter(|(index, _)| last[*index].is_some());
+            Round::send_each(electorate, asked, timeout, |index| Arc::from([command(last[index])]))
+        } else {
+            Round::send(electorate, admitted(electorate), timeout, [command(None)])
+        };
         while !set.ballot.is_settled() {
             let Some(answer) = round.next().await else { break };
             set.on_answer(answer);

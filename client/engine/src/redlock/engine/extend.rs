@@ -3,7 +3,7 @@ use super::ballot::{Ballot, admitted};
 use super::round::Round;
 use crate::redlock::{
     Answers, ClockSample, Command, Electorate, Extend, ExtendRequest, KeyState, Loss, MemberError, Missing, Progress,
-    Reply, Seen, renewed_until,
+    Reply, Seen, granted_until, renewed_until,
 };
 use crate::time::{Boottime, Clock};
 use std::future::{Future, poll_fn};
@@ -32,11 +32,13 @@ struct Hold<'a> {
     others: Vec<Seen>,
     /// When a majority had said yes, what that earned; `None` inside if it came too late.
     won: Option<Option<Boottime>>,
+    /// When so many had said no that no majority was left.
+    refused: Option<Boottime>,
 }
 
 impl<'a> Hold<'a> {
     fn new(ballot: &Ballot<'a>, request: ExtendRequest) -> Self {
-        Self { request, ballot: ballot.clone(), missing: Vec::new(), others: Vec::new(), won: None }
+        Self { request, ballot: ballot.clone(), missing: Vec::new(), others: Vec::new(), won: None, refused: None }
     }
 
     fn command(&self) -> Command {
@@ -67,14 +69,18 @@ impl<'a> Hold<'a> {
         }
     }
 
-    fn outcome(self, started: Boottime) -> Extend {
+    /// Refusals count until `latest`: of older ones the key can have been set again meanwhile.
+    fn outcome(self, started: Boottime, latest: Boottime) -> Extend {
+        let refused_in_time = self.refused.is_some_and(|at| at <= latest);
         match (self.won, self.ballot.progress()) {
             (Some(Some(valid_until)), _) => {
                 let (votes, missing, others) = (self.ballot.votes(), self.missing, self.others);
                 Extend::Renewed { started, valid_until, votes, missing, others }
             }
             (Some(None), _) => Extend::TooLate,
-            (None, Progress::Lost(Loss::Refused)) => Extend::Refused { refusals: self.ballot.tally().no() },
+            (None, Progress::Lost(Loss::Refused)) if refused_in_time => {
+                Extend::Refused { refusals: self.ballot.tally().no() }
+            }
             (None, _) => Extend::NoQuorum { failures: self.ballot.into_failures() },
         }
     }
@@ -86,18 +92,17 @@ impl<C: Clock + ?Sized> Redlock<C> {
     /// all of a pipeline are decided, the remaining answers get half a node timeout, so that `votes` and `missing`
     /// describe a healthy quorum completely. Takes at most one node timeout per hundred holds.
     ///
-    /// A round counts only if it began and was decided before the validity that the caller knows had ended
-    /// (continuity).
+    /// Where the caller names a validity, a round counts only if it began and was decided before that had ended. Refusals
+    /// count together within one node timeout: older ones are asked for again (docs/algorithm.md, "Continuity").
     pub async fn extend(&self, electorate: &Electorate, requests: Vec<ExtendRequest>) -> Vec<Extend> {
         let started = self.clock.boottime();
         let ballot = Ballot::new(electorate);
         let mut holds: Vec<Result<Hold<'_>, Extend>> = requests
             .into_iter()
-            .map(
-                |request| {
-                    if started < request.valid_until { Ok(Hold::new(&ballot, request)) } else { Err(Extend::TooLate) }
-                },
-            )
+            .map(|request| {
+                let is_late = request.valid_until.is_some_and(|known| started >= known);
+                if is_late { Err(Extend::TooLate) } else { Ok(Hold::new(&ballot, request)) }
+            })
             .collect();
         let mut live: Vec<&mut Hold<'_>> = holds.iter_mut().filter_map(|hold| hold.as_mut().ok()).collect();
         if !live.is_empty() {
@@ -108,7 +113,11 @@ impl<C: Clock + ?Sized> Redlock<C> {
             }))
             .await;
         }
-        holds.into_iter().map(|hold| hold.map_or_else(|decided| decided, |hold| hold.outcome(started))).collect()
+        let latest = started + self.settings.node_timeout;
+        holds
+            .into_iter()
+            .map(|hold| hold.map_or_else(|decided| decided, |hold| hold.outcome(started, latest)))
+            .collect()
     }
 
     async fn extend_round(
@@ -129,6 +138,9 @@ impl<C: Clock + ?Sized> Redlock<C> {
                 if hold.won.is_none() && hold.ballot.progress() == Progress::Won {
                     hold.won = Some(self.decide(&hold.request, started));
                 }
+                if hold.refused.is_none() && hold.ballot.progress() == Progress::Lost(Loss::Refused) {
+                    hold.refused = Some(self.clock.boottime());
+                }
             }
             if live.iter().all(|hold| hold.ballot.is_settled()) {
                 round.wait_at_most(self.settings.node_timeout / 2);
@@ -139,6 +151,10 @@ impl<C: Clock + ?Sized> Redlock<C> {
 
     /// A majority said yes, now.
     fn decide(&self, request: &ExtendRequest, started: Boottime) -> Option<Boottime> {
-        renewed_until(started, self.clock.boottime(), request.valid_until, request.ttl, self.settings.drift)
+        let (now, drift) = (self.clock.boottime(), self.settings.drift);
+        match request.valid_until {
+            Some(known) => renewed_until(started, now, known, request.ttl, drift),
+            None => granted_until(started, now, request.ttl, drift),
+        }
     }
 }

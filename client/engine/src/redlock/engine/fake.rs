@@ -135,14 +135,16 @@ impl Fake {
                 Command::Acquire { .. } => Reply::Refused { holder, time: Some(time) },
                 _ => Reply::Done(false),
             },
+            Command::Acquire { not_after: Some(last), .. } if time > *last => Reply::Failed(MemberError::TimedOut),
             Command::Acquire { value, ttl, token, .. } => {
                 state.keys.insert(key, (value.expose().to_owned(), now + *ttl));
                 state.counter += i64::from(*token);
                 let number = if *token { state.counter } else { 0 };
                 Reply::Acquired { token: FencingToken::new(number).unwrap(), time: Some(time) }
             }
-            Command::Repair { value, px, not_after, .. } => {
-                let left = u64::try_from(not_after.0 - time.0).unwrap_or(0);
+            Command::Repair { not_after, .. } if time > *not_after => Reply::Done(false),
+            Command::Repair { value, px, until, .. } => {
+                let left = u64::try_from(until.0 - time.0).unwrap_or(0);
                 let ttl = (*px).min(Duration::from_micros(left));
                 state.keys.insert(key, (value.expose().to_owned(), now + ttl));
                 Reply::Done(!ttl.is_zero())
@@ -158,8 +160,8 @@ impl Fake {
                 state.counter = state.counter.max(token.get());
                 Reply::Raised
             }
-            Command::Seal { sealed, lock_delay, .. } => {
-                let until = held.unwrap().1 + *lock_delay;
+            Command::Seal { sealed, lock_delay, least, .. } => {
+                let until = (held.unwrap().1 + *lock_delay).max(now + *least);
                 state.keys.insert(key, (sealed.expose().to_owned(), until));
                 Reply::Sealed { remaining: until.since(now) }
             }

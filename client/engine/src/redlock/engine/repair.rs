@@ -1,23 +1,24 @@
 use super::Redlock;
 use super::round::Round;
-use crate::redlock::{Command, Elector, Electorate, LockKey, LockValue, MemberName, Missing, Reply};
+use crate::redlock::{ClockSample, Command, Elector, Electorate, LockKey, LockValue, MemberName, Missing, Reply};
 use crate::time::{Boottime, Clock};
 
 impl<C: Clock + ?Sized> Redlock<C> {
     /// Sets the key again on members that lost it, and returns the names of those that took it. Only for a hold whose
     /// extension has just reached a majority with this `valid_until` and this `missing`, and never for an ending hold.
-    /// It is no vote: the repaired key ends with the validity, by the member's own clock, however late the request
-    /// arrives.
+    /// It is no vote. The repaired key ends with the validity, and a request that arrives after `not_after` sets
+    /// nothing, both by the member's own clock.
     pub async fn repair(
         &self,
         electorate: &Electorate,
         key: &LockKey,
         value: &LockValue,
-        valid_until: Boottime,
+        (valid_until, not_after): (Boottime, Boottime),
         missing: &[Missing],
     ) -> Vec<MemberName> {
-        let px = valid_until.since(self.clock.boottime());
-        if px.is_zero() {
+        let now = self.clock.boottime();
+        let px = valid_until.since(now);
+        if px.is_zero() || now > not_after {
             return Vec::new();
         }
         let lost = |elector: &Elector| missing.iter().find(|missing| missing.member == *elector.member.name());
@@ -25,10 +26,16 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let asked =
             electors.iter().enumerate().filter(|(_, elector)| elector.admitted.is_some() && lost(elector).is_some());
         let mut round = Round::send_each(electorate, asked, self.settings.node_timeout, |index| {
-            // The member's clock showed `time` at `received` or before, so this is no later than `valid_until` there.
-            let not_after = lost(&electors[index]).map(|m| m.clock.time.plus(valid_until.since(m.clock.received)));
-            let repair = |not_after| Command::Repair { key: key.clone(), value: value.clone(), px, not_after };
-            not_after.map(repair).into_iter().collect::<Vec<_>>().into()
+            // The member's clock showed `time` at `received` or before, so these are no later there than here.
+            let there = |clock: &ClockSample, at: Boottime| clock.time.plus(at.since(clock.received));
+            let repair = |missing: &Missing| Command::Repair {
+                key: key.clone(),
+                value: value.clone(),
+                px,
+                until: there(&missing.clock, valid_until),
+                not_after: there(&missing.clock, not_after),
+            };
+            lost(&electors[index]).map(repair).into_iter().collect::<Vec<_>>().into()
         });
         let mut repaired = Vec::new();
         while let Some((index, answer)) = round.next().await {

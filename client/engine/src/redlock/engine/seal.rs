@@ -8,7 +8,8 @@ use std::time::Duration;
 impl<C: Clock + ?Sized> Redlock<C> {
     /// Ends a hold without its holder's word: replaces the value by `sealed` until a majority holds that, so that no
     /// replica can extend any more. Idempotent. A member that has lost the key does not confirm a seal: a repair may be
-    /// under way to it. The keys live on for what they had left plus `lock_delay`, which so binds foreign clients too.
+    /// under way to it. The keys live on for what they had left plus `lock_delay`, which so binds foreign clients too, and
+    /// for longer than answers are counted together.
     pub async fn seal(
         &self,
         electorate: &Electorate,
@@ -17,7 +18,9 @@ impl<C: Clock + ?Sized> Redlock<C> {
         sealed: &LockValue,
         lock_delay: Duration,
     ) -> Seal {
-        let command = Command::Seal { key: key.clone(), value: value.clone(), sealed: sealed.clone(), lock_delay };
+        let (key, value, sealed) = (key.clone(), value.clone(), sealed.clone());
+        let least = self.settings.node_timeout.saturating_mul(2);
+        let command = Command::Seal { key, value, sealed, lock_delay, least };
         let mut ballot = Ballot::new(electorate);
         let mut longest = Duration::ZERO;
         let mut until = Boottime::default();

@@ -2,9 +2,9 @@ use super::fake::{Fake, Quorum, electors};
 use super::{Redlock, Settings};
 use crate::redlock::{
     Acquire, AcquireRequest, ClockCheck, ClockSample, Command, Electorate, Extend, ExtendRequest, FencingToken, Grant,
-    KeyState, LockValue, MemberError, MemberFailure, Missing, RunId, Seal, StoredValue, Votes,
+    KeyState, LockValue, MemberError, MemberFailure, Missing, RunId, Seal, StoredValue, Votes, repair_until,
 };
-use crate::time::{Boottime, Clock, TokioClock};
+use crate::time::{Boottime, Clock, TokioClock, UnixMicros};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -45,7 +45,7 @@ async fn granted(quorum: &Quorum, text: &str) -> Grant {
 }
 
 fn extension(text: &str, valid_until: Boottime) -> ExtendRequest {
-    ExtendRequest { key: "k".into(), value: value(text), ttl: TTL, valid_until }
+    ExtendRequest { key: "k".into(), value: value(text), ttl: TTL, valid_until: Some(valid_until) }
 }
 
 async fn extend(quorum: &Quorum, text: &str, valid_until: Boottime) -> Extend {

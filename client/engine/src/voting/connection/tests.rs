@@ -32,7 +32,7 @@ fn job(commands: Vec<Command>) -> (Job, Answer) {
 
 fn acquire() -> Command {
     let (value, ttl) = (LockValue::from_text("v"), Duration::from_secs(1));
-    Command::Acquire { key: "k".into(), value, ttl, token: true }
+    Command::Acquire { key: "k".into(), value, ttl, token: true, not_after: None }
 }
 
 fn answered(answer: &mut Answer) -> Option<Result<Answers, MemberError>> {
@@ -80,6 +80,19 @@ fn the_number_behind_a_refused_set_counts_for_nothing() {
         panic!("not refused");
     };
     assert_eq!(*remaining, Some(Duration::from_millis(500)));
+}
+
+#[test]
+fn an_attempt_with_a_last_moment_is_one_script() {
+    let mut connection = open();
+    let Command::Acquire { key, value, ttl, token, .. } = acquire() else { panic!() };
+    let late = Command::Acquire { key, value, ttl, token, not_after: Some(UnixMicros(77)) };
+    let (asked, mut answer) = job(vec![late]);
+    connection.write([asked], Vec::new(), &mut Copies::default());
+    let written = written(&mut connection);
+    assert_eq!((written.len(), written[0][0].as_str(), written[0].last().unwrap().as_str()), (1, "EVALSHA", "77"));
+    connection.read(b"-LATE the last moment of this attempt has passed\r\n").unwrap();
+    assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::TimedOut)]);
 }
 
 #[test]

@@ -1,9 +1,12 @@
--- Sets the lock's key if it does not exist, and takes the next number of the token counter. The same as SET NX PX and INCR, for
--- users that may not INCR, and for masters where the record has to be looked at with the vote.
--- KEYS: lock, token counter. ARGV: value, ttl in ms.
+-- Sets the lock's key if it does not exist, and takes the next number of the token counter. The same as SET NX PX and INCR, but
+-- not after the last moment of the attempt by this member's clock, however late the request arrives.
+-- KEYS: lock, token counter. ARGV: value, ttl in ms, not-after in microseconds of this member's TIME.
 -- Returns {1, number, seconds, microseconds}, or {0, kind, value or type, ttl, seconds, microseconds}: what is there
--- instead.
+-- instead. Fails with LATE, and does nothing, after the last moment.
 local time = redis.call('TIME')
+if time[1] * 1000000 + time[2] > tonumber(ARGV[3]) then
+  return redis.error_reply('LATE the last moment of this attempt has passed')
+end
 if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   local kind, value, ttl = holder(KEYS[1])
   return {0, kind, value, ttl, time[1], time[2]}

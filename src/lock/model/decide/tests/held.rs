@@ -30,43 +30,27 @@ fn a_short_lock_is_published_so_often_that_what_is_published_never_runs_out() {
 }
 
 #[test]
-fn with_transitions_a_renewal_is_published_only_when_it_was_asked_for() {
+fn with_transitions_a_renewal_is_not_published() {
     let lock = held_lock(json!({"spec": {"validity": "Transitions"}}));
     let renewed = hold(WALL.0 - 1_000, 8_000);
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed.clone()))) else { panic!() };
-    let before = lock.status.as_ref().unwrap().valid_until;
-    assert_eq!(rest.status.valid_until, before);
-    let mut asked = renewed;
-    asked.announce = true;
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(asked))) else { panic!() };
-    assert!(rest.status.valid_until > before);
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
+    assert_eq!(rest.status.valid_until, lock.status.as_ref().unwrap().valid_until);
 }
 
 #[test]
-fn a_validity_that_nobody_has_earned_is_published_only_after_a_round_has_asked_the_members() {
+fn nothing_is_published_before_a_round_of_this_replica_has_asked_the_members() {
     let wrong = json!({"status": {"validUntil": "2026-01-01T01:00:00Z"}});
     for (spec, trouble) in [("Published", None), ("Transitions", None), ("Published", Some("silent"))] {
         let mut lock = held_lock(wrong.clone());
         lock.spec.validity = serde_json::from_value(json!(spec)).unwrap();
-        let mut adopted = hold(WALL.0 - 1_000, 9_000);
-        (adopted.assumed, adopted.votes, adopted.won) = (true, None, None);
-        (adopted.announce, adopted.trouble) = (true, trouble.map(str::to_owned));
-        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(adopted.clone()))) else { panic!() };
+        let earned = hold(WALL.0 - 1_000, 9_000);
+        let mut named = Hold::named(earned.terms.clone(), NOW, NOW);
+        named.trouble = trouble.map(str::to_owned);
+        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(named))) else { panic!() };
         assert_eq!(rest.status.valid_until, lock.status.as_ref().unwrap().valid_until);
-        adopted.assumed = false;
-        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(adopted))) else { panic!() };
+        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(earned))) else { panic!() };
         assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 9_000);
     }
-}
-
-#[test]
-fn the_end_of_a_hold_publishes_no_validity_that_nobody_has_earned() {
-    let lock = held_lock(json!({"status": {"validUntil": "2026-01-01T01:00:00Z"}}));
-    let mut adopted = hold(WALL.0 - 1_000, 9_000);
-    let published = |hold: &Hold| Draft::of(&lock, WALL).renewed(hold, WALL).finish().valid_until.unwrap().as_millis();
-    assert_eq!(published(&adopted), WALL.0 + 9_000);
-    adopted.assumed = true;
-    assert_eq!(published(&adopted), WALL.0);
 }
 
 #[test]
@@ -82,19 +66,21 @@ fn a_change_of_votes_alone_is_not_written_and_the_next_write_tells_it() {
 }
 
 #[test]
-fn a_hold_that_nobody_here_can_continue_is_sealed_like_any_other_end() {
+fn a_hold_that_no_round_of_this_replica_has_renewed_for_one_ttl_is_sealed_like_any_other_end() {
     let lock = held_lock(json!({}));
-    let lost = |hold| matches!(decide(&held_view(&lock, Verdict::Keep, hold)), Step::RunOut(HeldReason::Expired, _));
-    assert!(lost(None));
-    let mut expired = hold(WALL.0 - 9_000, 0);
-    expired.won = None;
-    assert!(lost(Some(expired)));
+    let terms = hold(WALL.0, 0).terms;
+    let step = |asked_for: u64| {
+        let named = Hold::named(terms.clone(), NOW.saturating_sub(Duration::from_secs(asked_for)), NOW);
+        decide(&held_view(&lock, Verdict::Keep, Some(named)))
+    };
+    assert!(matches!(step(8), Step::Keep(_)), "the members have not been asked yet");
+    assert!(matches!(step(9), Step::RunOut(HeldReason::Expired, _)));
 }
 
 #[test]
 fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out() {
     let mut refused = hold(WALL.0 - 2_000, 5_000);
-    refused.loss = Some(Loss::Refused);
+    refused.refused = true;
     let plain = held_lock(json!({}));
     assert!(matches!(decide(&held_view(&plain, Verdict::Keep, Some(refused.clone()))), Step::Lose(_)));
     let delayed = held_lock(json!({"spec": {"lockDelay": "5s"}}));
@@ -103,7 +89,7 @@ fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out()
 }
 
 #[test]
-fn without_the_quorums_clock_a_hold_is_not_called_lost_before_the_members_can_have_forgotten_it() {
+fn while_its_quorum_is_not_known_a_hold_is_not_called_lost_before_the_members_can_have_forgotten_it() {
     let lock = held_lock(json!({}));
     let step = |seen_for: u64, exists: bool| {
         let sighting = Sighting { held: NOW.saturating_sub(Duration::from_secs(seen_for)), ending: None };
@@ -170,7 +156,6 @@ fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_o
     assert_eq!(step(&slipping, true), offered, "before it runs out, whichever replica renewed it last");
     assert!(matches!(step(&slipping, false), Step::Keep(_)), "nobody else can");
     slipping.valid_until = NOW;
-    slipping.loss = Some(Loss::Expired);
     assert_eq!(step(&slipping, true), offered);
     assert!(matches!(step(&slipping, false), Step::RunOut(HeldReason::Expired, _)));
     slipping.silence = false;
@@ -183,7 +168,7 @@ fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_o
     assert!(matches!(step(&slipping, true), Step::RunOut(..)), "it ran out before this replica came");
     slipping = slipping.granted(Votes { yes: 3, of: 3 }, NOW);
     assert_eq!(step(&slipping, true), Step::HandOver(slipping.terms.quorum.reference(), "not renewed in time".into()));
-    slipping.loss = Some(Loss::Refused);
+    slipping.refused = true;
     assert!(matches!(step(&slipping, true), Step::Lose(_)), "a refusal is an answer");
 }
 

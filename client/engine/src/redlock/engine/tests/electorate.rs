@@ -67,6 +67,11 @@ impl ClockCheck for Distrust {
     fn steady(&self, run_id: &RunId, _sample: &ClockSample) -> bool {
         *run_id != self.0
     }
+
+    /// A last moment that never comes.
+    fn earliest(&self, _run_id: &RunId, _at: Boottime) -> Option<UnixMicros> {
+        Some(UnixMicros(i64::MAX))
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,4 +83,32 @@ async fn a_yes_from_a_stepped_clock_does_not_count() {
     let outcome = engine(&quorum).acquire(&electorate, request("a")).await;
     let Acquire::NoQuorum { refusals: 0, failures } = outcome else { panic!("{outcome:?}") };
     assert!(failures.contains(&("m1".into(), MemberFailure::ClockStepped)), "{failures:?}");
+}
+
+/// Whose clocks all show what ours does.
+struct SameClock(Arc<TokioClock>);
+
+impl ClockCheck for SameClock {
+    fn steady(&self, _run_id: &RunId, _sample: &ClockSample) -> bool {
+        true
+    }
+
+    fn earliest(&self, _run_id: &RunId, at: Boottime) -> Option<UnixMicros> {
+        Some(UnixMicros(self.0.wall().0 * 1_000).plus(at.since(self.0.boottime())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_sets_nothing_after_its_last_moment() {
+    let quorum = Quorum::of(3);
+    let electorate = quorum.electorate.clone().with_clock_check(Arc::new(SameClock(Arc::clone(&quorum.clock))));
+    assert!(matches!(engine(&quorum).acquire(&electorate, request("a")).await, Acquire::Granted(_)));
+    quorum.members.iter().for_each(|member| member.state().keys.clear());
+    quorum.members[0].freeze(true);
+    let outcome = engine(&quorum).acquire(&electorate, request("b")).await;
+    assert!(matches!(outcome, Acquire::Granted(_)), "{outcome:?}");
+    sleep(TIMEOUT + ms(1)).await;
+    quorum.members[0].freeze(false);
+    sleep(ms(5)).await;
+    assert_eq!((quorum.members[0].value("k"), quorum.members[1].value("k")), (None, Some("b".to_owned())));
 }

@@ -79,3 +79,13 @@ async fn an_inspection_tells_of_each_admitted_member() {
         ]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_seal_outlives_the_answers_that_are_counted_with_it() {
+    let quorum = Quorum::of(3);
+    quorum.members.iter().for_each(|member| member.set("k", "a", ms(10)));
+    let redlock = engine(&quorum);
+    let seal = redlock.seal(&quorum.electorate, &"k".into(), &value("a"), &value("sealed"), Duration::ZERO).await;
+    let Seal::Sealed { longest, .. } = seal else { panic!("{seal:?}") };
+    assert!(longest > TIMEOUT, "otherwise a repair could set the key again between two answers: {longest:?}");
+}

@@ -72,7 +72,7 @@ async fn a_batch_is_one_pipeline_and_each_hold_is_decided_by_itself() {
     let grant = granted(&quorum, "a").await;
     let other = |key: &str| ExtendRequest { key: key.into(), ..extension("a", grant.valid_until) };
     quorum.members.iter().for_each(|member| member.set("lost", "other", TTL));
-    let late = ExtendRequest { valid_until: quorum.clock.boottime(), ..extension("a", grant.valid_until) };
+    let late = ExtendRequest { valid_until: Some(quorum.clock.boottime()), ..extension("a", grant.valid_until) };
     let before = quorum.members[0].state().executed;
     let batch = vec![extension("a", grant.valid_until), other("lost"), late];
     let (outcome, took) = timed(&quorum, redlock.extend(&quorum.electorate, batch)).await;
@@ -97,7 +97,7 @@ async fn a_lost_key_is_repaired_for_the_rest_of_the_validity_and_never_over_anot
     assert!(matches!(&missing[..], [Missing { member, .. }] if member.as_str() == "m0"), "{missing:?}");
     let redlock = engine(&quorum);
     let (key, held) = ("k".into(), value("a"));
-    let repair = || redlock.repair(&quorum.electorate, &key, &held, valid_until, &missing);
+    let repair = || redlock.repair(&quorum.electorate, &key, &held, (valid_until, valid_until), &missing);
     assert_eq!(repair().await, ["m0".into()]);
     let ends = quorum.clock.boottime() + quorum.members[0].ttl("k");
     assert!(ends <= valid_until, "{ends:?} {valid_until:?}");
@@ -114,10 +114,55 @@ async fn a_repair_that_arrives_after_the_validity_does_nothing() {
     let Extend::Renewed { valid_until, missing, .. } = extend(&quorum, "a", grant.valid_until).await else { panic!() };
     quorum.members[0].freeze(true);
     let redlock = engine(&quorum);
-    assert_eq!(redlock.repair(&quorum.electorate, &"k".into(), &value("a"), valid_until, &missing).await, []);
+    assert_eq!(
+        redlock.repair(&quorum.electorate, &"k".into(), &value("a"), (valid_until, valid_until), &missing).await,
+        []
+    );
     sleep(TTL).await;
     quorum.members[0].freeze(false);
     sleep(ms(5)).await;
     assert_eq!(quorum.members[0].value("k"), None);
-    assert_eq!(redlock.repair(&quorum.electorate, &"k".into(), &value("a"), valid_until, &missing).await, []);
+    assert_eq!(
+        redlock.repair(&quorum.electorate, &"k".into(), &value("a"), (valid_until, valid_until), &missing).await,
+        []
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_that_arrives_after_its_last_moment_does_nothing() {
+    let quorum = Quorum::of(3);
+    let grant = granted(&quorum, "a").await;
+    quorum.members[0].state().keys.clear();
+    let outcome = extend(&quorum, "a", grant.valid_until).await;
+    let Extend::Renewed { started, valid_until, missing, .. } = outcome else { panic!() };
+    let last = repair_until(started, TTL, TIMEOUT).unwrap();
+    quorum.members[0].freeze(true);
+    let redlock = engine(&quorum);
+    assert_eq!(redlock.repair(&quorum.electorate, &"k".into(), &value("a"), (valid_until, last), &missing).await, []);
+    sleep(TTL / 4).await;
+    quorum.members[0].freeze(false);
+    sleep(ms(5)).await;
+    assert_eq!(quorum.members[0].value("k"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_validity_a_majority_that_has_the_value_proves_the_hold() {
+    let quorum = Quorum::of(3);
+    let grant = granted(&quorum, "a").await;
+    let held = ExtendRequest { valid_until: None, ..extension("a", grant.valid_until) };
+    let outcome = engine(&quorum).extend(&quorum.electorate, vec![held]).await;
+    assert!(matches!(outcome[..], [Extend::Renewed { .. }]), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_from_longer_ago_than_a_node_timeout_are_asked_for_again() {
+    let quorum = Quorum::of(3);
+    let until = quorum.clock.boottime() + TTL;
+    // The second pipeline is given twice as long.
+    let requests = |count: usize| vec![extension("a", until); count];
+    let outcome = engine(&quorum).extend(&quorum.electorate, requests(101)).await;
+    assert!(outcome.iter().all(|outcome| matches!(outcome, Extend::Refused { .. })), "{outcome:?}");
+    quorum.members.iter().for_each(|member| member.state().delay = TIMEOUT + ms(10));
+    let outcome = engine(&quorum).extend(&quorum.electorate, requests(101)).await;
+    assert!(matches!(outcome[100], Extend::NoQuorum { .. }), "{:?}", outcome[100]);
 }
