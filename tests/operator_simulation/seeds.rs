@@ -113,10 +113,6 @@ fn no_written_history_violates_anything() {
     for scenario in SCENARIOS {
         let outcome = runner::run(17, &[("SCENARIO", scenario.name)]);
         let violations = outcome.violations();
-        if scenario.open {
-            assert!(!violations.is_empty(), "{} violates nothing any more: it is not open", scenario.name);
-            continue;
-        }
         if !violations.is_empty() {
             println!("{}\nSEED=17 SCENARIO={:?}: {violations:#?}", outcome.output, scenario.name);
             wrong.push(scenario.name);

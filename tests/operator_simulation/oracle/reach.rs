@@ -1,5 +1,5 @@
 //! Which replica could renew what, asked ten times a second. Standbys exist so that a lock outlasts a dead leader, so a hold that is lost
-//! needs a cause: all replicas that knew of it were out, or a majority of its members was.
+//! needs a cause: all replicas that knew of it were out, or a majority of its members was, or none of those replicas could also lead.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,6 +39,8 @@ struct Able {
     process: usize,
     started: At,
     informed: Option<At>,
+    /// It reaches the API server, so it can lead.
+    leads: bool,
 }
 
 /// Who could renew on a quorum at one moment.
@@ -71,20 +73,24 @@ fn since(known: Option<At>, is: bool, now: At) -> Option<At> {
 }
 
 impl Reach {
-    /// The longest time, from `from` on, in which no replica could renew this hold, in microseconds.
-    fn longest_gap(&self, place: &Place, from: At, granted: &Granted) -> u64 {
+    /// The longest times, from `from` on, in which no replica could renew this hold, and in which none could renew it and lead, in
+    /// microseconds.
+    fn longest_gaps(&self, place: &Place, from: At, granted: &Granted) -> (u64, u64) {
         let knows = |able: &Able| {
             let led = granted.by == Some(able.process) && able.started <= granted.at;
             led || able.informed.is_some_and(|informed| informed >= granted.at + CATCHES_UP)
         };
-        let (mut longest, mut well) = (0, from);
-        for sample in self.samples.iter().filter(|sample| sample.at >= from && sample.place == *place) {
-            if sample.able.iter().any(knows) {
-                well = sample.at;
+        let longest = |is_well: &dyn Fn(&Able) -> bool| {
+            let (mut longest, mut well) = (0, from);
+            for sample in self.samples.iter().filter(|sample| sample.at >= from && sample.place == *place) {
+                if sample.able.iter().any(is_well) {
+                    well = sample.at;
+                }
+                longest = longest.max(sample.at.0 - well.0);
             }
-            longest = longest.max(sample.at.0 - well.0);
-        }
-        longest
+            longest
+        };
+        (longest(&knows), longest(&|able| able.leads && knows(able)))
     }
 
     /// Whether this process has followed the API server and reached the members of `place` for so long.
@@ -139,6 +145,7 @@ impl World {
                 process: *process,
                 started: replica.started,
                 informed: replica.informed,
+                leads: replica.follows.is_some_and(|since| since + RECOVERS <= now),
             });
             let able = able.collect();
             reach.samples.push_back(Sample { at: now, place, able });
@@ -154,12 +161,21 @@ impl World {
             let member = server.name.strip_suffix("-0").unwrap_or_default();
             let uid = self.oracle.admitted.get(&server.server.run_id());
             let its_own = member.rsplit_once('-').is_some_and(|(of, _)| of == quorum.name());
-            its_own && server.is_up() && !server.server.is_frozen() && uid.is_some_and(|uid| uid == quorum.uid())
+            let is_member = || its_own && self.has_pod(quorum.namespace(), server);
+            is_member() && server.is_up() && !server.server.is_frozen() && uid.is_some_and(|uid| uid == quorum.uid())
         };
         let votes = |server: &&crate::servers::RedisHost| server.server.takes_votes();
         let hosts = self.servers.all.iter().filter(of).filter(votes).map(|server| server.host.clone()).collect();
         let members = usize::try_from(quorum.value["spec"]["members"].as_u64().unwrap_or(3)).unwrap_or_default();
         ((quorum.namespace().to_owned(), quorum.name().to_owned()), hosts, members)
+    }
+
+    /// Whether the API server shows the pod of this process. The operator closes a process whose pod is gone or has failed.
+    fn has_pod(&self, namespace: &str, server: &crate::servers::RedisHost) -> bool {
+        self.api.server.get(Kind::Pod, namespace, &server.name).is_some_and(|pod| {
+            let status = &pod.value["status"];
+            status["podIP"] == server.host.as_str() && !matches!(status["phase"].as_str(), Some("Failed" | "Succeeded"))
+        })
     }
 
     /// The process that holds the Lease.
@@ -176,14 +192,15 @@ impl World {
 
     /// Judges a hold that was lost.
     pub(super) fn judge_loss(&mut self, name: &str, place: &Place, granted: &Granted) {
-        if !judges_losses() || self.plan.is_drastic() || self.oracle.forced.contains(place) {
+        if self.plan.is_drastic() || self.oracle.forced.contains(place) {
             return;
         }
         // A leader that takes over can be late to find out that a hold has run out.
         let back = 2 * granted.ttl + 15_000_000;
         let from = At(self.now.0.saturating_sub(back)).max(granted.at);
-        let gap = self.oracle.reach.longest_gap(place, from, granted);
-        if gap < granted.ttl / 3 {
+        let (gap, unled) = self.oracle.reach.longest_gaps(place, from, granted);
+        // A leader that does not reach the members for a ttl ends the hold, unless another replica can lead meanwhile.
+        if gap < granted.ttl / 3 && unled < granted.ttl * 2 / 3 {
             let what = format!(
                 "{name} was lost at {} without a cause: since {from} a replica that knew of it reached a majority, but for {gap} us",
                 self.now
@@ -191,10 +208,4 @@ impl World {
             self.oracle.violated(what);
         }
     }
-}
-
-/// Whether losses are judged: in written histories, and in seeds with `LOSSES=1`. The operator violates this in some seeds (100029), because
-/// a replica that missed a publication ends a hold which another replica still renews (docs/proof.md).
-fn judges_losses() -> bool {
-    ["SCENARIO", "LOSSES"].iter().any(|name| std::env::var_os(name).is_some())
 }
