@@ -38,7 +38,9 @@ impl World {
         if let Some((granted, place)) =
             self.oracle.times.granted(nonce).cloned().zip(place.clone()).filter(|_| reason == "Expired")
         {
-            self.judge_loss(name, &place, &granted);
+            let votes = |field: &str| before[field].as_u64().and_then(|votes| usize::try_from(votes).ok());
+            let (yes, of) = (votes("votesGranted").unwrap_or_default(), votes("memberCount").unwrap_or_default());
+            self.judge_loss(name, &place, &granted, of / 2 + 1 + (of - yes));
         }
         if reason == "HolderUnhealthy"
             && self.leader_is_well(place.as_ref(), 3_000_000)

@@ -15,6 +15,8 @@ pub(super) type Place = (String, String);
 const CATCHES_UP: u64 = 3_000_000;
 /// A replica that has been well for so long has its connections back, and renews again.
 const RECOVERS: u64 = 3_000_000;
+/// A replica that lets the Lease go twice keeps it so long in between.
+const HAND_OVERS: u64 = 10_000_000;
 /// Messages that take longer than this are out of reach.
 const SLOW: u64 = 20_000;
 /// Samples are kept for so long.
@@ -29,6 +31,8 @@ struct Replica {
     runs: Option<At>,
     follows: Option<At>,
     reaches: BTreeMap<Place, At>,
+    /// How many voting members of each quorum it reaches.
+    reached: BTreeMap<Place, usize>,
     /// Everything that was written before this moment has come to it.
     informed: Option<At>,
 }
@@ -41,6 +45,8 @@ struct Able {
     informed: Option<At>,
     /// It reaches the API server, so it can lead.
     leads: bool,
+    /// The members that it reaches.
+    reached: usize,
 }
 
 /// Who could renew on a quorum at one moment.
@@ -75,8 +81,11 @@ fn since(known: Option<At>, is: bool, now: At) -> Option<At> {
 impl Reach {
     /// The longest times, from `from` on, in which no replica could renew this hold, and in which none could renew it and lead, in
     /// microseconds.
-    fn longest_gaps(&self, place: &Place, from: At, granted: &Granted) -> (u64, u64) {
+    fn longest_gaps(&self, place: &Place, from: At, granted: &Granted, needed: usize) -> (u64, u64) {
         let knows = |able: &Able| {
+            if able.reached < needed {
+                return false;
+            }
             let led = granted.by == Some(able.process) && able.started <= granted.at;
             led || able.informed.is_some_and(|informed| informed >= granted.at + CATCHES_UP)
         };
@@ -114,9 +123,10 @@ impl World {
             let follows = runs && self.api.weather.get(&process).is_none_or(|weather| weather.is_fair());
             let network = &self.network;
             let reached = |hosts: &[String]| hosts.iter().filter(|host| network.reaches(process, host, SLOW)).count();
-            let reached: Vec<(Place, bool)> = voting
+            let reached: Vec<(Place, usize, bool)> = voting
                 .iter()
-                .map(|(place, hosts, members)| (place.clone(), runs && reached(hosts) > members / 2))
+                .map(|(place, hosts, members)| (place.clone(), reached(hosts), members / 2))
+                .map(|(place, reached, minority)| (place, reached, runs && reached > minority))
                 .collect();
             let replica = self.oracle.reach.replicas.entry(process).or_default();
             if replica.life != life {
@@ -124,10 +134,11 @@ impl World {
             }
             replica.runs = since(replica.runs, runs, now);
             replica.follows = since(replica.follows, follows, now);
+            replica.reached = reached.iter().map(|(place, reached, _)| (place.clone(), *reached)).collect();
             let before = std::mem::take(&mut replica.reaches);
-            let reaches = reached.into_iter().filter(|(_, reaches)| *reaches);
+            let reaches = reached.into_iter().filter(|(.., reaches)| *reaches);
             replica.reaches = reaches
-                .map(|(place, _)| (before.get(&place).copied().unwrap_or(now), place))
+                .map(|(place, ..)| (before.get(&place).copied().unwrap_or(now), place))
                 .map(|(at, place)| (place, at))
                 .collect();
             if replica.follows.is_some_and(|follows| follows + CATCHES_UP <= now) {
@@ -146,6 +157,7 @@ impl World {
                 started: replica.started,
                 informed: replica.informed,
                 leads: replica.follows.is_some_and(|since| since + RECOVERS <= now),
+                reached: replica.reached.get(&place).copied().unwrap_or_default(),
             });
             let able = able.collect();
             reach.samples.push_back(Sample { at: now, place, able });
@@ -190,17 +202,20 @@ impl World {
         led && self.leading().is_some_and(well)
     }
 
-    /// Judges a hold that was lost.
-    pub(super) fn judge_loss(&mut self, name: &str, place: &Place, granted: &Granted) {
+    /// Judges a hold that was lost. `needed`: so many members had to answer, among them those that lacked its key.
+    pub(super) fn judge_loss(&mut self, name: &str, place: &Place, granted: &Granted, needed: usize) {
         if self.plan.is_drastic() || self.oracle.forced.contains(place) {
             return;
         }
         // A leader that takes over can be late to find out that a hold has run out.
         let back = 2 * granted.ttl + 15_000_000;
         let from = At(self.now.0.saturating_sub(back)).max(granted.at);
-        let (gap, unled) = self.oracle.reach.longest_gaps(place, from, granted);
-        // A leader that does not reach the members for a ttl ends the hold, unless another replica can lead meanwhile.
-        if gap < granted.ttl / 3 && unled < granted.ttl * 2 / 3 {
+        let (gap, unled) = self.oracle.reach.longest_gaps(place, from, granted, needed);
+        // A leader that does not reach the members for a ttl ends the hold, unless another replica can lead meanwhile, and the Lease was
+        // not let go a short while ago.
+        let has_just_begun = self.oracle.leads_since + HAND_OVERS > self.now;
+        let led = has_just_begun && !self.leader_is_well(Some(place), RECOVERS);
+        if gap < granted.ttl / 3 && unled < granted.ttl * 2 / 3 && !led {
             let what = format!(
                 "{name} was lost at {} without a cause: since {from} a replica that knew of it reached a majority, but for {gap} us",
                 self.now
