@@ -23,7 +23,7 @@ public class AgentLockProvider implements LockProvider {
         return token.isEmpty() ? Optional.empty() : Optional.of(() -> post(release));
     }
     private String post(String path) {
-        var request = HttpRequest.newBuilder(URI.create(agent + path)).header("X-Redlock", "1").POST(HttpRequest.BodyPublishers.noBody());
+        var request = HttpRequest.newBuilder(URI.create(agent + path)).header("X-Redlock", "1").timeout(java.time.Duration.ofSeconds(30)).POST(HttpRequest.BodyPublishers.noBody());
         try { return http.send(request.build(), HttpResponse.BodyHandlers.ofString()).body(); } catch (Exception e) { return ""; }
     }
     private static String field(String name, String json) { return Pattern.compile("\"" + name + "\":\"?([^\",}]+)").matcher(json).results().map(found -> found.group(1)).findFirst().orElse(""); }

@@ -1,15 +1,17 @@
 #!/bin/sh
 # Works while this instance leads. Needs curl and jq. Its argument is the agent: http://127.0.0.1:4040
 agent=$1 instance=none
-ask() { curl -s -m 2 -H 'X-Redlock: 1' -X "$1" "$agent$2"; }
+ask() { curl -s -m 2 --noproxy '*' -H 'X-Redlock: 1' -X "$1" "$agent$2"; }
 uptime_ms() { read -r up _ </proc/uptime && echo "${up%.*}${up#*.}0"; }
 while :; do
+  # Before the question: safe, whatever the delay. In some containers this clock begins with the container, so only a difference counts.
+  asked=$(uptime_ms)
   answer=$(ask GET "/leader?instance=$instance")
-  deadline=$(echo "$answer" | jq -r '.deadlineBoottimeMs // 0')
+  valid=$(echo "$answer" | jq -r '.validForMs // 0')
   if [ "$(echo "$answer" | jq -r .reason)" = NotServed ]; then
     # The application or the agent has just started.
     instance=$(ask POST /register | jq -r .instance)
-  elif [ "${deadline:-0}" -gt "$(uptime_ms)" ]; then
+  elif [ "$((asked + ${valid:-0}))" -gt "$(uptime_ms)" ]; then
     # The work has to end before the deadline, and gives the token to what it writes to.
     echo "works with token $(echo "$answer" | jq -r .fencingToken)"
   fi

@@ -39,6 +39,7 @@ impl Way {
             return Ok(Self::Claims { members });
         }
         args.refuse_queue()?;
+        args.refuse_short_ttl()?;
         let members = members.context(
             "--direct needs the members: --members URL,URL,URL, or the Secret of a client by --members-secret DIRECTORY",
         )?;

@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use super::super::cluster::{Cluster, ClusterArgs};
 use super::super::target::is_of_key_characters;
 use super::direct::secret_of_directory;
+use super::held::reserve;
 use crate::api::GoDuration;
 
 /// Entries of a client's Secret as environment variables begin with this (`envFrom` with a prefix).
@@ -200,6 +201,24 @@ impl LockArgs {
     }
 }
 
+/// A `ttl` has to be so many times what is kept back of it.
+const RESERVES_PER_TTL: u32 = 4;
+
+impl LockArgs {
+    /// A lock of which nothing is left to work under.
+    ///
+    /// # Errors
+    /// If the `ttl` is that short.
+    pub(in crate::command) fn refuse_short_ttl(&self) -> anyhow::Result<()> {
+        let least = reserve(Duration::ZERO) * RESERVES_PER_TTL;
+        if self.ttl.get() < least {
+            let (ttl, least) = (self.ttl, GoDuration::from(least));
+            bail!("--ttl {ttl} is too short for an application to stop in time: use {least} or more");
+        }
+        Ok(())
+    }
+}
+
 impl DirectArgs {
     /// How the members are reached, from options and environment.
     pub(in crate::command) fn members(&self, environment: impl Iterator<Item = (String, String)>) -> Option<Members> {
@@ -269,6 +288,13 @@ pub(super) mod tests {
         assert!(parsed(&["--lock", "a/b", "--direct", "--identity", "me"]).refuse_queue().is_ok());
         let refused = parsed(&["--lock", "a/b", "--priority", "-3"]).refuse_queue().unwrap_err().to_string();
         assert!(refused.starts_with("--priority needs the operator"), "{refused}");
+    }
+
+    #[test]
+    fn a_lock_that_is_lost_before_it_is_used_is_refused() {
+        let checked = |ttl| parsed(&["--lock", "a/b", "--ttl", ttl]).refuse_short_ttl();
+        assert!(checked("800ms").is_ok());
+        assert!(checked("799ms").unwrap_err().to_string().contains("use 800ms or more"));
     }
 
     #[test]

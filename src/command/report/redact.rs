@@ -5,10 +5,11 @@ use serde_json::Value;
 /// In place of what is taken out.
 const LEFT_OUT: &str = "(left out)";
 /// Fields that people fill with values of their own, and fields that say nothing about a problem.
-const DROPPED: [&str; 8] = [
+const DROPPED: [&str; 9] = [
     "managedFields",
     "env",
     "envFrom",
+    "httpHeaders",
     "args",
     "command",
     "data",
@@ -42,10 +43,17 @@ pub fn redact_text(text: &str) -> String {
 }
 
 fn redact_word(word: &str) -> String {
-    if let Some((scheme, rest)) = word.split_once("://") {
-        let authority = rest.split('/').next().unwrap_or_default();
-        if let Some(at) = authority.rfind('@') {
-            return format!("{scheme}://{LEFT_OUT}{}", &rest[at..]);
+    if word.contains("://") {
+        // Each part ends with the scheme of the next address, as in redis://u:p@a,redis://u:p@b.
+        let mut parts = word.split("://");
+        let mut kept = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let authority = part.split('/').next().unwrap_or_default();
+            let (left_out, rest) = authority.rfind('@').map_or(("", part), |at| (LEFT_OUT, &part[at..]));
+            kept.extend(["://", left_out, rest]);
+        }
+        if kept != word {
+            return kept;
         }
     }
     let lower = word.to_ascii_lowercase();
@@ -73,7 +81,8 @@ mod tests {
         let object = json!({
             "metadata": {"name": "main", "managedFields": [1],
                 "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"}},
-            "spec": {"pod": {"extraContainers": [{"image": "x", "env": [{"name": "TOKEN", "value": "hunter2"}], "args": ["--key=1"]}]},
+            "spec": {"pod": {"extraContainers": [{"image": "x", "env": [{"name": "TOKEN", "value": "hunter2"}], "args": ["--key=1"],
+                "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "X", "value": "hunter2"}]}}}]},
                 "clients": [{"name": "outside", "adminPassword": "hunter2", "secretRef": {"name": "s"}}]},
             "status": {"fencingToken": 7, "message": "redis://user:hunter2@host:6379/0 is away"},
         });
@@ -84,6 +93,12 @@ mod tests {
         assert_eq!(redacted["status"]["message"], "redis://(left out)@host:6379/0 is away");
         assert_eq!(redacted["spec"]["clients"][0]["secretRef"]["name"], "s");
         assert_eq!(redacted["metadata"]["annotations"]["a"], "b");
+    }
+
+    #[test]
+    fn every_address_of_a_list_loses_its_password() {
+        let list = "--members=redis://u:hunter2@a:1,rediss://u:hunter,3@b:2/0,redis://c";
+        assert_eq!(redact_text(list), "--members=redis://(left out)@a:1,rediss://(left out)@b:2/0,redis://c");
     }
 
     #[test]

@@ -59,12 +59,17 @@ pub struct GuardArgs {
 
 /// Guards a command until nothing of it is left.
 pub(super) fn run(args: &GuardArgs) -> ExitCode {
-    match Guard::new(args).and_then(Guard::watch) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            console::report(format_args!("the guard has failed: {error}"));
-            ExitCode::from(exit::OWN_ERROR)
-        }
+    let failed = |error: &io::Error| {
+        console::report(format_args!("the guard has failed: {error}"));
+        ExitCode::from(exit::OWN_ERROR)
+    };
+    match Guard::new(args) {
+        Ok(mut guard) => match guard.watch() {
+            Ok(()) => ExitCode::SUCCESS,
+            // While the line is open: `run` kills a guard whose line has closed.
+            Err(error) => failed(&error),
+        },
+        Err(error) => failed(&error),
     }
 }
 
@@ -75,7 +80,8 @@ struct Guard<'a> {
     /// What of a line has been read.
     read: Vec<u8>,
     timer: OwnedFd,
-    command: Option<(Pid, OwnedFd)>,
+    /// Its end wakes the guard at once, where the system has such descriptors.
+    command: Option<(Pid, Option<OwnedFd>)>,
     has_started: bool,
     /// `run` has ended.
     is_alone: bool,
@@ -104,7 +110,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Until nothing of the command is left.
-    fn watch(mut self) -> io::Result<()> {
+    fn watch(&mut self) -> io::Result<()> {
         loop {
             self.see_end()?;
             let is_any_left = tree::reap(self.command.as_ref().map(|(pid, _)| *pid))?;
@@ -170,7 +176,7 @@ impl<'a> Guard<'a> {
         if !self.plan.is_killing() {
             longest = TICK;
             waits.extend((!self.is_alone).then(|| PollFd::new(&self.control, PollFlags::IN)));
-            waits.extend(self.command.as_ref().map(|(_, end)| PollFd::new(end, PollFlags::IN)));
+            waits.extend(self.command.iter().flat_map(|(_, end)| end).map(|end| PollFd::new(end, PollFlags::IN)));
         }
         let longest = Timespec { tv_sec: 0, tv_nsec: i64::from(longest.subsec_nanos()) };
         match poll(&mut waits, Some(&longest)) {
@@ -237,7 +243,8 @@ impl<'a> Guard<'a> {
             return Err(io::Error::other("a process without an ID"));
         };
         self.has_started = true;
-        self.command = Some((pid, pidfd_open(pid, PidfdFlags::empty())?));
+        // Old kernels and some sandboxes refuse it. Each tick looks at the command as well.
+        self.command = Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()));
         self.tell(Report::Started(pid.as_raw_nonzero().get()));
         Ok(())
     }
