@@ -14,7 +14,9 @@ use super::term::Term;
 use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings};
 use crate::time::{Boottime, Clock, UnixMillis};
 
-/// A replica that does not reach a quorum itself leaves a Lease without a holder to the others for this long.
+/// How long a replica leaves a Lease without a holder to others.
+///
+/// It does so while it does not reach a quorum itself.
 const RELUCTANCE: Duration = Duration::from_millis(1_500);
 /// How old a wish may be when the quorum is reached, before it is dropped.
 /// By then the links have noticed if members are silent.
