@@ -56,6 +56,22 @@ fn every_cargo_command_takes_the_whole_workspace() {
 }
 
 #[test]
+fn workflows_name_the_commits_of_actions() {
+    let mut seen = 0;
+    for file in files(".github/workflows") {
+        let text = fs::read_to_string(&file).unwrap();
+        for action in text.lines().filter_map(|line| line.trim_start().trim_start_matches("- ").strip_prefix("uses: "))
+        {
+            seen += 1;
+            let commit = action.split(' ').next().and_then(|action| action.split_once('@')).map(|(_, commit)| commit);
+            let is_commit = |commit: &str| commit.len() == 40 && commit.bytes().all(|digit| digit.is_ascii_hexdigit());
+            assert!(commit.is_some_and(is_commit), "{file}: {action}: a tag can be moved");
+        }
+    }
+    assert!(seen >= 10, "only {seen} actions were found");
+}
+
+#[test]
 fn no_test_binary_is_left_out() {
     let mut cargo = Command::new(env!("CARGO"));
     let output = cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).output().unwrap();
