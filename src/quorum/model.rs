@@ -2,8 +2,8 @@
 //!
 //! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
-//! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`agreement`].
-//! [`timekeeping`] has the quorum's clock, [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`quantity`] how Kubernetes writes bytes, [`lookup`] which quorum a lock means, [`status`] the
+//! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], and for shared masters [`agreement`].
+//! [`timekeeping`] has the quorum's clock, [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`quantity`] how Kubernetes writes bytes, [`lookup`] which quorum a lock means, [`version`] which servers have known faults, [`status`] the
 //! conditions. [`problems`], [`blocked`], [`doing`] and [`events`] are what it says in words.
 
 pub mod agreement;
@@ -17,7 +17,6 @@ pub mod effective;
 pub mod events;
 pub mod expose;
 pub mod facts;
-pub mod installation;
 pub mod invalid;
 pub mod lists;
 pub mod lookup;
@@ -34,6 +33,7 @@ pub mod status;
 pub mod timekeeping;
 pub mod tls;
 pub mod users;
+pub mod version;
 
 #[cfg(test)]
 mod properties;

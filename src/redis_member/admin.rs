@@ -47,8 +47,10 @@ pub struct AdminConnection {
 pub struct Observation {
     /// The process.
     pub run_id: RunId,
-    /// Redis' version.
+    /// Redis' version. Valkey reports that of the Redis that it is compatible with.
     pub version: String,
+    /// Valkey's own version.
+    pub valkey_version: Option<String>,
     /// Whether it is a master. Anything else must not vote.
     pub is_master: bool,
     /// What it calls its data: another one as soon as it has been a replica.
@@ -175,6 +177,7 @@ impl AdminConnection {
         Ok(Observation {
             run_id: self.run_id.clone(),
             version: field("redis_version").to_owned(),
+            valkey_version: wire::info_field(&info, "valkey_version").map(str::to_owned),
             is_master: field("role") == "master",
             replication_id: wire::identity(&info, "master_replid").unwrap_or_default().to_owned(),
             append_only: field("aof_enabled") != "0",

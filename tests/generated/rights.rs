@@ -190,8 +190,8 @@ fn user_roles_are_added_to_those_of_the_cluster_by_switch() {
 }
 
 #[test]
-fn the_operators_port_is_open_to_those_that_are_named_where_that_is_asked_for() {
-    assert_eq!(of_kind(&rendered(&[]), "NetworkPolicy").count(), 0);
+fn the_operators_port_is_open_to_those_that_are_named() {
+    assert_eq!(of_kind(&rendered(&["networkPolicy.enabled=false"]), "NetworkPolicy").count(), 0);
     let ingress = |settings: &[&str]| {
         let objects = rendered(settings);
         let policies: Vec<_> = of_kind(&objects, "NetworkPolicy").collect();
@@ -201,11 +201,11 @@ fn the_operators_port_is_open_to_those_that_are_named_where_that_is_asked_for() 
         assert_eq!(spec["policyTypes"], serde_json::json!(["Ingress"]));
         spec["ingress"].clone()
     };
-    assert_eq!(ingress(&["networkPolicy.enabled=true"]), serde_json::json!([]));
+    assert_eq!(ingress(&[]), serde_json::json!([]));
     let from = "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus";
     let expected = serde_json::json!([{"from": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
         "ports": [{"port": "http", "protocol": "TCP"}]}]);
-    assert_eq!(ingress(&["networkPolicy.enabled=true", from]), expected);
+    assert_eq!(ingress(&[from]), expected);
 }
 
 #[test]

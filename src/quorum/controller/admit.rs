@@ -21,6 +21,7 @@ use crate::quorum::model::facts::Shown;
 use crate::quorum::model::lists::{Lists, meets_every_majority};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::{Stamps, admitted_run_id, publish_named};
+use crate::quorum::model::version::least_fixed;
 use crate::quorum::session::{ActError, AdminSession, FLOOR_STEP, QuorumSession, floor_of};
 use crate::redis_member::Observation;
 use crate::redlock::{FencingToken, restored};
@@ -72,6 +73,9 @@ pub(super) async fn admit(observer: &Observer<'_>, cluster: &Cluster<'_>, look: 
     }
     let (member, process) = (name.to_owned(), process.run_id.clone());
     cluster.tell(QuorumEvent::Admitted { member, process }).await;
+    if let Some(least) = least_fixed(&observation.version, observation.valkey_version.as_deref()) {
+        cluster.tell(QuorumEvent::KnownFaults { member: name.to_owned(), least }).await;
+    }
     Ok(())
 }
 

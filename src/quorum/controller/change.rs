@@ -76,7 +76,9 @@ pub(super) async fn carry_out(
 pub(super) async fn keep_epoch(cluster: &Cluster<'_>, observed: &Observed<'_>) -> Result<bool, Error> {
     let seen = observed.members.iter().filter_map(|member| member.seen.as_ref());
     let found = seen.filter_map(|(_, view)| view.highest_epoch).max();
-    let Some(epoch) = lost_epoch(&observed.plan.lists, found) else { return Ok(false) };
+    let seen = observed.members.iter().filter_map(|member| member.seen.as_ref());
+    let open = seen.filter_map(|(_, view)| view.observation.as_ref()).map(|observation| &*observation.open_users);
+    let Some(epoch) = lost_epoch(&observed.plan.lists, found, open) else { return Ok(false) };
     if !observed.is_of_plan() {
         return Err(Error::Conflict);
     }

@@ -15,6 +15,13 @@ pub enum QuorumEvent {
     ///
     /// To do: nothing.
     Admitted { member: String, process: RunId },
+    /// {member} runs a version whose scripts have known faults: a client of spec.clients can run its own code there. Set an image with at
+    /// least {least}, or with these fixes in an older version
+    ///
+    /// When: A process with such a version was admitted.
+    ///
+    /// To do: set spec.image, or tell who runs this master.
+    KnownFaults { member: String, least: String },
     /// {member} has started and may not vote before {until}
     ///
     /// When: The first process of a member has started.
@@ -169,6 +176,7 @@ impl QuorumEvent {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Admitted { .. } => "Admitted",
+            Self::KnownFaults { .. } => "KnownFaults",
             Self::Started { .. } | Self::SeenFirst { .. } | Self::Leaves { .. } => "Fenced",
             Self::Restarted { .. } | Self::ExternalRestarted { .. } => "Restarted",
             Self::PredecessorUnconfirmed { .. } => "PredecessorUnconfirmed",
@@ -198,7 +206,7 @@ impl QuorumEvent {
             }
             Self::ClockStepped { .. } | Self::ExternalClockStepped { .. } | Self::Busy { .. } => EventType::Warning,
             Self::ScriptKilled { .. } | Self::ScriptUnkillable { .. } | Self::Mended { .. } => EventType::Warning,
-            Self::AuthLost { .. } | Self::DeletedWithLocks { .. } => EventType::Warning,
+            Self::AuthLost { .. } | Self::DeletedWithLocks { .. } | Self::KnownFaults { .. } => EventType::Warning,
             _ => EventType::Normal,
         }
     }

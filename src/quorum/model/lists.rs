@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 
 use crate::api::{Announced, RedisQuorum, RedisQuorumStatus};
+use crate::redis_member::acl::UserRule;
 
 /// No quorum has more members.
 pub const MOST: usize = 9;
@@ -118,10 +119,17 @@ fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
     status.members.iter().map(|member| member.epoch).chain([status.membership_epoch]).max().flatten()
 }
 
-/// The epoch to go on with, when a user of such an epoch was found on a member. That of the next epoch is made before a change begins;
-/// beyond it the status has lost an epoch, and which lists were its is not known.
-pub fn lost_epoch(lists: &Lists, found: Option<i64>) -> Option<i64> {
-    found.filter(|found| *found > lists.epoch + 1).map(|found| found + 1)
+/// The epoch to continue with, when the status has lost one. `found`: the highest epoch of users on members. `open`: the users that each
+/// member has open.
+///
+/// The operator opens its user of the next epoch before a change, beside that of the epoch of the status. A member that has only the next one
+/// open, or one of a later epoch, has obeyed another status. Which lists that one had is not known.
+pub fn lost_epoch<'a>(lists: &Lists, found: Option<i64>, open: impl IntoIterator<Item = &'a [String]>) -> Option<i64> {
+    let next = lists.epoch + 1;
+    let (own_user, next_user) = (UserRule::locker_name(lists.epoch), UserRule::locker_name(next));
+    let is_ahead = open.into_iter().any(|open| open.contains(&next_user) && !open.contains(&own_user));
+    let found = found.max(is_ahead.then_some(next))?;
+    (found > next || is_ahead).then_some(found + 1)
 }
 
 /// How many votes make a majority of a list.

@@ -16,6 +16,9 @@ use crate::runtime::cache::Unreadable;
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum LookupError {
+    /// There is no RedisQuorum {quorum} that allows locks from namespace {namespace}. The operator serves this lock when
+    /// there is one: its spec.allowedNamespaces has to include the namespace
+    NoneAllows { quorum: String, namespace: String },
     /// RedisQuorum {namespace}/{name}, which spec.quorumRef names, does not exist. The operator serves this lock when it
     /// does. quorumRef cannot be changed: create the quorum, or create the lock again
     NotFound { namespace: String, name: String },
@@ -32,7 +35,7 @@ pub enum LookupError {
 /// The quorum that a lock uses.
 ///
 /// `find` gives a quorum by its name, `default` is the quorum of locks that name none, and `namespace` is the object of
-/// the lock's namespace, if it is known.
+/// the lock's namespace, if it is known. Whether there is a quorum of some name in another namespace is told only to namespaces that it allows.
 pub fn quorum_of(
     lock: &DistributedLock,
     find: impl FnOnce(&ObjectRef<RedisQuorum>) -> Option<Arc<RedisQuorum>>,
@@ -43,7 +46,14 @@ pub fn quorum_of(
     let named = lock.spec.quorum_ref.as_ref();
     let named = named.map(|named| ObjectRef::new(&named.name).within(named.namespace.as_deref().unwrap_or(&home)));
     let is_named = named.is_some();
+    let is_foreign = named.as_ref().is_some_and(|named| named.namespace.as_deref() != Some(home.as_str()));
     let reference = named.or_else(|| default.cloned()).ok_or(LookupError::NoDefault)?;
+    let allowed = |quorum: &Arc<RedisQuorum>| is_allowed(quorum, &home, namespace);
+    if is_foreign {
+        let name = || format!("{}/{}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
+        let found = find(&reference).filter(allowed);
+        return found.ok_or_else(|| LookupError::NoneAllows { quorum: name(), namespace: home.clone() });
+    }
     let quorum = find(&reference).ok_or_else(|| {
         let (namespace, name) = (reference.namespace.unwrap_or_default(), reference.name);
         if is_named {
@@ -52,7 +62,7 @@ pub fn quorum_of(
             LookupError::DefaultNotFound { namespace, name }
         }
     })?;
-    if is_allowed(&quorum, &home, namespace) {
+    if allowed(&quorum) {
         Ok(quorum)
     } else {
         Err(LookupError::NamespaceNotAllowed { quorum: full_name(&quorum), namespace: home })
@@ -152,6 +162,16 @@ mod tests {
         assert_eq!(found(json!({})), Ok("locks/main".into()));
         let missing = LookupError::NotFound { namespace: "shop".into(), name: "other".into() };
         assert_eq!(found(json!({"quorumRef": {"name": "other"}})), Err(missing));
+    }
+
+    #[test]
+    fn a_lock_does_not_tell_which_quorums_other_namespaces_have() {
+        let quorums = [quorum("locks", "payroll", false, json!({}))];
+        let refused = |name: &str| {
+            let lock = lock(json!({"quorumRef": {"name": name, "namespace": "locks"}}));
+            quorum_of(&lock, find(&quorums), None, None).unwrap_err().to_string()
+        };
+        assert_eq!(refused("payroll").replace("payroll", "absent"), refused("absent"));
     }
 
     /// A hold of this lock, recorded on the quorum with this UID.

@@ -90,7 +90,7 @@ fn messages_of_locks() -> Vec<(&'static str, String, String)> {
                 continue;
             }
             let reason = match (name, variant.name()) {
-                ("LookupError", "NamespaceNotAllowed") => "NamespaceNotAllowed".to_owned(),
+                ("LookupError", "NamespaceNotAllowed" | "NoneAllows") => "NamespaceNotAllowed".to_owned(),
                 ("LookupError", _) => "QuorumNotFound".to_owned(),
                 (_, variant) => {
                     last(values(&reasons, variant).first().unwrap_or_else(|| panic!("{name}::{variant} has no reason")))

@@ -49,7 +49,9 @@ impl World {
             "KeyShapeConflict" => self.api.server.objects(Kind::DistributedLock).any(conflicts),
             "QuorumNotFound" => quorums.is_empty() || lock.spec.quorum_ref.is_none(),
             "QuorumNotReady" => quorums.iter().all(|quorum| quorum.value["status"]["members"].is_null()),
-            "NamespaceNotAllowed" => quorums.iter().any(|quorum| quorum.value["spec"]["allowedNamespaces"].is_object()),
+            "NamespaceNotAllowed" => {
+                quorums.is_empty() || quorums.iter().any(|quorum| quorum.value["spec"]["allowedNamespaces"].is_object())
+            }
             "TooManyLocks" => self.is_full(lock),
             _ => false,
         };

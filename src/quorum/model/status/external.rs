@@ -121,6 +121,7 @@ mod tests {
         let fine = Observation {
             run_id: "x".into(),
             version: "7.2.0".into(),
+            valkey_version: None,
             is_master: true,
             replication_id: "a".into(),
             append_only: true,

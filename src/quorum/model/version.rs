@@ -1,0 +1,44 @@
+//! Pure: versions of servers whose scripts have known faults.
+//!
+//! A client runs scripts on the members. A fault of the server then lets this client run anything there, with the rights of every user.
+
+/// The least patch level of each minor version that has the fixes. A newer minor version than the last has them.
+const REDIS: [[u32; 3]; 4] = [[7, 2, 11], [7, 4, 6], [8, 0, 4], [8, 2, 2]];
+const VALKEY: [[u32; 3]; 3] = [[7, 2, 11], [8, 0, 6], [8, 1, 4]];
+
+/// The version to use instead, if this one lacks the fixes.
+///
+/// Valkey reports its own version beside that of the Redis that it is compatible with. A version that is no three numbers says nothing.
+#[must_use]
+pub fn least_fixed(redis: &str, valkey: Option<&str>) -> Option<String> {
+    let (name, version, fixed) = valkey.map_or(("Redis", redis, &REDIS[..]), |valkey| ("Valkey", valkey, &VALKEY[..]));
+    let mut numbers = version.splitn(3, '.').map(|number| number.parse::<u32>().ok());
+    let version = [numbers.next()??, numbers.next()??, numbers.next()??];
+    let least = fixed.iter().find(|least| least[..2] >= version[..2])?;
+    (version < *least).then(|| format!("{name} {}.{}.{}", least[0], least[1], least[2]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_without_the_fixes_is_named_with_the_next_one_that_has_them() {
+        for (redis, valkey, expected) in [
+            ("7.0.15", None, Some("Redis 7.2.11")),
+            ("7.2.10", None, Some("Redis 7.2.11")),
+            ("7.2.11", None, None),
+            ("7.4.5", None, Some("Redis 7.4.6")),
+            ("8.0.4", None, None),
+            ("8.2.1", None, Some("Redis 8.2.2")),
+            ("8.4.0", None, None),
+            ("7.2.4", Some("8.1.3"), Some("Valkey 8.1.4")),
+            ("7.2.4", Some("8.1.7"), None),
+            ("7.2.4", Some("9.0.0"), None),
+            ("255.255.255-dev", None, None),
+            ("", None, None),
+        ] {
+            assert_eq!(least_fixed(redis, valkey).as_deref(), expected, "{redis} {valkey:?}");
+        }
+    }
+}
