@@ -67,6 +67,7 @@ kinds() {
   quorum '{"pod": {"annotations": {"redlock-operator.io/x": "x"}}}' | refused "give yours another prefix"
   quorum '{"pod": {"extraContainers": [{"name": "redis", "image": "x"}]}}' | refused "give yours another name"
   quorum '{"pod": {"securityContext": {"runAsUser": 0}}}' | refused "greater than or equal to 1"
+  quorum '{"installation": "A_b"}' | refused "spec.installation"
   quorum '{"memebers": 3}' | refused 'unknown field "spec.memebers"'
   lock '{"key": "k"}' | refused "claim"
   lock '{"claim": {"identity": "a"}}' | refused "key"
@@ -112,6 +113,7 @@ policies() {
   }
   quorum '{"pod": {"priorityClassName": "members"}}' | sed 's/"name": "q"/"name": "full"/' | k create -f - >/dev/null
   quorum '{"members": 1}' | sed 's/"name": "q"/"name": "plain"/' | k create -f - >/dev/null
+  not_allowed "installation cannot be changed" k patch rq plain --namespace shop --type merge --patch '{"spec": {"installation": "other"}}'
   taken "what the operator makes of a quorum" "${as[@]}" <"$members"
   wrong_members 'automountServiceAccountToken: false' 'serviceAccountName: other' |
     refused "members have no service account but default" "${as[@]}"

@@ -75,12 +75,6 @@ pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum"
 ///
 /// Value: the UID of the pod, or for an external member its `runID`. Several are separated by commas.
 pub const PREDECESSOR_DEAD_ANNOTATION: &str = "redlock-operator.io/predecessor-dead";
-/// It gives the quorum to another installation of the operator.
-///
-/// On: RedisQuorum.
-///
-/// Value: `<namespace>/<Lease name>` of that installation.
-pub const INSTALLATION_ANNOTATION: &str = "redlock-operator.io/installation";
 /// It replaces no further member. Remove the annotation to go on.
 ///
 /// On: RedisQuorum.

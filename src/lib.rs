@@ -18,7 +18,7 @@
 //! - **agreement**: what the operators that share masters say to each other by a **record** on each of them.
 //! - **leader**: the replica of the operator that writes. **term**: the time for which it leads; **epoch** of the leader: its number.
 //! - **membership epoch**: the number of a member list. **joint**: while a change needs majorities of two lists.
-//! - **installation**: the replicas of the operator that share one Lease.
+//! - **installation**: the name by which an operator finds the quorums that it serves.
 //! - **agent**: a process that tells an application whether it leads. **instance**: one start of that application, which registers.
 // These macros panic when the stream is closed or full: `command::console` writes instead.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

@@ -260,7 +260,8 @@ async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Te
     };
     let retry = Duration::from_secs(2);
     while !term.over.is_cancelled() {
-        match quorum::ensure_default_quorum(&context.client, &args.default_quorum, default).await {
+        let installation = &context.replica.settings.installation;
+        match quorum::ensure_default_quorum(&context.client, &args.default_quorum, default, installation).await {
             Ok(()) => return,
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "default quorum not created yet"),
         }

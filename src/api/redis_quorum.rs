@@ -56,6 +56,10 @@ pub const DEFAULT_IMAGE: &str = "docker.io/valkey/valkey:8.1.7";
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = spec_rules)]
 pub struct RedisQuorumSpec {
+    /// Which operator serves this quorum: the one whose chart value `installation` is this name. Immutable.
+    #[schemars(length(max = 63), regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"))]
+    pub installation: String,
+
     /// Number of Redis masters that the operator runs. Together with `external` it must be an odd number from 1 to 9.
     /// Three members survive the loss of one, five the loss of two. One member is for trials, and is reported as not
     /// fault tolerant.
@@ -115,6 +119,7 @@ pub struct RedisQuorumSpec {
 impl Default for RedisQuorumSpec {
     fn default() -> Self {
         Self {
+            installation: String::new(),
             members: 3,
             max_ttl: GoDuration::from_secs(30),
             image: DEFAULT_IMAGE.into(),

@@ -198,19 +198,19 @@ async fn jobs(cluster: &Cluster, locks: &[SeenLock]) -> Option<Finding> {
 
 /// Whether operators are at work, and of which version.
 async fn operators(cluster: &Cluster, quorums: &[SeenQuorum]) -> Vec<Finding> {
-    let mut installations: Vec<_> = quorums.iter().filter_map(|quorum| quorum.status.installation.clone()).collect();
-    installations.sort();
-    installations.dedup();
-    if installations.is_empty() {
-        return vec![checks::no_installation(quorums.len())];
+    let mut operators: Vec<_> = quorums.iter().filter_map(|quorum| quorum.status.operator.clone()).collect();
+    operators.sort();
+    operators.dedup();
+    if operators.is_empty() {
+        return vec![checks::no_operator(quorums.len())];
     }
     let mut found = Vec::new();
-    for installation in installations {
-        match installation::leader(cluster, &installation).await {
-            Ok(leader) => found.push(checks::leader(&installation, &leader)),
+    for operator in operators {
+        match installation::leader(cluster, &operator).await {
+            Ok(leader) => found.push(checks::leader(&operator, &leader)),
             Err(problem) => found.push(checks::problem("operator", problem)),
         }
-        let namespace = installation.split_once('/').map_or("", |(namespace, _)| namespace);
+        let namespace = operator.split_once('/').map_or("", |(namespace, _)| namespace);
         match cluster.list::<Pod>(Some(namespace), OPERATOR_LABELS).await {
             Ok(pods) => found.push(checks::operator_pods(namespace, &pods, env!("CARGO_PKG_VERSION"))),
             Err(problem) if problem.is_forbidden() => {}

@@ -86,7 +86,7 @@ fn value(quorum: &SeenQuorum, now: MilliTime) -> Value {
     let link = of_quorum(quorum, now);
     json!({
         "namespace": quorum.namespace(), "name": quorum.name_any(), "default": quorum.is_default(),
-        "installation": status.installation, "voting": quorum.voting(), "quorum": status.quorum,
+        "installation": quorum.spec.installation, "operator": status.operator, "voting": quorum.voting(), "quorum": status.quorum,
         "memberCount": status.voters.len(), "grantsLocks": link.state == State::Fine,
         "reason": ready.map(|ready| &ready.reason), "message": ready.map(|ready| &ready.message),
         "maxTTLMs": quorum.spec.max_ttl.map(|ttl| ttl.get().as_millis()),

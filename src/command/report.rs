@@ -68,8 +68,8 @@ pub async fn run(args: ReportArgs) -> anyhow::Result<()> {
     report.objects::<SeenLock>("distributedlocks.yaml", "").await?;
     report.events().await?;
     report.objects::<Pod>("members.yaml", MEMBERS).await?;
-    let installations = report.installations().await?;
-    for namespace in &installations {
+    let operators = report.operators().await?;
+    for namespace in &operators {
         report.scope = Some(namespace.clone());
         report.objects::<Pod>(&format!("operator-pods-{namespace}.yaml"), OPERATOR).await?;
         report.objects::<Lease>(&format!("leases-{namespace}.yaml"), "").await?;
@@ -119,15 +119,15 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Namespaces of the operators that look after the quorums which may be read.
-    async fn installations(&self) -> Result<Vec<String>, Problem> {
+    /// Namespaces of the operators that serve the quorums which may be read.
+    async fn operators(&self) -> Result<Vec<String>, Problem> {
         let quorums: Vec<SeenQuorum> = match self.cluster.list(None, "").await {
             Err(problem) if problem.is_forbidden() => self.cluster.list(self.scope.as_deref(), "").await?,
             listed => listed?,
         };
         let namespace = |quorum: &SeenQuorum| {
-            let installation = quorum.status.installation.as_deref()?;
-            installation.split_once('/').map(|(namespace, _)| namespace.to_owned())
+            let operator = quorum.status.operator.as_deref()?;
+            operator.split_once('/').map(|(namespace, _)| namespace.to_owned())
         };
         let mut namespaces: Vec<_> = quorums.iter().filter_map(namespace).collect();
         namespaces.sort();

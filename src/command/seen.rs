@@ -205,6 +205,8 @@ pub struct SeenQuorumSpec {
     /// The longest time to live of a lock.
     #[serde(rename = "maxTTL")]
     pub max_ttl: Option<GoDuration>,
+    /// Which operator serves it.
+    pub installation: String,
 }
 
 /// What the operator says.
@@ -213,8 +215,8 @@ pub struct SeenQuorumSpec {
 pub struct SeenQuorumStatus {
     /// Generation that this is about.
     pub observed_generation: Option<i64>,
-    /// Whose quorum it is: `<namespace>/<Lease name>`.
-    pub installation: Option<String>,
+    /// The operator that serves it: `<namespace>/<Lease name>`.
+    pub operator: Option<String>,
     /// Votes of a majority.
     pub quorum: Option<i32>,
     /// Admitted members of all.

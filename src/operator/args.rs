@@ -22,6 +22,9 @@ pub enum LogFormat {
 /// What an installation looks after.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Scopes {
+    /// Quorums with this `spec.installation` are served, and the locks on them.
+    #[arg(long, env = "REDLOCK_INSTALLATION", default_value = "")]
+    pub installation: String,
     /// Namespaces whose locks are looked after, separated by commas. Empty: all.
     #[arg(long, env = "REDLOCK_WATCH_NAMESPACES", value_delimiter = ',', default_value = "")]
     pub watch_namespaces: Vec<String>,
@@ -71,7 +74,7 @@ pub struct OperatorArgs {
     /// Name of the default RedisQuorum, the one of locks that name none. Empty: there is no default.
     #[arg(long, env = "REDLOCK_DEFAULT_QUORUM_NAME", default_value = "main")]
     pub default_quorum_name: String,
-    /// Name of the leader Lease. With the namespace it names this installation.
+    /// Name of the leader Lease.
     #[arg(long, env = "REDLOCK_LEASE", default_value = "redlock-operator")]
     pub lease: String,
     /// What it looks after.
@@ -103,7 +106,8 @@ impl OperatorArgs {
     pub fn settings(&self) -> Settings {
         Settings {
             default_quorum: self.default_quorum(),
-            installation: format!("{}/{}", self.namespace, self.lease),
+            installation: self.scopes.installation.clone(),
+            operator: format!("{}/{}", self.namespace, self.lease),
             locks: self.scopes.locks(),
             quorums: self.scopes.quorums(),
             clients: self.scopes.client_namespaces.iter().cloned().collect(),
@@ -146,22 +150,20 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_serves_the_quorums_of_its_namespaces_that_no_other_has() {
-        let quorum = |namespace: &str, installation: serde_json::Value| -> RedisQuorum {
+    fn an_operator_serves_the_quorums_of_its_namespaces_and_its_installation() {
+        let quorum = |namespace: &str, installation: &str| -> RedisQuorum {
             serde_json::from_value(
                 serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-                "metadata": {"name": "q", "namespace": namespace}, "spec": {}, "status": installation}),
+                "metadata": {"name": "q", "namespace": namespace}, "spec": {"installation": installation}}),
             )
             .unwrap()
         };
-        let (own, other) =
-            (serde_json::json!({"installation": "control/mine"}), serde_json::json!({"installation": "a/b"}));
         let all = settings(&["--lease", "mine", "--leave-out-namespaces", "a,b"]);
-        assert_eq!(all.installation, "control/mine");
-        assert!(all.serves(&quorum("c", own.clone())) && all.serves(&quorum("c", serde_json::json!({}))));
-        assert!(!all.serves(&quorum("c", other)) && !all.serves(&quorum("a", own.clone())));
-        let some = settings(&["--lease", "mine", "--quorum-namespaces", "a", "--watch-namespaces", "b"]);
-        assert!(some.serves(&quorum("a", own.clone())) && !some.serves(&quorum("b", own)));
+        assert_eq!(all.operator, "control/mine");
+        assert!(all.serves(&quorum("c", "")) && !all.serves(&quorum("c", "team")) && !all.serves(&quorum("a", "")));
+        let some = settings(&["--installation", "team", "--quorum-namespaces", "a", "--watch-namespaces", "b"]);
+        assert!(some.serves(&quorum("a", "team")) && !some.serves(&quorum("b", "team")));
+        assert!(!some.serves(&quorum("a", "")) && !some.serves(&quorum("a", "other")));
         assert!(some.locks.contains("b") && !some.locks.contains("a"));
     }
 }

@@ -1,8 +1,7 @@
 //! `redlock uninstall-check`: what `helm uninstall` asks before it removes anything.
 //!
 //! Once the operator is gone, the locks that are still held are not renewed, and finalizers are not taken off. So
-//! this refuses while a lock is held, and otherwise stops the operator and clears its finalizers. Quorums are free for other
-//! installations of the operator then.
+//! this refuses while a lock is held, and otherwise stops the operator and clears its finalizers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, Config, Resource, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::args::Scopes;
 use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
@@ -37,9 +36,6 @@ pub struct UninstallArgs {
     /// Name of the operator's Deployment.
     #[arg(long, env = "REDLOCK_DEPLOYMENT", default_value = "redlock-operator")]
     pub deployment: String,
-    /// Name of the leader Lease.
-    #[arg(long, env = "REDLOCK_LEASE", default_value = "redlock-operator")]
-    pub lease: String,
     /// What the operator looks after.
     #[command(flatten)]
     pub scopes: Scopes,
@@ -53,14 +49,14 @@ struct Installation {
     quorums: Scope,
 }
 
-/// Refuses while locks are held; otherwise stops the operator, and clears its finalizers and its name.
+/// Refuses while locks are held; otherwise stops the operator, and clears its finalizers.
 pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
     let mut config = Config::infer().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
     (config.read_timeout, config.write_timeout) = (Some(SILENCE_TIMEOUT), Some(SILENCE_TIMEOUT));
     let client = Client::try_from(config)?;
     let installation = Installation {
         client: client.clone(),
-        name: format!("{}/{}", args.namespace, args.lease),
+        name: args.scopes.installation.clone(),
         locks: args.scopes.locks(),
         quorums: args.scopes.quorums(),
     };
@@ -92,12 +88,12 @@ impl Installation {
         Ok(all)
     }
 
-    /// The UIDs of the quorums that other installations look after.
+    /// The UIDs of the quorums that other operators serve.
     ///
     /// Neither these quorums nor the locks on them are ours.
     async fn others(&self) -> anyhow::Result<HashSet<String>> {
         let quorums = self.all::<RedisQuorum>(&self.quorums).await?;
-        let of_others = quorums.iter().filter(|quorum| installation(quorum).is_some_and(|name| name != self.name));
+        let of_others = quorums.iter().filter(|quorum| installation(quorum) != self.name);
         Ok(of_others.filter_map(ResourceExt::uid).collect())
     }
 
@@ -120,10 +116,7 @@ impl Installation {
         );
     }
 
-    /// Takes off the finalizers of our objects, and our name from the quorums.
-    ///
-    /// The finalizers would keep the objects from being deleted, and the name would keep other installations from
-    /// looking after the quorums.
+    /// Removes our finalizers, which would keep the objects from being deleted.
     async fn clear(&self) -> anyhow::Result<()> {
         let others = self.others().await?;
         for lock in self.all::<DistributedLock>(&self.locks).await? {
@@ -132,15 +125,8 @@ impl Installation {
             }
         }
         for quorum in self.all::<RedisQuorum>(&self.quorums).await? {
-            if quorum.uid().is_some_and(|uid| others.contains(&uid)) {
-                continue;
-            }
-            self.clear_finalizer(&quorum, QUORUM_FINALIZER).await?;
-            if installation(&quorum).is_some() {
-                let nobody = Patch::Merge(json!({"status": {"installation": null}}));
-                let api: Api<Guarded<RedisQuorum>> =
-                    Api::namespaced(self.client.clone(), &quorum.namespace().unwrap_or_default());
-                gone_is_fine(api.patch_status(&quorum.name_any(), &PatchParams::default(), &nobody).await)?;
+            if quorum.uid().is_none_or(|uid| !others.contains(&uid)) {
+                self.clear_finalizer(&quorum, QUORUM_FINALIZER).await?;
             }
         }
         Ok(())
@@ -161,19 +147,11 @@ impl Installation {
     }
 }
 
-/// An object that was being deleted is gone with its last finalizer.
-fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        result => result.map(drop),
-    }
-}
-
-/// The installation in the status of a quorum.
-fn installation(quorum: &Guarded<RedisQuorum>) -> Option<&str> {
+/// The installation that serves a quorum.
+fn installation(quorum: &Guarded<RedisQuorum>) -> &str {
     match quorum {
-        Guarded::Read(quorum) => quorum.status.as_ref()?.installation.as_deref(),
-        Guarded::Unreadable(raw) => raw.status("installation")?.as_str(),
+        Guarded::Read(quorum) => &quorum.spec.installation,
+        Guarded::Unreadable(raw) => raw.spec("installation").and_then(Value::as_str).unwrap_or_default(),
     }
 }
 

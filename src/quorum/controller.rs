@@ -12,7 +12,6 @@ mod decide;
 mod decommission;
 mod default;
 mod fencing;
-mod installations;
 mod leave;
 mod level;
 mod locks;
@@ -56,7 +55,6 @@ use crate::runtime::requests::RequestError;
 use auth::Secrets;
 use change::Changed;
 use cluster::Cluster;
-use installations::Others;
 use look::Sights;
 use memory::{Applied, Memory, SECRETS_PERIOD};
 use observe::Observer;
@@ -106,7 +104,6 @@ struct Leader {
     term: Term,
     owned: Owned,
     memories: Mutex<HashMap<String, Arc<Memory>>>,
-    others: Mutex<Others>,
     votes: HeldVotes,
 }
 
@@ -129,15 +126,7 @@ impl Leader {
 pub async fn run(context: Context, sessions: Sessions, votes: HeldVotes, term: Term) {
     let (clock, lasts) = (context.clock.clone(), term.clone());
     let (owned, follow) = Owned::new(&context);
-    let leader = Arc::new(Leader {
-        context,
-        sessions,
-        term,
-        owned,
-        memories: Mutex::default(),
-        others: Mutex::default(),
-        votes,
-    });
+    let leader = Arc::new(Leader { context, sessions, term, owned, memories: Mutex::default(), votes });
     let work = async {
         tokio::select! {
             () = follow => {}
@@ -187,11 +176,11 @@ async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Acti
     }
 }
 
-/// Reconciles one quorum: finds out whose it is, keeps its clock, then ends it or carries out its spec.
+/// Reconciles one quorum of this installation: keeps its clock, then ends it or carries out its spec.
 async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
     let (context, term) = (&leader.context, &leader.term);
-    if let Some(later) = installations::leave_to_others(context, &leader.others, &quorum).await? {
-        return Ok(later);
+    if !context.replica.settings.serves(&quorum) {
+        return Ok(Action::await_change());
     }
     if context.has_no_room(&quorum) && quorum.metadata.deletion_timestamp.is_none() {
         return room::refuse(context, &quorum).await;

@@ -130,7 +130,7 @@ impl Context {
         *self.default_quorum.lock() = quorum;
     }
 
-    /// Whether this installation looks after a quorum. One that does not exist belongs to no installation.
+    /// Whether this operator serves a quorum. One that does not exist belongs to no other.
     #[must_use]
     pub fn serves(&self, quorum: &HeldQuorum) -> bool {
         let quorum = self.quorums.get(&quorum.reference());

@@ -15,8 +15,10 @@ use crate::api::RedisQuorum;
 pub struct Settings {
     /// The quorum of locks that name none. Only the administrator of the operator can make another one the default.
     pub default_quorum: Option<ObjectRef<RedisQuorum>>,
-    /// This installation, `<namespace>/<Lease name>`.
+    /// It serves the quorums whose `spec.installation` is this one.
     pub installation: String,
+    /// This operator, `<namespace>/<Lease name>`, for people and commands.
+    pub operator: String,
     /// Whose locks it looks after.
     pub locks: Scope,
     /// Whose quorums it looks after.
@@ -36,22 +38,21 @@ impl Settings {
         self.clients.contains(namespace) || self.clients.contains("*")
     }
 
-    /// Whether this installation looks after a quorum: one of its namespaces, and of no other installation.
+    /// Whether this operator serves a quorum: one of its namespaces and of its installation. Neither changes while the quorum exists.
     #[must_use]
     pub fn serves(&self, quorum: &RedisQuorum) -> bool {
-        let installation = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
-        self.is_ours(&quorum.namespace().unwrap_or_default(), installation)
+        self.is_ours(&quorum.namespace().unwrap_or_default(), &quorum.spec.installation)
     }
 
     /// The same of one that cannot be read.
     #[must_use]
     pub fn serves_unreadable(&self, quorum: &Unreadable) -> bool {
-        let installation = quorum.status("installation").and_then(|installation| installation.as_str());
-        self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), installation)
+        let installation = quorum.spec("installation").and_then(|installation| installation.as_str());
+        self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), installation.unwrap_or_default())
     }
 
-    fn is_ours(&self, namespace: &str, installation: Option<&str>) -> bool {
-        self.quorums.contains(namespace) && installation.is_none_or(|installation| installation == self.installation)
+    fn is_ours(&self, namespace: &str, installation: &str) -> bool {
+        self.quorums.contains(namespace) && installation == self.installation
     }
 }
 

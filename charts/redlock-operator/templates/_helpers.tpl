@@ -84,8 +84,10 @@ repository begins with: a first part with a dot or a colon, or localhost. */}}
 
 {{- /* what the operator is told about its place among others */}}
 {{- define "redlock.placeEnv" -}}
-- name: REDLOCK_LEASE
-  value: {{ .Values.leaseName | quote }}
+{{- with .Values.installation }}
+- name: REDLOCK_INSTALLATION
+  value: {{ . | quote }}
+{{- end }}
 {{- range $name, $namespaces := dict "WATCH" .Values.watchNamespaces "QUORUM" (include "redlock.quorumNamespaces" . | fromJsonArray) "CLIENT" .Values.clientNamespaces "LEAVE_OUT" .Values.leaveOutNamespaces }}
 {{- if $namespaces }}
 - name: REDLOCK_{{ $name }}_NAMESPACES

@@ -56,11 +56,7 @@ names! {
         ///
         /// To do: create the quorum. Or create the lock again with another `quorumRef`, which cannot be changed.
         QuorumNotFound,
-        /// Another installation of the operator looks after the quorum, and not after the namespace of this lock.
-        ///
-        /// To do: let that installation watch this namespace (`watchNamespaces`), or create the lock again with another quorum.
-        OtherInstallation,
-        /// The quorum's `allowedNamespaces` does not include the namespace of this lock.
+        /// The quorum's `allowedNamespaces` does not include the namespace of this lock, or no such quorum exists there.
         ///
         /// By itself: the operator serves the lock when the quorum allows it.
         ///

@@ -28,7 +28,7 @@ pub(super) fn address() -> Value {
 }
 
 /// Of the quorum itself.
-fn own() -> [Rule; 8] {
+fn own() -> [Rule; 9] {
     [
         rule(
             ".members",
@@ -52,6 +52,11 @@ fn own() -> [Rule; 8] {
             "self.clockDrift.ppm == oldSelf.clockDrift.ppm && \
                  duration(self.clockDrift.floor) == duration(oldSelf.clockDrift.floor)",
             "clockDrift cannot be changed, since fences and validities rest on it: create another RedisQuorum",
+        ),
+        rule(
+            ".installation",
+            "self.installation == oldSelf.installation",
+            "installation cannot be changed, two operators would serve the members: create another RedisQuorum",
         ),
         rule(
             ".keys",

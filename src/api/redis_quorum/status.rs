@@ -16,11 +16,10 @@ pub struct RedisQuorumStatus {
     /// Generation of the specification that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The installation of the operator that runs this quorum, as `<namespace>/<Lease name>`. Other installations leave
-    /// it alone.
+    /// The operator that serves this quorum, as `<namespace>/<Lease name>`. Commands find the operator by it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
-    pub installation: Option<String>,
+    pub operator: Option<String>,
     /// Number of votes that make a majority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum: Option<i32>,

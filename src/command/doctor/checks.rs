@@ -235,18 +235,25 @@ pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Findin
     found
 }
 
-/// No quorum says whose it is.
-pub fn no_installation(quorums: usize) -> Finding {
+/// No quorum names its operator.
+pub fn no_operator(quorums: usize) -> Finding {
     if quorums == 0 {
         let mend = "Create a RedisQuorum, or set defaultQuorum in the chart's values.";
         return finding("operator", State::Warning, "There is no RedisQuorum that you may read.", Some(mend));
     }
-    let says = "No operator looks after any RedisQuorum.";
-    finding("operator", State::Broken, says, Some("Install the chart redlock-operator, and see that its pods run."))
+    let says = "No operator serves any RedisQuorum.";
+    finding(
+        "operator",
+        State::Broken,
+        says,
+        Some(
+            "Install the chart redlock-operator, with the quorums' spec.installation as its value installation, and see that its pods run.",
+        ),
+    )
 }
 
 /// Whether an operator has a leader.
-pub fn leader(installation: &str, leader: &Leader) -> Finding {
+pub fn leader(operator: &str, leader: &Leader) -> Finding {
     let (state, mend) = match leader {
         Leader::Works(_) => (State::Fine, None),
         Leader::Hidden => (State::Unknown, None),
@@ -254,7 +261,7 @@ pub fn leader(installation: &str, leader: &Leader) -> Finding {
             (State::Broken, Some("See the pods of the operator and their logs: no lock is granted without a leader."))
         }
     };
-    finding("operator", state, leader.says(installation), mend)
+    finding("operator", state, leader.says(operator), mend)
 }
 
 /// The operator's replicas.

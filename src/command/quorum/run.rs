@@ -162,15 +162,15 @@ async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<S
 
 /// Without an operator the member would not vote again. And the status may be old.
 async fn operator_works(cluster: &Cluster, quorum: &SeenQuorum) -> Result<(), Problem> {
-    let Some(installation) = &quorum.status.installation else {
+    let Some(operator) = &quorum.status.operator else {
         let next = "Check that an operator runs: redlock doctor";
-        return Err(Problem::new(format!("no operator looks after RedisQuorum {}", quorum.full_name()), next));
+        return Err(Problem::new(format!("no operator serves RedisQuorum {}", quorum.full_name()), next));
     };
-    match installation::leader(cluster, installation).await? {
+    match installation::leader(cluster, operator).await? {
         // What may not be read is no reason: the eviction is judged by the readiness of the pods, too.
         Leader::Works(_) | Leader::Hidden => Ok(()),
         leader => {
-            let says = leader.says(installation);
+            let says = leader.says(operator);
             Err(Problem::new(says.trim_end_matches('.'), "Mend the operator first: the member would not vote again."))
         }
     }

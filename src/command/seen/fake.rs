@@ -87,7 +87,7 @@ pub(crate) fn quorum(states: [&str; 3]) -> SeenQuorum {
 spec: {{maxTTL: 30s}}
 status:
   observedGeneration: 1
-  installation: redlock-system/redlock-operator
+  operator: redlock-system/redlock-operator
   quorum: 2
   ready: {voting}/3
   maxTTLInForce: 30s

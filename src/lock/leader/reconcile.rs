@@ -10,17 +10,16 @@ use kube::runtime::reflector::ObjectRef;
 use super::grant::{self, Answer, Bid};
 use super::members::Members;
 use super::memory::Postponed;
-use super::others::{self, Elsewhere};
+use super::others;
 use super::parts::Parts;
 use super::progress::{Error, Progress, Stepped};
 use super::publication::{self, Published, SETTLE_PAUSE};
 use super::{jobs, release, seal, status, view};
-use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
+use crate::api::{DistributedLock, HeldQuorum};
 use crate::lock::model::decide::{Contender, Step, View, decide};
 use crate::lock::model::orphans;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
-use crate::lock::model::status::Draft;
 use crate::lock::replica::access::{self, Access};
 
 /// How many steps one reconciliation of a lock may take.
@@ -61,8 +60,8 @@ async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &s
     let namespace = reference.namespace.as_deref().unwrap_or_default();
     let slot = parts.slots.enter(namespace).await;
     let Some(mut lock) = parts.store.get(reference) else { return Ok(Action::await_change()) };
-    if let Some(quorum) = others::others_quorum(&parts.context, &lock) {
-        return leave(parts, &lock, &quorum).await;
+    if others::is_of_another(&parts.context, &lock) {
+        return leave(parts, &lock).await;
     }
     for _ in 0..MAX_STEPS {
         let access = access(parts, &lock);
@@ -223,20 +222,11 @@ async fn remove_finalizer(parts: &Parts, lock: &DistributedLock) -> Result<(), E
     Ok(())
 }
 
-/// Leaves a lock alone whose quorum another installation looks after.
-///
-/// It only says in the status why nothing happens.
-async fn leave(parts: &Parts, lock: &Arc<DistributedLock>, quorum: &RedisQuorum) -> Result<Action, Error> {
+/// Leaves a lock alone whose quorum another operator serves.
+async fn leave(parts: &Parts, lock: &DistributedLock) -> Result<Action, Error> {
     parts.members.holds.forget(&lock.uid().unwrap_or_default());
-    let now = parts.store.api_now();
-    match others::decide(lock, now) {
-        Elsewhere::Wait(left) => return Ok(Action::requeue(left)),
-        Elsewhere::RemoveFinalizer => remove_finalizer(parts, lock).await?,
-        Elsewhere::Refuse => {
-            let status = Draft::of(lock, now).refused(&others::refusal(quorum)).finish();
-            status::publish(&parts.store, lock, &status).await?;
-        }
-        Elsewhere::Leave => {}
+    if others::is_let_go(lock) {
+        remove_finalizer(parts, lock).await?;
     }
     Ok(Action::await_change())
 }

@@ -1,7 +1,7 @@
 //! Pure: why the operator does not serve a lock. The condition Accepted says so.
 
 use crate::api::conditions::AcceptedReason;
-use crate::api::{GoDuration, HeldQuorum, MilliTime};
+use crate::api::{GoDuration, MilliTime};
 use crate::quorum::model::lookup::LookupError;
 
 /// Messages of the condition Accepted.
@@ -13,13 +13,6 @@ pub enum Refusal {
     /// This version of the operator cannot read RedisQuorum {namespace}/{name}. The operator serves this lock when the
     /// quorum can be read. What to change there: kubectl -n {namespace} describe rq {name}
     UnreadableQuorum { namespace: String, name: String },
-    /// Installation {installation} of the operator looks after RedisQuorum {quorum}, and does not look after this
-    /// namespace. Add the namespace to that installation's watchNamespaces, or create the lock again with another
-    /// quorumRef
-    OtherInstallation { installation: String, quorum: HeldQuorum },
-    /// No installation of the operator looks after RedisQuorum {quorum}. Add its namespace to the watchNamespaces of
-    /// one, or create the lock again with another quorumRef
-    NoInstallation { quorum: HeldQuorum },
     /// ttl {ttl} is longer than maxTTL {max_ttl} of RedisQuorum {quorum}. Set a ttl of at most {max_ttl}
     Ttl { ttl: GoDuration, max_ttl: GoDuration, quorum: String },
     /// ttl {ttl} and lockDelay {delay} together are longer than maxTTL {max_ttl} of RedisQuorum {quorum}. Set a shorter
@@ -59,9 +52,10 @@ impl Refusal {
     /// For the condition Accepted.
     pub const fn reason(&self) -> AcceptedReason {
         match self {
-            Self::Lookup(LookupError::NamespaceNotAllowed { .. }) => AcceptedReason::NamespaceNotAllowed,
+            Self::Lookup(LookupError::NamespaceNotAllowed { .. } | LookupError::NoneAllows { .. }) => {
+                AcceptedReason::NamespaceNotAllowed
+            }
             Self::Lookup(_) | Self::UnreadableQuorum { .. } => AcceptedReason::QuorumNotFound,
-            Self::OtherInstallation { .. } | Self::NoInstallation { .. } => AcceptedReason::OtherInstallation,
             Self::Ttl { .. } | Self::LockDelay { .. } => AcceptedReason::TTLTooLong,
             Self::ShortTtl { .. } => AcceptedReason::TTLTooShort,
             Self::StartingUntil { .. } | Self::Starting { .. } | Self::LargerMaxTtl { .. } => {

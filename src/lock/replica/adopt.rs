@@ -125,7 +125,7 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
     let now = context.clock.boottime();
     let Some(record) = HoldRecord::of(lock) else { return Published::Unknown };
     if !context.serves(&record.quorum) {
-        // Another installation renews it.
+        // Another operator renews it.
         return Published::Nothing;
     }
     let Some(session) = location::session(sessions, &record.quorum) else { return Published::Unknown };

@@ -63,15 +63,17 @@ impl<'a> Cluster<'a> {
         Ok(found)
     }
 
-    /// Writes a change of this very state of the status, and nothing if the object has changed since. With [`super::installations`] and
-    /// [`super::room`], which write for quorums without a session, and the session's token floor this is where the leader writes status.
+    /// Writes a change of this very state of the status, and nothing if the object has changed since. With
+    /// [`super::room`], which writes for quorums without a session, and the session's token floor this is where the leader writes status.
     pub(super) async fn replace(
         &self,
         base: &RedisQuorum,
         change: impl FnOnce(&mut RedisQuorumStatus),
     ) -> Result<(), Error> {
         let mut next = base.clone();
-        change(next.status.get_or_insert_default());
+        let status = next.status.get_or_insert_default();
+        change(status);
+        status.operator = Some(self.context.replica.settings.operator.clone());
         if next.status == base.status {
             return Ok(());
         }

@@ -17,7 +17,7 @@ pub enum DefaultQuorumError {
     Api(#[source] Box<kube::Error>),
 }
 
-/// Creates the quorum when there is none of that name. One that exists is left alone, whatever it says: it is its users'.
+/// Creates the quorum, for this installation, when there is none of that name. One that exists is left alone, whatever it says: it is its users'.
 ///
 /// # Errors
 /// If `spec_json` is no specification, or the API server refuses it or does not answer.
@@ -25,9 +25,11 @@ pub async fn ensure_default_quorum(
     client: &Client,
     spec_json: &str,
     wanted: &ObjectRef<RedisQuorum>,
+    installation: &str,
 ) -> Result<(), DefaultQuorumError> {
     let (name, namespace) = (wanted.name.as_str(), wanted.namespace.as_deref().unwrap_or_default());
-    let quorum = default_quorum(spec_json, name, namespace).map_err(DefaultQuorumError::Spec)?;
+    let mut quorum = default_quorum(spec_json, name, namespace).map_err(DefaultQuorumError::Spec)?;
+    installation.clone_into(&mut quorum.spec.installation);
     let api: Api<RedisQuorum> = Api::namespaced(client.clone(), namespace);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&params, &quorum).await {

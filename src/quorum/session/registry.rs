@@ -190,12 +190,8 @@ impl Registry {
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let known = self.get(&reference).filter(|session| Some(session.uid()) == quorum.uid().as_deref());
         match (change, known) {
-            // Another installation looks after it now: two would raise their epochs on its members above each other.
-            (Change::Applied(quorum), known) if !self.context.replica.settings.serves(quorum) => {
-                if known.is_some() {
-                    drop(self.lock().remove(&reference));
-                }
-            }
+            // Another operator serves it: two would raise their epochs on its members above each other.
+            (Change::Applied(quorum), _) if !self.context.replica.settings.serves(quorum) => {}
             (Change::Applied(quorum), Some(session)) => self.tell(&session, |session| session.learn(quorum.clone())),
             // Until there is room for it.
             (Change::Applied(quorum), None) if self.context.has_no_room(quorum) => {}

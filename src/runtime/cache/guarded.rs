@@ -35,6 +35,12 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
+    /// What the object has under `spec.<field>`, if it has anything.
+    #[must_use]
+    pub fn spec(&self, field: &str) -> Option<&Value> {
+        self.object.get("spec")?.get(field).filter(|value| !value.is_null())
+    }
+
     /// What the object says under `status.<field>`, if it says anything.
     #[must_use]
     pub fn status(&self, field: &str) -> Option<&Value> {

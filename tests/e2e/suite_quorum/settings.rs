@@ -79,6 +79,7 @@ pub(crate) async fn drift_and_node_timeout_cannot_be_changed(bench: Bench) -> an
         (r#"{"spec":{"clockDrift":null}}"#, "clockDrift"),
         (r#"{"spec":{"nodeTimeout":"200ms"}}"#, "nodeTimeout"),
         (r#"{"spec":{"nodeTimeout":null}}"#, "nodeTimeout"),
+        (r#"{"spec":{"installation":"other"}}"#, "installation"),
     ] {
         let refused = bench.patch("rq", "q", patch).await;
         let text = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{
     bench::Bench,
     history::check_never_lost,
-    locks::{Lock, SOON, claim, message_of, reason_of, status},
+    locks::{Lock, SOON, claim, status},
     operators,
     quorums::{self, is_ready},
     record::{Recorder, Version},
@@ -25,7 +25,6 @@ const ACCOUNT: &str = "team-a-redlock-operator";
 const BESIDE: Duration = Duration::from_secs(300);
 /// From an installation to the first votes of its quorum, whose maxTTL is 6 s.
 const START_LIMIT: Duration = Duration::from_secs(120);
-const TAKEN_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn two_installations_run_side_by_side_and_each_quorum_has_one(bench: Bench) -> anyhow::Result<()> {
     let namespace = bench.namespace.clone();
@@ -80,9 +79,9 @@ pub(crate) async fn clean_up(bench: &Bench) -> anyhow::Result<()> {
     helm(bench, &["uninstall", RELEASE, "--no-hooks", "--ignore-not-found", "--wait"]).await
 }
 
-/// The installation that a quorum's status names.
-fn installation(version: &Version<RedisQuorum>) -> Option<String> {
-    version.object.status.as_ref()?.installation.clone()
+/// The operator that a quorum's status names.
+fn operator(version: &Version<RedisQuorum>) -> Option<String> {
+    version.object.status.as_ref()?.operator.clone()
 }
 
 /// From the first leader on there was no other, nor another term.
@@ -93,9 +92,9 @@ fn check_one_term(leases: &Recorder<Lease>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Once it is known who looks after the quorum, nobody else does.
-fn check_one_installation(quorum: &Recorder<RedisQuorum>, expected: &str) -> anyhow::Result<()> {
-    let mut names: Vec<_> = quorum.versions().iter().filter_map(installation).collect();
+/// No other operator serves the quorum.
+fn check_one_operator(quorum: &Recorder<RedisQuorum>, expected: &str) -> anyhow::Result<()> {
+    let mut names: Vec<_> = quorum.versions().iter().filter_map(operator).collect();
     names.dedup();
     ensure!(names == [expected], "{names:?}");
     Ok(())
@@ -106,11 +105,11 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
     let platform = format!("{}/{}", cluster.operator_namespace, operators::NAME);
     let team = format!("{}/{}", bench.namespace, operators::NAME);
     let theirs = bench.record::<RedisQuorum>("q").await?;
-    install(bench, &["defaultQuorum.spec.maxTTL=6s"]).await?;
+    install(bench, &["defaultQuorum.spec.maxTTL=6s", "installation=team"]).await?;
     theirs.until(START_LIMIT, "Ready", is_ready).await?;
     let system = Api::<RedisQuorum>::namespaced(cluster.client.clone(), &cluster.operator_namespace);
     let default = Recorder::of(system, "main").await?;
-    default.until(TAKEN_LIMIT, "has an installation", |v| installation(v).is_some()).await?;
+    default.until(SOON, "names its operator", |v| operator(v).is_some()).await?;
     let leases = [
         Recorder::of(Api::<Lease>::namespaced(cluster.client.clone(), &bench.namespace), operators::NAME).await?,
         operators::watch_leader(cluster).await?,
@@ -132,16 +131,16 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
             let mut lost = claim("lost", "lost", None, TTL);
             lost["spec"]["quorumRef"] = json!({"namespace": bench.namespace, "name": "q"});
             let lost = Lock::create(other, lost).await?;
-            let refused = |v: &Version<_>| reason_of(&v.object, "Accepted") == Some("OtherInstallation");
-            let version = lost.recorder.until(TAKEN_LIMIT, "OtherInstallation", refused).await?;
-            ensure!(message_of(&version.object, "Accepted").contains(&team), "{:?}", version.object.status);
 
             // Nothing is to happen, which can only be waited for.
             tokio::time::sleep(BESIDE).await;
+            let ignored = lost.recorder.last()?.object;
+            ensure!(ignored.status.is_none(), "{:?}", ignored.status);
+            lost.remove().await?;
             leases.iter().try_for_each(check_one_term)?;
-            check_one_installation(&theirs, &team)?;
-            check_one_installation(&default, &platform)?;
-            check_one_installation(&own.recorder, &platform)?;
+            check_one_operator(&theirs, &team)?;
+            check_one_operator(&default, &platform)?;
+            check_one_operator(&own.recorder, &platform)?;
             for lock in &locks {
                 check_never_lost(&lock.recorder.versions())?;
                 lock.remove().await?;
@@ -149,14 +148,11 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
             Ok(())
         })
         .await?;
-    // An installation that ends leaves its quorums to others.
-    let mark = theirs.mark();
+    // Without its operator the quorum waits for it, and for no other.
     uninstall(bench).await?;
-    theirs.until_after(mark - 1, SOON, "nobody's", |v| installation(v).is_none()).await?;
-    let mark = theirs.mark();
     cluster.deploy().await?;
-    let taken = |v: &Version<RedisQuorum>| installation(v).as_deref() == Some(platform.as_str());
-    theirs.until_after(mark, TAKEN_LIMIT, "taken over", taken).await.map(drop)
+    operators::all_available(cluster).await?;
+    check_one_operator(&theirs, &team)
 }
 
 /// The account of an installation for one namespace reads Secrets there, and nowhere else; nodes it reads everywhere.

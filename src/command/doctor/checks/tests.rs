@@ -57,7 +57,7 @@ fn a_quorum_that_grants_nothing_is_broken_and_one_without_reserve_is_a_warning()
 fn operators_that_do_not_work_are_found() {
     assert_eq!(leader("a/b", &Leader::Silent(120_000)).state, State::Broken);
     assert_eq!(leader("a/b", &Leader::Works("p".into())).state, State::Fine);
-    assert_eq!((no_installation(0).state, no_installation(1).state), (State::Warning, State::Broken));
+    assert_eq!((no_operator(0).state, no_operator(1).state), (State::Warning, State::Broken));
     let pod = |ready: &str, image: &str| -> Pod {
         serde_json::from_value(json!({"spec": {"containers": [{"name": "operator", "image": image}]},
             "status": {"conditions": [{"type": "Ready", "status": ready}]}}))

@@ -95,11 +95,10 @@ fn ended(reason: &str, message: &str) -> Seen {
 }
 
 /// Refusals that no time heals: the claim itself has to change, or the rights of its namespace.
-const FINAL: [AcceptedReason; 5] = [
+const FINAL: [AcceptedReason; 4] = [
     AcceptedReason::TTLTooLong,
     AcceptedReason::TTLTooShort,
     AcceptedReason::NamespaceNotAllowed,
-    AcceptedReason::OtherInstallation,
     AcceptedReason::JobsNotServed,
 ];
 

@@ -148,7 +148,7 @@ pub(super) fn rules(kind: Kind, old: Option<&Value>, new: &Value) -> Result<(), 
             if ![1, 3, 5, 7, 9].contains(&all) {
                 return refuse("spec.members: members and external must be an odd number together");
             }
-            &["/keys"]
+            &["/keys", "/installation"]
         }
         _ => &[],
     };
