@@ -105,9 +105,9 @@ pub fn shape_conflict(
     (slots(oldest) != slots(lock)).then(other)
 }
 
-/// Of all elections on a key, the oldest first, the one that can use it: the holder, or else the oldest.
+/// The election that can use a key: the holder, or else the oldest one.
 ///
-/// Pods of two elections would lead in turns, and each election would wait for the other one's term.
+/// The oldest of `elections` comes first. Pods of two elections would lead in turns, and each election would wait for the other one's term.
 pub fn election_in_use<'a>(elections: &[&'a DistributedLock]) -> Option<&'a DistributedLock> {
     elections.iter().find(|election| holds(election)).or(elections.first()).copied()
 }
