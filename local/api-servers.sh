@@ -67,7 +67,7 @@ kinds() {
   quorum '{"pod": {"annotations": {"redlock-operator.io/x": "x"}}}' | refused "give yours another prefix"
   quorum '{"pod": {"extraContainers": [{"name": "redis", "image": "x"}]}}' | refused "give yours another name"
   quorum '{"pod": {"securityContext": {"runAsUser": 0}}}' | refused "greater than or equal to 1"
-  quorum '{"installation": "A_b"}' | refused "spec.installation"
+  quorum '{"installation": "A_b"}' | refused "write lower-case letters"
   quorum '{"memebers": 3}' | refused 'unknown field "spec.memebers"'
   lock '{"key": "k"}' | refused "claim"
   lock '{"claim": {"identity": "a"}}' | refused "key"

@@ -57,7 +57,7 @@ pub const DEFAULT_IMAGE: &str = "docker.io/valkey/valkey:8.1.7";
 #[schemars(transform = spec_rules)]
 pub struct RedisQuorumSpec {
     /// Which operator serves this quorum: the one whose chart value `installation` is this name. Immutable.
-    #[schemars(length(max = 63), regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"))]
+    #[schemars(length(max = 63), extend("x-kubernetes-validations" = rules::installation()))]
     pub installation: String,
 
     /// Number of Redis masters that the operator runs. Together with `external` it must be an odd number from 1 to 9.

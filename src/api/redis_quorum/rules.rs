@@ -19,6 +19,14 @@ pub(super) fn key_prefix() -> Value {
     )
 }
 
+/// Rules of `installation`.
+pub(super) fn installation() -> Value {
+    matching(
+        "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+        "write lower-case letters, digits and dashes, with no dash at an end, or leave it out",
+    )
+}
+
 /// Rules of `address` of an external member.
 pub(super) fn address() -> Value {
     matching(
