@@ -9,14 +9,11 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::schema::matching;
+use super::schema::{DURATION_PATTERN, matching};
 
 /// Go counts a duration in 63 bits of nanoseconds, and the API server's CEL rules with it.
 const MAX_MILLIS: u64 = i64::MAX as u64 / 1_000_000;
 
-/// What the API server takes: every duration that fits this, in 20 characters, is one that can be read. So many digits of each unit that
-/// 20 characters of it are less than 292 years, and more than any duration that this operator writes.
-pub(super) const DURATION_PATTERN: &str = "^([0-9]{1,6}h|[0-9]{1,7}m|[0-9]{1,9}s|[0-9]{1,12}ms)+$";
 /// The longest that is computed and written: ten years.
 const LONGEST_WRITTEN: u64 = 10 * 365 * 24 * 3_600_000;
 

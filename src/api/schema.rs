@@ -4,8 +4,6 @@ use kube::core::Rule;
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-use super::duration::DURATION_PATTERN;
-
 /// A rule that refuses with `message`, which the API server shows beside `field`.
 ///
 /// A rule that compares durations holds while one of them is malformed. The field's own rule refuses that one. Without this exception the API
@@ -75,6 +73,10 @@ pub(super) fn add_rules(schema: &mut Schema, rules: &[Rule]) {
     }
 }
 
+/// The texts that are durations, in at most 20 characters.
+///
+/// Each unit has so few digits that 20 characters are less than 292 years, the longest duration of the API server's rules.
+pub(super) const DURATION_PATTERN: &str = "^([0-9]{1,6}h|[0-9]{1,7}m|[0-9]{1,9}s|[0-9]{1,12}ms)+$";
 /// What API servers take as a time, `9999-12-31T23:59:59+99:99` among it, is more than our types can read.
 pub(super) const TIME_PATTERN: &str = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$";
 /// As Kubernetes reads quantities.

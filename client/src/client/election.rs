@@ -85,7 +85,7 @@ impl Election {
     {
         loop {
             let guard = self.campaign().await?;
-            let ended = guard.run_while_held(term(guard.leadership())).await;
+            let ended = guard.run_while_held(term(Leadership::of(&guard))).await;
             let _ = guard.release().await;
             match ended {
                 Ok(ControlFlow::Break(output)) => return Ok(output),
@@ -104,7 +104,8 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    pub(super) const fn new(client: Arc<Inner>, hold: Arc<Hold>) -> Self {
+    fn of(guard: &Guard) -> Self {
+        let (client, hold) = guard.parts();
         Self { client, hold }
     }
 

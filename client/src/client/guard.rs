@@ -1,4 +1,3 @@
-use super::election::Leadership;
 use super::error::{Lost, Release};
 use super::keeper::Hold;
 use super::{Held, Inner};
@@ -49,8 +48,8 @@ impl Guard {
         !self.remaining().is_zero()
     }
 
-    pub(super) fn leadership(&self) -> Leadership {
-        Leadership::new(Arc::clone(&self.client), Arc::clone(&self.hold))
+    pub(super) fn parts(&self) -> (Arc<Inner>, Arc<Hold>) {
+        (Arc::clone(&self.client), Arc::clone(&self.hold))
     }
 
     /// Resolves when the lock is lost, or the margin before its validity ends.
