@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
+use crate::api::{MemberState, RedisQuorum};
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
@@ -25,6 +26,13 @@ impl Seen {
     }
 }
 
+/// Whether a majority of the members has a running process. The leader opens these members, also for locks that wait.
+fn runs(quorum: &RedisQuorum) -> bool {
+    let members = quorum.status.iter().flat_map(|status| &status.members);
+    let (running, pending): (Vec<_>, Vec<_>) = members.partition(|member| member.state != MemberState::Pending);
+    running.len() > pending.len()
+}
+
 impl Surroundings for Seen {
     /// Quorums that are being deleted are left out: their members fall silent for every replica.
     fn sights(&self) -> Vec<Sight> {
@@ -35,7 +43,8 @@ impl Surroundings for Seen {
         let sight = |session: Arc<QuorumSession>| {
             let is_reached = session.is_reached();
             let is_held = || !self.context.locks.under(&keys::held_on(Some(session.uid()))).is_empty();
-            Sight { quorum: quorum_name(session.reference()), is_reached, is_held: !is_reached && is_held() }
+            let is_wanted = !is_reached && (runs(&session.quorum()) || is_held());
+            Sight { quorum: quorum_name(session.reference()), is_reached, is_wanted }
         };
         sessions.map(sight).collect()
     }
@@ -46,5 +55,27 @@ impl Surroundings for Seen {
 
     fn refuses_to_lead(&self, refuses: bool) {
         self.context.metrics.refuses_to_lead(refuses);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_quorum_runs_with_a_majority_of_its_members() {
+        let runs = |states: &[&str]| {
+            let members: Vec<_> = states.iter().map(|state| json!({"name": "q-0", "state": state})).collect();
+            runs(
+                &serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+                "metadata": {"name": "q"}, "spec": {}, "status": {"members": members}}))
+                .unwrap(),
+            )
+        };
+        assert!(runs(&["Fenced", "Starting", "Pending"]));
+        assert!(!runs(&["Fenced", "Pending", "Pending"]));
+        assert!(!runs(&[]));
     }
 }

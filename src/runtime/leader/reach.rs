@@ -15,8 +15,8 @@ pub struct Sight {
     pub quorum: String,
     /// A majority of its members answers this replica. They may be fenced: then they are so for every replica.
     pub is_reached: bool,
-    /// A lock is held on it. Not asked of a quorum that is reached.
-    pub is_held: bool,
+    /// A lock is held on it, or a majority of its members runs and the leader has to admit them. False for a quorum that is reached.
+    pub is_wanted: bool,
 }
 
 /// What the looks have shown.
@@ -26,7 +26,7 @@ pub(super) struct Reach(BTreeMap<String, Known>);
 #[derive(Clone, Copy, Debug)]
 struct Known {
     is_reached: bool,
-    is_held: bool,
+    is_wanted: bool,
     since: Boottime,
 }
 
@@ -36,9 +36,9 @@ impl Reach {
         let mut known = std::mem::take(&mut self.0);
         self.0 = sights
             .into_iter()
-            .map(|Sight { quorum, is_reached, is_held }| {
+            .map(|Sight { quorum, is_reached, is_wanted }| {
                 let same = known.remove(&quorum).filter(|known| known.is_reached == is_reached);
-                (quorum, Known { is_reached, is_held, since: same.map_or(now, |known| known.since) })
+                (quorum, Known { is_reached, is_wanted, since: same.map_or(now, |known| known.since) })
             })
             .collect();
     }
@@ -53,9 +53,9 @@ impl Reach {
         self.0.get(quorum).is_some_and(|known| known.is_reached && now.since(known.since) >= STEADY)
     }
 
-    /// A quorum with locks that has not been reached for a while.
+    /// A quorum with locks or running members that has not been reached for a while.
     pub(super) fn missing(&self, now: Boottime) -> Option<&str> {
-        let is_missing = |known: &Known| !known.is_reached && known.is_held && now.since(known.since) >= STEADY;
+        let is_missing = |known: &Known| !known.is_reached && known.is_wanted && now.since(known.since) >= STEADY;
         self.0.iter().find(|(_, known)| is_missing(known)).map(|(quorum, _)| quorum.as_str())
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         let sight = |(quorum, is_reached): &(&str, bool)| Sight {
             quorum: (*quorum).into(),
             is_reached: *is_reached,
-            is_held: !quorum.ends_with("unused"),
+            is_wanted: !quorum.ends_with("unused"),
         };
         sights.iter().map(sight).collect()
     }

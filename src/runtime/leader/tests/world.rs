@@ -148,7 +148,7 @@ impl Replica {
         let sight = |(quorum, is_reached): &(&str, bool)| Sight {
             quorum: (*quorum).into(),
             is_reached: *is_reached,
-            is_held: true,
+            is_wanted: true,
         };
         *self.sights.lock().unwrap() = reached.iter().map(sight).collect();
     }
