@@ -22,7 +22,7 @@ const MALFORMED: &[Case] = &[
     ),
     ("DistributedLock", "{claim: {identity: a}}", "set the key that the claims compete for, e.g. key: reindex"),
     ("DistributedLock", "{key: k, ttl: 500ms, claim: {identity: a}}", "set a ttl from 1s to the quorum's maxTTL"),
-    ("DistributedLock", "{key: k, ttl: ten, claim: {identity: a}}", "should match '^([0-9]{1,6}h|"),
+    ("DistributedLock", "{key: k, ttl: ten, claim: {identity: a}}", "write whole numbers with the units"),
     (
         "DistributedLock",
         "{key: k, ttl: 4s, renewInterval: 3s, claim: {identity: a}}",
@@ -33,7 +33,7 @@ const MALFORMED: &[Case] = &[
         "{key: k, ttl: 30s, renewInterval: 1s, claim: {identity: a}}",
         "set a renewInterval of at least a tenth of ttl, or remove it",
     ),
-    ("DistributedLock", "{key: 'a b', claim: {identity: a}}", "should match '^[A-Za-z0-9._:/-]{1,200}$'"),
+    ("DistributedLock", "{key: 'a b', claim: {identity: a}}", "write the key in letters, digits"),
     ("DistributedLock", "{key: k, claim: {}}", "set exactly one of identity (free text), podName"),
     (
         "DistributedLock",
@@ -49,11 +49,7 @@ const MALFORMED: &[Case] = &[
     ("RedisQuorum", "{members: 2}", "set 1, 3, 5, 7 or 9 in total"),
     ("RedisQuorum", "{maxTTL: 2h}", "set a maxTTL from 1s to 1h, e.g. 30s"),
     ("RedisQuorum", "{nodeTimeout: 1ms}", "set a nodeTimeout from 5ms to 5s, e.g. 50ms"),
-    (
-        "RedisQuorum",
-        "{clients: [{name: a, namespace: shop, keyPrefix: 'shop* ~*/'}]}",
-        "should match '^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$'",
-    ),
+    ("RedisQuorum", "{clients: [{name: a, namespace: shop, keyPrefix: 'shop* ~*/'}]}", "ends with a slash"),
     (
         "RedisQuorum",
         "{clients: [{name: a, namespace: shop, keyPrefix: other/}]}",
