@@ -111,8 +111,8 @@ impl Holds {
         self.news.subscribe()
     }
 
-    /// Resolves when a hold was added, which may be due before those known so far.
-    pub async fn added(&self) {
+    /// Resolves when a renewal can be due before those known so far: a hold was added, or its renewal under way has ended.
+    pub async fn changed(&self) {
         self.wake.notified().await;
     }
 
@@ -139,6 +139,7 @@ impl Holds {
             hold.under_way = false;
             hold.due = until;
         }
+        self.wake.notify_one();
     }
 
     /// Notes that the holder failed its liveness check or heartbeat, as far as this replica can tell.
@@ -152,6 +153,7 @@ impl Holds {
             hold.unwell = Some((now, why));
             self.tell(&hold.terms.lock);
         }
+        self.wake.notify_one();
     }
 
     /// The holder has shown that it is well.
@@ -176,6 +178,7 @@ impl Holds {
             hold.settle(outcome, started, now);
             self.tell(&hold.terms.lock);
         }
+        self.wake.notify_one();
     }
 
     /// On a replica that does not lead there is no reader.

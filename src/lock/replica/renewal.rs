@@ -62,7 +62,7 @@ impl Renewal {
             let pause = self.holds.next_due().map_or(IDLE, |due| due.since(now));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.holds.added() => {}
+                () = self.holds.changed() => {}
                 () = stop.cancelled() => return,
             }
             let due = self.holds.take_due(self.context.clock.boottime());

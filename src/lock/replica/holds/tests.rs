@@ -1,3 +1,5 @@
+use futures::FutureExt as _;
+
 use super::*;
 use crate::api::HeldQuorum;
 use crate::lock::model::hold::Terms;
@@ -83,6 +85,29 @@ fn a_replica_that_was_cut_off_from_the_members_goes_on_with_the_hold_when_they_a
     assert_eq!(holds.take_due(at(12_050)).len(), 1);
     holds.settle("uid", &nonce(1), renewed(12_050, 21_000), (at(12_050), UnixMillis(0)), at(12_060));
     assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(20_999)));
+}
+
+/// The renewing task sleeps until the next renewal that it knows of. With a single hold it knows of none while that one is renewed.
+#[test]
+fn the_end_of_a_renewal_wakes_the_task_that_renews() {
+    let holds = Holds::default();
+    let is_woken = || holds.changed().now_or_never().is_some();
+    let renew = |from: u64| {
+        assert_eq!(holds.take_due(at(from)).len(), 1);
+        assert_eq!(holds.next_due(), None);
+        assert!(!is_woken());
+    };
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    assert!(is_woken());
+    renew(3_000);
+    holds.settle("uid", &nonce(1), renewed(3_000, 12_000), (at(3_000), UnixMillis(0)), at(3_010));
+    assert!(is_woken());
+    renew(6_000);
+    holds.postpone("uid", at(6_100));
+    assert!(is_woken());
+    renew(6_100);
+    holds.condemn("uid", &nonce(1), "no answer".into(), at(6_200));
+    assert!(is_woken());
 }
 
 #[test]
