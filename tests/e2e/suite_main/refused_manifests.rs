@@ -72,7 +72,7 @@ const MALFORMED: &[Case] = &[
     ("RedisQuorum", "{members: 3, external: [{name: a, address: 'a:6379'}]}", "set 1, 3, 5, 7 or 9 in total"),
     (
         "RedisQuorum",
-        "{members: 2, external: [{name: bad-23-0, address: 'a:6379'}]}",
+        "{members: 2, external: [{name: OWN-NAME-0, address: 'a:6379'}]}",
         "give the external member another name",
     ),
     (
@@ -89,6 +89,7 @@ const MALFORMED: &[Case] = &[
 
 async fn refusals(bench: &Bench, cases: &[Case]) -> anyhow::Result<()> {
     for (number, (kind, spec, message)) in cases.iter().enumerate() {
+        let spec = spec.replace("OWN-NAME", &format!("bad-{number}"));
         let manifest = format!(
             "{{apiVersion: redlock-operator.io/v1alpha1, kind: {kind}, metadata: {{name: bad-{number}}}, spec: {spec}}}"
         );
