@@ -111,7 +111,9 @@ impl Holds {
         self.news.subscribe()
     }
 
-    /// Resolves when a renewal can be due before those known so far: a hold was added, or its renewal under way has ended.
+    /// Resolves when a renewal can be due earlier than the next one known.
+    ///
+    /// A hold was added, or a renewal ended.
     pub async fn changed(&self) {
         self.wake.notified().await;
     }
