@@ -1,4 +1,4 @@
-//! Redlock, from the library `redlock-client`, and the values of the operator's own locks.
+//! Redlock, from the crate `redlock-engine`, and the values of the operator's own locks.
 
 mod signer;
 

@@ -67,10 +67,10 @@ pub struct AgentArgs {
     check: bool,
     /// Where to listen: an address on loopback, or `unix:<path>`. Can be given several times.
     ///
-    /// Default: 127.0.0.1:4040, and [::1]:4040 where the machine has IPv6.
+    /// Default: 127.0.0.1:4040, and `[::1]:4040` where the machine has IPv6.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Place>,
-    /// Who can connect to socket files, as chmod has it.
+    /// Mode of socket files, in octal digits as for chmod. It decides which users can connect.
     #[arg(long, value_name = "MODE", default_value = "0666", value_parser = mode)]
     socket_mode: u32,
     /// How long the lock outlives this agent at most. With --lock.
@@ -144,7 +144,7 @@ impl AgentArgs {
         }
     }
 
-    /// What locks are taken with.
+    /// The arguments with which locks are taken.
     fn template(&self, lock: LockName) -> LockArgs {
         let pod_name = || own_pod().map(|pod| pod.name);
         LockArgs {
@@ -314,7 +314,7 @@ mod tests {
         Cli::try_parse_from(["test"].iter().chain(args)).map(|cli| cli.agent)
     }
 
-    /// What locks are taken with.
+    /// The arguments with which locks are taken.
     pub(in crate::command::agent) fn template() -> LockArgs {
         parsed(&["--lock", "shop/elected", "--identity", "me"]).unwrap().template("shop/elected".parse().unwrap())
     }

@@ -6,7 +6,7 @@ use super::output::{Cell, Table, Tone};
 use super::seen::SeenLock;
 use super::words::{between, span};
 use crate::api::conditions::{HeldReason, LockCondition};
-use crate::api::{GoDuration, LockHolder, MilliTime};
+use crate::api::{DistributedLockSpec, LockHolder, MilliTime};
 use kube::ResourceExt as _;
 
 /// Reasons that pass by themselves.
@@ -82,7 +82,7 @@ const TTLS_WITHOUT_CANDIDATE: i64 = 3;
 /// Its reason is one that does not pass, or it has had no candidate for three ttls.
 #[must_use]
 pub fn is_troubled(lock: &SeenLock, now: MilliTime) -> bool {
-    let ttl = lock.spec.ttl.unwrap_or(GoDuration::from_secs(10)).get().as_millis();
+    let ttl = lock.spec.ttl.unwrap_or(DistributedLockSpec::default().ttl).get().as_millis();
     let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
     let is_orphaned = lock.condition(LockCondition::Held).is_some_and(|held| {
         held.reason == HeldReason::NoCandidate.as_str()

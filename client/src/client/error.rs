@@ -105,7 +105,7 @@ pub enum NotAcquired {
         /// The longest that is safe here.
         most: Duration,
     },
-    /// No lock has so many slots.
+    /// The number of slots is out of range.
     #[error("the number of slots must be from 1 to {most}")]
     Slots {
         /// The largest number.

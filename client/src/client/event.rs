@@ -50,9 +50,9 @@ pub enum Event<'a> {
         /// Since its acquisition began.
         held: Duration,
     },
-    /// A member has got another state. The first one is told, too.
+    /// The state of a member changed, or is observed for the first time.
     Member {
-        /// Which.
+        /// Name of the member.
         member: &'a MemberName,
         /// Its state from now on.
         state: MemberState<'a>,

@@ -3,7 +3,7 @@
 use super::error::NotAcquired;
 use super::guard::Guard;
 use super::{Client, whole_millis};
-use crate::redlock::LockKey;
+use crate::redlock::{LockKey, slot_key};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -42,7 +42,7 @@ impl Place {
         let (key, slots) = (self.key.clone(), self.slots.clamp(1, MOST_SLOTS));
         (0..slots).map(move |next| match slots {
             1 => key.clone(),
-            _ => LockKey::new(format!("{key}#{}", (first % slots + next) % slots)),
+            _ => slot_key(&key, (first % slots + next) % slots),
         })
     }
 
@@ -74,7 +74,7 @@ impl Lock {
         self
     }
 
-    /// Makes the lock a semaphore: so many holders, from 1 to 100, have it at the same time.
+    /// Makes the lock a semaphore for this number of holders, from 1 to 100.
     ///
     /// Each slot is a lock of its own under the key `<key>#<slot>`, counted from 0, with tokens that rise within the slot. An operator
     /// lays out the `slots` of a DistributedLock in the same way, so its claims and clients of this library share them. All of them have

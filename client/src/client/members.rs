@@ -58,7 +58,7 @@ struct State {
     unread: Vec<(MemberName, MemberFailure)>,
     /// What was logged of each member.
     warned: BTreeSet<(usize, String)>,
-    /// What the observer was told of each member.
+    /// The last state of each member that the observer received.
     told: Vec<Option<Standing>>,
 }
 

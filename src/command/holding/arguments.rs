@@ -201,7 +201,7 @@ impl LockArgs {
     }
 }
 
-/// A `ttl` has to be so many times what is kept back of it.
+/// The shortest `ttl`, in multiples of the reserve that an application does not get.
 const RESERVES_PER_TTL: u32 = 4;
 
 impl LockArgs {

@@ -33,7 +33,7 @@ const RESOLUTION: Duration = Duration::from_millis(1);
 /// Longer than any wait that a person means.
 const WITHOUT_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Between two readings of a mounted Secret.
+/// The time between two readings of a mounted Secret.
 const REFRESH: Duration = Duration::from_secs(2);
 
 /// A client of the members. It follows the Secret, where that is mounted: passwords are exchanged, and members change.
@@ -43,7 +43,7 @@ pub(in crate::command) struct Direct {
     follower: Option<Arc<Follower>>,
 }
 
-/// The task that reads the Secret again, as long as somebody takes locks or has one.
+/// The task that reads the Secret again. It ends with the last lock and the last user of [`Direct`].
 #[derive(Debug)]
 struct Follower(JoinHandle<()>);
 
@@ -57,8 +57,8 @@ impl Direct {
     /// # Errors
     /// If the members cannot be used as they are described.
     pub(super) async fn connect(args: &LockArgs, members: &Members) -> anyhow::Result<Self> {
-        let (builder, read) = builder(args, members)?;
-        let (changed, client) = watch::channel(builder.connect().await?);
+        let (client, read) = connected(args, members).await?;
+        let (changed, client) = watch::channel(client);
         let follow = || tokio::spawn(follow(args.clone(), members.clone(), read, changed));
         let follower = matches!(members, Members::Directory(_)).then(|| Arc::new(Follower(follow())));
         Ok(Self { client, follower })
@@ -88,14 +88,11 @@ async fn follow(args: LockArgs, members: Members, mut read: Secret, changed: wat
         }
         match client.update(&data) {
             Ok(()) => read = data,
-            Err(BuildError::Stale) => match builder(&args, &members) {
-                Ok((builder, data)) => match builder.connect().await {
-                    Ok(client) => {
-                        changed.send_replace(client);
-                        read = data;
-                    }
-                    Err(error) => console::report(format_args!("the members have changed: {error}")),
-                },
+            Err(BuildError::Stale) => match connected(&args, &members).await {
+                Ok((client, data)) => {
+                    changed.send_replace(client);
+                    read = data;
+                }
                 Err(error) => console::report(format_args!("the members have changed: {error:#}")),
             },
             Err(_) => {}
@@ -232,7 +229,13 @@ fn valid_until(guard: &Guard) -> Boottime {
     now + guard.remaining()
 }
 
-/// How to lock, and the Secret that says so.
+/// A client of the members, and the Secret that describes them.
+async fn connected(args: &LockArgs, members: &Members) -> anyhow::Result<(Client, Secret)> {
+    let (builder, data) = builder(args, members)?;
+    Ok((builder.connect().await?, data))
+}
+
+/// The settings of a client, and the Secret that they are from.
 fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<(Builder, Secret)> {
     let data = members.secret()?.unwrap_or_default();
     let (builder, ca) = match members {
@@ -267,8 +270,11 @@ pub(super) fn place(members: &Members) -> anyhow::Result<String> {
             Members::Directory(_) | Members::Entries(_) => String::new(),
         },
     };
-    // A password is part of a URL, and none of the place.
-    let address = |url: &str| url.rsplit(['@', '/']).find(|part| !part.is_empty()).unwrap_or_default().to_owned();
+    // Neither a password nor the database is part of the place.
+    let address = |url: &str| {
+        let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
+        authority.rsplit('@').next().unwrap_or_default().to_owned()
+    };
     let mut addresses: Vec<_> = urls.split_whitespace().map(address).collect();
     addresses.sort();
     Ok(addresses.join(","))
@@ -314,6 +320,7 @@ mod tests {
         let of = |urls: &[&str]| place(&Members::Urls(urls.iter().map(|url| (*url).to_owned()).collect())).unwrap();
         assert_eq!(of(&["redis://u:p@b:1", "redis://a:2/"]), "a:2,b:1");
         assert_eq!(of(&["redis://a:2", "redis://x:y@b:1"]), "a:2,b:1");
+        assert_eq!(of(&["redis://x:y@a:2/0", "rediss://b:1/0"]), "a:2,b:1");
     }
 
     /// The kubelet replaces all files of a Secret at once, by a link.

@@ -33,12 +33,12 @@ struct Restarted {
     tokens_before: Option<i64>,
 }
 
-/// What was observed of a restart.
+/// The observations during a restart.
 #[derive(Clone, Debug, Default)]
 struct Course {
-    /// For how long the member was fenced.
+    /// The time that the member was fenced.
     fenced: Duration,
-    /// How many members voted at the least, and at the end; of so many.
+    /// The smallest number of voting members, the last one, and the number of members.
     least: Option<usize>,
     voting: usize,
     members: usize,

@@ -8,7 +8,7 @@ use crate::time::Boottime;
 
 /// Until a published validity is read.
 const PUBLICATION: Duration = Duration::from_millis(500);
-/// A `ttl` has to be so many times the skew where only published validities are known.
+/// The shortest `ttl` where only published validities are known, in multiples of the skew.
 const SKEWS_PER_TTL: u32 = 8;
 
 /// Why a command cannot be ended in time.

@@ -19,7 +19,7 @@ use crate::time::{Boottime, Clock, SystemClock};
 const ANSWER: Duration = Duration::from_secs(2);
 /// With --try: for the agent to take a lock that is free.
 const TRY: Duration = Duration::from_secs(10);
-/// Between two questions at the least.
+/// The shortest time between two questions.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -31,7 +31,7 @@ struct Outside {
     instance: Option<String>,
 }
 
-/// What it answers.
+/// The answer of such a process.
 enum Reply {
     Leads {
         answer: Answer,
@@ -85,8 +85,13 @@ pub(super) async fn of_agent(place: &Place, args: &LockArgs, signals: &mut Signa
     }
 }
 
-fn is_over(deadline: Option<Boottime>) -> bool {
-    deadline.is_some_and(|deadline| deadline <= SystemClock.boottime())
+/// Waits before the next question. An error tells that the lock was not acquired until the deadline.
+async fn pause(lock: &str, deadline: Option<Boottime>, why: &str) -> Result<(), NotHeld> {
+    if deadline.is_some_and(|deadline| deadline <= SystemClock.boottime()) {
+        return Err(NotHeld::NotAcquired(format!("lock {lock} was not acquired: {why}")));
+    }
+    sleep(RETRY).await;
+    Ok(())
 }
 
 impl Outside {
@@ -103,10 +108,7 @@ impl Outside {
             if status != StatusCode::CONFLICT {
                 return Err(anyhow!("the agent did not register this instance: {status} {why}").into());
             }
-            if is_over(deadline) {
-                return Err(NotHeld::NotAcquired(format!("lock {lock} was not acquired: {why}")));
-            }
-            sleep(RETRY).await;
+            pause(lock, deadline, &why).await?;
         }
     }
 
@@ -124,10 +126,7 @@ impl Outside {
                 Reply::Leads { answer, until } => return Ok((answer, until)),
                 Reply::DoesNot { why } | Reply::Unknown { why } => why,
             };
-            if is_over(deadline) {
-                return Err(NotHeld::NotAcquired(format!("lock {lock} was not acquired: {why}")));
-            }
-            sleep(RETRY).await;
+            pause(lock, deadline, &why).await?;
         }
     }
 

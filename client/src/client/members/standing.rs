@@ -1,4 +1,4 @@
-//! What the observer hears of members.
+//! Reports the states of members to the observer.
 
 use super::super::event::{Event, MemberState};
 use super::{Member, Members, Process};
