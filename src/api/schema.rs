@@ -85,7 +85,7 @@ const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGT
 const LONGEST_TEXT: u64 = 1_024;
 const LONGEST_MESSAGE: u64 = 32_768;
 const MOST_ITEMS: u64 = 1_024;
-/// Of a label selector: each is compared with every pod of a namespace, at each change of one of them.
+/// Bounds of a label selector, because every change of a pod compares it with each requirement.
 const MOST_REQUIREMENTS: u64 = 16;
 const MOST_VALUES: u64 = 64;
 /// Every number up to this one is the same in JSON, Go and Rust.

@@ -28,9 +28,9 @@ impl Seen {
 
 /// Whether a majority of the members has a running process. The leader opens these members, also for locks that wait.
 fn runs(quorum: &RedisQuorum) -> bool {
-    let members = quorum.status.iter().flat_map(|status| &status.members);
-    let (running, pending): (Vec<_>, Vec<_>) = members.partition(|member| member.state != MemberState::Pending);
-    running.len() > pending.len()
+    let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+    let running = members.iter().filter(|member| member.state != MemberState::Pending).count();
+    running > members.len() / 2
 }
 
 impl Surroundings for Seen {

@@ -13,12 +13,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, Config, Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::args::Scopes;
 use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
 use crate::runtime::cache::{Guarded, Kind};
 use crate::runtime::scope::Scope;
+use crate::runtime::settings::unreadable_installation;
 
 /// How long the API server may be silent within one request.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -151,7 +152,7 @@ impl Installation {
 fn installation(quorum: &Guarded<RedisQuorum>) -> &str {
     match quorum {
         Guarded::Read(quorum) => &quorum.spec.installation,
-        Guarded::Unreadable(raw) => raw.spec("installation").and_then(Value::as_str).unwrap_or_default(),
+        Guarded::Unreadable(raw) => unreadable_installation(raw),
     }
 }
 

@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::cache::{Cache, Kind};
-use crate::api::conditions::{HeldReason, LockCondition, find_condition};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{DistributedLock, MemberState, RedisQuorum};
 use crate::time::UnixMillis;
 
@@ -281,8 +281,7 @@ impl Seen {
                 held += 1;
                 continue;
             }
-            let finished = find_condition(&status.conditions, LockCondition::Finished);
-            if finished.is_some_and(|finished| finished.status == "True") {
+            if is_true(&status.conditions, LockCondition::Finished) {
                 continue;
             }
             without_leader += i64::from(lock.spec.election.is_some());

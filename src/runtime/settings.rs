@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
+use serde_json::Value;
 
 use super::cache::Unreadable;
 use super::limits::Limits;
@@ -47,13 +48,18 @@ impl Settings {
     /// The same of one that cannot be read.
     #[must_use]
     pub fn serves_unreadable(&self, quorum: &Unreadable) -> bool {
-        let installation = quorum.spec("installation").and_then(|installation| installation.as_str());
-        self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), installation.unwrap_or_default())
+        self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), unreadable_installation(quorum))
     }
 
     fn is_ours(&self, namespace: &str, installation: &str) -> bool {
         self.quorums.contains(namespace) && installation == self.installation
     }
+}
+
+/// `spec.installation` of a quorum that cannot be read.
+#[must_use]
+pub fn unreadable_installation(quorum: &Unreadable) -> &str {
+    quorum.spec("installation").and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use redlock_operator::{
 use serde_json::{Value, json};
 
 use crate::{
-    CHART, KUBE_VERSION, check, helm_output,
+    CHART, KUBE_VERSION, check, helm_output, pattern,
     rights::{of_kind, rendered, violations},
     root, run_helm,
 };
@@ -94,8 +94,7 @@ fn strict(schema: &Value, name: &str) -> Value {
         return json!({"type": ["number", "string"]});
     }
     let mut strict = serde_json::Map::new();
-    let rule = schema["x-kubernetes-validations"][0]["rule"].as_str();
-    if let Some(pattern) = rule.and_then(|rule| rule.strip_prefix("self.matches(r'")?.strip_suffix("')")) {
+    if let Some(pattern) = pattern(schema) {
         strict.insert("pattern".to_owned(), json!(pattern));
     }
     for (key, value) in schema.as_object().unwrap() {

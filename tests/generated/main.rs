@@ -17,6 +17,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use redlock_operator::api;
+use serde_json::Value;
 
 const HEADER: &str = "# Generated from src/api by `UPDATE=1 cargo test --test generated`: do not edit.\n";
 const CHART: &str = "charts/redlock-operator";
@@ -171,4 +172,9 @@ fn assert_contains(whole: &serde_json::Value, part: &serde_json::Value, path: &s
         }
         None => assert_eq!(whole, part, "{path}"),
     }
+}
+
+/// The pattern of a text whose rule refuses every other text with a message.
+fn pattern(schema: &Value) -> Option<&str> {
+    schema["x-kubernetes-validations"][0]["rule"].as_str()?.strip_prefix("self.matches(r'")?.strip_suffix("')")
 }

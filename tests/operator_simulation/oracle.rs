@@ -51,7 +51,6 @@ pub(crate) enum Word {
 pub(crate) struct Counts {
     pub(crate) grants: u64,
     pub(crate) renewals: u64,
-    pub(crate) takeovers: u64,
     pub(crate) outside: u64,
     pub(crate) terms: u64,
     pub(crate) admissions: u64,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use redlock_operator::redlock::{Command, FencingToken, KeyState, LockKey, MemberError, Reply, RunId, StoredValue};
+use redlock_operator::redlock::{Command, FencingToken, KeyState, MemberError, Reply, RunId, StoredValue};
 use redlock_operator::time::UnixMicros;
 use tokio::time::Instant;
 
@@ -90,7 +90,7 @@ impl Server {
         let now = time.0.div_euclid(1_000);
         process.keys.retain(|_, (_, last)| now <= *last);
         let process = &mut *process;
-        let name = key_of(command).as_str().to_owned();
+        let name = command.key().expect("no counter is restored by a voter here").as_str().to_owned();
         let held = process.keys.get(&name).cloned();
         let holds = |value: &str| held.as_ref().is_some_and(|(held, _)| held == value);
         let ends_in = |ttl: Duration| now + i64::try_from(ttl.as_millis()).unwrap();
@@ -148,19 +148,4 @@ impl Server {
             Command::Restore { .. } | Command::Inspect { .. } => Reply::State(holder),
         }
     }
-}
-
-fn key_of(command: &Command) -> &LockKey {
-    let (Command::Acquire { key, .. }
-    | Command::RaiseCounter { key, .. }
-    | Command::Extend { key, .. }
-    | Command::Repair { key, .. }
-    | Command::Seal { key, .. }
-    | Command::Release { key, .. }
-    | Command::Announce { key, .. }
-    | Command::Inspect { key }) = command
-    else {
-        panic!("no counter is restored by a voter here");
-    };
-    key
 }

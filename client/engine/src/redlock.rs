@@ -24,7 +24,7 @@ pub use backoff::jittered;
 pub use electorate::{ClockCheck, ClockSample, CounterCheck, Elector, Electorate};
 pub use engine::{LateVotes, Redlock, Settings};
 pub use member::{Command, LockMember};
-pub use names::{LockKey, MemberName, RunId, TOKEN_KEY};
+pub use names::{LockKey, MemberName, RunId, TOKEN_KEY, slot_key};
 pub use outcome::{
     Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Released, Seal, Seen, Votes,
     is_silence,

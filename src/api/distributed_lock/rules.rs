@@ -92,14 +92,14 @@ fn times() -> [Rule; 15] {
             "ttlAfterFinished",
             "set a ttlAfterFinished of at most 8760h (a year), or remove it (finished claims stay)",
         ),
-        rule(
-            ".minHold",
-            "!has(self.minHold) || !has(self.maxHold) || duration(self.minHold) <= duration(self.maxHold)",
+        if_set(
+            "minHold",
+            "!has(self.maxHold) || duration(self.minHold) <= duration(self.maxHold)",
             "set a minHold that is not larger than maxHold",
         ),
-        rule(
-            ".minHold",
-            "!has(self.minHold) || (has(self.claim) && duration(self.minHold) <= duration('24h'))",
+        if_set(
+            "minHold",
+            "(has(self.claim) && duration(self.minHold) <= duration('24h'))",
             "set a minHold of at most 24h, and only with a claim: in an election the next candidate leads as soon as the leader has ended",
         ),
         rule(

@@ -137,8 +137,7 @@ impl Peers {
     fn election(&self, lock: &DistributedLock, access: &Access) -> Option<Arc<DistributedLock>> {
         let mut elections = self.newest(&self.index.elections(lock));
         elections.retain(|other| (queue::holds(other) || queue::is_queued(other)) && self.is_on(access, other));
-        let in_use = queue::election_in_use(&elections.iter().map(|election| &**election).collect::<Vec<_>>())?.uid();
-        elections.into_iter().find(|election| election.uid() == in_use)
+        queue::election_in_use(&elections).cloned()
     }
 
     /// The first locks that wait before this one and could have the key now.
@@ -148,12 +147,12 @@ impl Peers {
         &self,
         lock: &DistributedLock,
         access: &Access,
+        election: Option<&DistributedLock>,
         eligible: Eligible<'_>,
     ) -> Vec<Arc<DistributedLock>> {
-        let election = self.election(lock, access);
         // Another election than this one is refused.
         let is_refused = |other: &DistributedLock| {
-            other.spec.election.is_some() && election.as_ref().is_some_and(|election| election.uid() != other.uid())
+            other.spec.election.is_some() && election.is_some_and(|election| election.uid() != other.uid())
         };
         let others = in_parts(|skip| self.index.before(lock, access.spans_namespaces, skip));
         let others = others.filter_map(|other| self.store.get(&other));
@@ -172,7 +171,7 @@ impl Peers {
         let mut peers = self.newest(&self.index.ended(lock));
         peers.retain(|peer| self.is_on(access, peer));
         peers.extend(self.holders(lock, access));
-        peers.extend(self.first_before(lock, access, eligible));
+        peers.extend(self.first_before(lock, access, self.election(lock, access).as_deref(), eligible));
         peers
     }
 
@@ -192,11 +191,13 @@ impl Peers {
         if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(conflict);
         }
-        let election = self.election(lock, access).filter(|election| election.uid() != lock.uid());
-        if let Some(other) = election.filter(|_| lock.spec.election.is_some()) {
-            return Err(Refusal::OtherElection { other: full_name(&other) });
+        let election = self.election(lock, access);
+        if lock.spec.election.is_some()
+            && let Some(other) = election.as_deref().filter(|election| election.uid() != lock.uid())
+        {
+            return Err(Refusal::OtherElection { other: full_name(other) });
         }
-        Ok(queue::place(lock, &holders, self.first_before(lock, access, eligible).len()))
+        Ok(queue::place(lock, &holders, self.first_before(lock, access, election.as_deref(), eligible).len()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pure: the order in which locks on one key get their turn.
 
 use std::cmp::Reverse;
+use std::ops::Deref;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -108,8 +109,8 @@ pub fn shape_conflict(
 /// The election that can use a key: the holder, or else the oldest one.
 ///
 /// The oldest of `elections` comes first. Pods of two elections would lead in turns, and each election would wait for the other one's term.
-pub fn election_in_use<'a>(elections: &[&'a DistributedLock]) -> Option<&'a DistributedLock> {
-    elections.iter().find(|election| holds(election)).or(elections.first()).copied()
+pub fn election_in_use<T: Deref<Target = DistributedLock>>(elections: &[T]) -> Option<&T> {
+    elections.iter().find(|election| holds(election)).or(elections.first())
 }
 
 /// Whether a key in Redis may belong to a hold of this object.
@@ -254,7 +255,7 @@ mod tests {
         let old = shaped("a", "2026-01-01T00:00:00Z", 1, waiting());
         let (young, holder) =
             (shaped("b", "2026-01-01T00:00:01Z", 1, waiting()), shaped("c", "2026-01-01T00:00:02Z", 1, held()));
-        let name = |elections: &[&DistributedLock]| election_in_use(elections).map(ResourceExt::name_any);
+        let name = |elections: &[&DistributedLock]| election_in_use(elections).map(|election| election.name_any());
         assert_eq!(name(&[&old, &young, &holder]).as_deref(), Some("c"));
         assert_eq!(name(&[&old, &young]).as_deref(), Some("a"));
         assert_eq!(name(&[]), None);

@@ -35,8 +35,3 @@ impl HoldRecord {
         holder.rejoin_delay = holder.rejoin_delay.max(Some(longest));
     }
 }
-
-/// The key of one slot: a user's key has no `#`, so it collides with no other.
-pub fn slot_key(key: &LockKey, slot: Option<i32>) -> LockKey {
-    slot.map_or_else(|| key.clone(), |slot| LockKey::new(format!("{key}#{slot}")))
-}

@@ -6,10 +6,9 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
-use crate::lock::model::record::slot_key;
 use crate::lock::model::refusal::Refusal;
 use crate::quorum::model::lookup::{self, LookupError};
-use crate::redlock::LockKey;
+use crate::redlock::{LockKey, slot_key};
 use crate::runtime::context::Context;
 
 /// A lock whose TTL is shorter than so many command deadlines could not survive a single slow member.
@@ -35,7 +34,7 @@ pub struct Access {
 impl Access {
     /// The key of one of the lock's slots.
     pub fn slot_key(&self, slot: Option<i32>) -> LockKey {
-        slot_key(&self.key, slot)
+        slot.map_or_else(|| self.key.clone(), |slot| slot_key(&self.key, slot))
     }
 }
 

@@ -23,7 +23,7 @@ use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::time::{Boottime, UnixMillis};
 
-/// Between two looks at holds whose quorum is not known yet.
+/// The time between two reads of holds whose quorum is not known yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Between two looks at the locks that cannot be read.
 const LOOK_AT_UNREADABLE: Duration = Duration::from_secs(1);

@@ -35,7 +35,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    /// What the object has under `spec.<field>`, if it has anything.
+    /// The value of `spec.<field>`, if there is one.
     #[must_use]
     pub fn spec(&self, field: &str) -> Option<&Value> {
         self.object.get("spec")?.get(field).filter(|value| !value.is_null())

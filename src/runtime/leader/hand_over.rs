@@ -14,7 +14,7 @@ use crate::time::{Boottime, UnixMillis};
 /// Where the record stands in the Lease.
 pub(super) const ANNOTATION: &str = "redlock-operator.io/hand-over";
 
-/// Between the first two.
+/// The pause between the first two hand-overs.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause, and how long without a hand-over makes the earlier ones forgotten.
 const CALM: Duration = Duration::from_secs(600);

@@ -21,12 +21,14 @@ pub struct Sight {
 
 /// What the looks have shown.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reach(BTreeMap<String, Known>);
+pub(super) struct Reach(BTreeMap<String, QuorumState>);
 
+/// The last observation of a quorum. [`Reach::look`] makes it.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct QuorumState {
     is_reached: bool,
     is_wanted: bool,
+    /// Since when `is_reached` has this value.
     since: Boottime,
 }
 
@@ -38,7 +40,7 @@ impl Reach {
             .into_iter()
             .map(|Sight { quorum, is_reached, is_wanted }| {
                 let same = known.remove(&quorum).filter(|known| known.is_reached == is_reached);
-                (quorum, Known { is_reached, is_wanted, since: same.map_or(now, |known| known.since) })
+                (quorum, QuorumState { is_reached, is_wanted, since: same.map_or(now, |known| known.since) })
             })
             .collect();
     }
@@ -55,7 +57,7 @@ impl Reach {
 
     /// A quorum with locks or running members that has not been reached for a while.
     pub(super) fn missing(&self, now: Boottime) -> Option<&str> {
-        let is_missing = |known: &Known| !known.is_reached && known.is_wanted && now.since(known.since) >= STEADY;
+        let is_missing = |state: &QuorumState| !state.is_reached && state.is_wanted && now.since(state.since) >= STEADY;
         self.0.iter().find(|(_, known)| is_missing(known)).map(|(quorum, _)| quorum.as_str())
     }
 }

@@ -6,6 +6,7 @@ use redlock_operator::api;
 use serde_json::Value;
 
 use super::page;
+use crate::pattern;
 
 /// Of these Kubernetes' own documentation tells the fields.
 const KUBERNETES: [(&str, &str); 7] = [
@@ -37,9 +38,7 @@ fn type_of(schema: &Value) -> String {
 }
 
 fn is_duration(schema: &Value) -> bool {
-    schema["x-kubernetes-validations"][0]["rule"]
-        .as_str()
-        .is_some_and(|rule| rule.starts_with("self.matches(r'^([0-9]{1,6}h"))
+    pattern(schema).is_some_and(|pattern| pattern.contains("ms)+$"))
 }
 
 fn is_time(schema: &Value) -> bool {

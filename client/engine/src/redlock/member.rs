@@ -94,7 +94,7 @@ pub enum Command {
         sealed: LockValue,
         /// Added to the time to live, once.
         lock_delay: Duration,
-        /// The sealed key lives for so long at least.
+        /// The shortest time to live of the sealed key.
         least: Duration,
     },
     /// Delete the key if it holds the value (or sealed value, when given that).
@@ -121,4 +121,22 @@ pub enum Command {
         /// The lock's key.
         key: LockKey,
     },
+}
+
+impl Command {
+    /// The lock's key. `None` for the command that is about the counter alone.
+    #[must_use]
+    pub const fn key(&self) -> Option<&LockKey> {
+        match self {
+            Self::Acquire { key, .. }
+            | Self::RaiseCounter { key, .. }
+            | Self::Extend { key, .. }
+            | Self::Repair { key, .. }
+            | Self::Seal { key, .. }
+            | Self::Release { key, .. }
+            | Self::Announce { key, .. }
+            | Self::Inspect { key } => Some(key),
+            Self::Restore { .. } => None,
+        }
+    }
 }

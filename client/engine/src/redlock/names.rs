@@ -81,6 +81,12 @@ name! {
     MemberName
 }
 
+/// The key of one slot of a lock.
+#[must_use]
+pub fn slot_key(key: &LockKey, slot: impl fmt::Display) -> LockKey {
+    LockKey::new(format!("{key}#{slot}"))
+}
+
 /// The members' counter of fencing tokens. No user key may contain `#`.
 pub const TOKEN_KEY: &str = "#token";
 

@@ -60,8 +60,9 @@ pub fn renewed_until(
     (now < known).then(|| granted_until(started, now, ttl, drift).unwrap_or(known).max(known))
 }
 
-/// Until when a round that began at `started` can repair: for a quarter of the ttl. `None` for a ttl in which refusals and
-/// repairs, one after the other, would leave too little: a repair could then revive a hold that is over
+/// The last moment of the repairs of a round that began at `started`: a quarter of the ttl later.
+///
+/// `None` for a ttl of less than four node timeouts, because a repair after refusals could revive a hold that has ended
 /// (docs/algorithm.md, "Continuity").
 #[must_use]
 pub fn repair_until(started: Boottime, ttl: Duration, node_timeout: Duration) -> Option<Boottime> {

@@ -30,9 +30,9 @@ struct Hold<'a> {
     ballot: Ballot<'a>,
     missing: Vec<Missing>,
     others: Vec<Seen>,
-    /// When a majority had said yes, what that earned; `None` inside if it came too late.
+    /// The validity that a majority of yes earned. The inner `None`: the majority came too late.
     won: Option<Option<Boottime>>,
-    /// When so many had said no that no majority was left.
+    /// The time at which refusals made a majority impossible.
     refused: Option<Boottime>,
 }
 

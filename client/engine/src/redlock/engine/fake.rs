@@ -112,17 +112,7 @@ impl Fake {
         let mut state = self.state();
         state.executed += 1;
         state.keys.retain(|_, (_, until)| *until > now);
-        let (Command::Acquire { key, .. }
-        | Command::RaiseCounter { key, .. }
-        | Command::Extend { key, .. }
-        | Command::Repair { key, .. }
-        | Command::Seal { key, .. }
-        | Command::Release { key, .. }
-        | Command::Announce { key, .. }
-        | Command::Inspect { key }) = command
-        else {
-            return Reply::Raised;
-        };
+        let Some(key) = command.key() else { return Reply::Raised };
         let key = key.as_str().to_owned();
         let held = state.keys.get(&key).cloned();
         let holder = held.as_ref().map_or(KeyState::Missing, |(value, until)| KeyState::String {

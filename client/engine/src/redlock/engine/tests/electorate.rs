@@ -85,7 +85,7 @@ async fn a_yes_from_a_stepped_clock_does_not_count() {
     assert!(failures.contains(&("m1".into(), MemberFailure::ClockStepped)), "{failures:?}");
 }
 
-/// Whose clocks all show what ours does.
+/// Processes whose clocks show the time of this one.
 struct SameClock(Arc<TokioClock>);
 
 impl ClockCheck for SameClock {
