@@ -1,21 +1,20 @@
 //! `redlock agent`: tells an application on this machine, over HTTP, whether it leads.
 //!
-//! The tasks that take locks (`keeper`) or follow an election (`election`) write what they learn to the `desk`. Requests are answered
-//! from there. What is answered to whom at which time is decided in `book` and `instances`, which are pure.
+//! One `task` owns the pure `state`. Requests (`http`) and reports of attempts and of the `election` are its inputs, and it performs the
+//! actions that the state names.
 //!
-//! No promise outlives its validity, and nothing is given back before the last promise has passed: an application that has ended or
-//! hangs keeps nobody out for longer, and one that lives is never overtaken.
+//! No promise outlives its validity, and no lock is released before its last promise has passed. So an application that has ended or
+//! hangs blocks other holders no longer than that, and one that lives is never overtaken.
 
-mod book;
-mod desk;
 mod election;
 mod hooks;
 mod http;
-mod instances;
-mod keeper;
-mod orders;
-mod route;
-mod say;
+mod leadership;
+mod lock;
+mod request;
+mod response;
+mod state;
+mod task;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -26,13 +25,15 @@ use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context as _, bail};
-use desk::{Desk, Order};
 use election::{Election, Follower};
+use futures::FutureExt as _;
 use hooks::HookArgs;
 use http::{Face, router};
-use orders::Orders;
+use lock::Order;
+use state::AgentState;
+use task::Task;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::exit::OWN_ERROR;
@@ -182,7 +183,7 @@ impl AgentArgs {
 }
 
 async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
-    let mut signals = Signals::new()?;
+    let signals = Signals::new()?;
     if args.direct.without_token {
         bail!("the agent tells instances of the application apart by the token: leave --without-token out");
     }
@@ -198,66 +199,39 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     if args.lock.is_some() {
         template = template.resolved().await?;
     }
-    let lock = template.lock.clone();
     let patience = args.patience.map_or_else(|| args.ttl.get().max(LEAST_PATIENCE), GoDuration::get);
-    let order = Order { args: template.clone(), request: None, until: None, not_before: None };
-    let desk = Arc::new(Desk::new(lock.to_string(), order, patience));
     let way = match election {
         Some(_) => None,
         None => Some(Arc::new(Way::new(&template).await?)),
     };
-    let orders = Arc::new(Orders::new(Arc::clone(&desk), way, template));
-    let ended = CancellationToken::new();
-    let mut servers = listen(args, &desk, &orders, &ended).await?;
-    let mut follower = election.map(|election| {
+    let order = Order { args: template.clone(), request: None, is_unattended: false, least: Duration::ZERO };
+    let state = AgentState::new(order, election.is_some(), !args.hooks.is_empty(), patience);
+    let task = Task::new(state, way, args.hooks.clone());
+    let election = election.map(|election| {
         let members = args.direct.members(environment());
-        tokio::spawn(Follower::new(Arc::clone(&desk), election, args.cluster.clone(), members, args.skew.get()).run())
+        Follower::new(task.agent(), election, args.cluster.clone(), members, args.skew.get()).run().boxed()
     });
-    let mut teller =
-        (!args.hooks.is_empty()).then(|| tokio::spawn(hooks::send_all(Arc::clone(&desk), args.hooks.clone())));
-    orders.keep(lock.to_string());
+    let ended = CancellationToken::new();
+    let face = Face { agent: task.agent(), options: Arc::new(template), checks_host: true };
+    let mut servers = listen(args, &face, &ended).await?;
     tokio::select! {
-        _ = signals.ending() => {}
-        Some(failed) = servers.join_next() => failed?,
-        error = orders.failed() => return Err(error),
-        error = failure(&mut follower) => return Err(error),
-        error = failure(&mut teller) => return Err(error),
-    }
-    // What was promised is waited for, and answered until then.
-    desk.stop();
-    orders.ended().await;
-    if let Some(teller) = teller {
-        teller.await?;
+        // The requests are answered until the last promise has passed.
+        stopped = tokio::spawn(task.run(signals, election)) => stopped.context("the task of the agent has failed")?,
+        Some(server) = servers.join_next() => {
+            server?;
+            bail!("a server of the agent has ended");
+        }
     }
     ended.cancel();
-    if let Some(follower) = follower {
-        follower.abort();
-    }
     let goodbye = async { while servers.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(GOODBYE, goodbye).await;
     Ok(())
 }
 
-/// Waits until a task that lasts as long as the agent has ended.
-async fn failure(task: &mut Option<JoinHandle<()>>) -> anyhow::Error {
-    match task {
-        Some(task) => match task.await {
-            Ok(()) => anyhow::anyhow!("a task of the agent has ended"),
-            Err(error) => anyhow::Error::new(error).context("a task of the agent has failed"),
-        },
-        None => std::future::pending().await,
-    }
-}
-
-async fn listen(
-    args: &AgentArgs,
-    desk: &Arc<Desk>,
-    orders: &Arc<Orders>,
-    ended: &CancellationToken,
-) -> anyhow::Result<JoinSet<()>> {
+async fn listen(args: &AgentArgs, face: &Face, ended: &CancellationToken) -> anyhow::Result<JoinSet<()>> {
     let mut servers = JoinSet::new();
     for place in args.places() {
-        let face = |checks_host| Face { desk: Arc::clone(desk), orders: Arc::clone(orders), checks_host };
+        let app = |checks_host| router(Face { checks_host, ..face.clone() });
         let (listener, place, app) = match &place {
             Place::Loopback(address) => {
                 let listener = match TcpListener::bind(address).await {
@@ -266,15 +240,15 @@ async fn listen(
                     bound => bound.with_context(|| format!("cannot listen on {address}"))?,
                 };
                 let address = format!("http://{}", listener.local_addr()?);
-                (Listener::Loopback(listener), address, router(face(true)))
+                (Listener::Loopback(listener), address, app(true))
             }
             Place::Unix(path) => {
                 let listener =
                     bind(path, args.socket_mode).with_context(|| format!("cannot listen on {}", path.display()))?;
-                (Listener::Unix(listener), place.to_string(), router(face(false)))
+                (Listener::Unix(listener), place.to_string(), app(false))
             }
         };
-        console::report(format_args!("lock {}: the agent listens on {place}", desk.elected));
+        console::report(format_args!("lock {}: the agent listens on {place}", face.options.lock));
         servers.spawn(listener.serve(app, ended.clone()));
     }
     Ok(servers)
@@ -319,12 +293,13 @@ mod tests {
         parsed(&["--lock", "shop/elected", "--identity", "me"]).unwrap().template("shop/elected".parse().unwrap())
     }
 
-    /// An agent that takes no locks, as in an election.
-    pub(in crate::command::agent) fn face(args: LockArgs) -> Face {
-        let order = Order { args: args.clone(), request: None, until: None, not_before: None };
-        let desk = Arc::new(Desk::new("shop/elected".into(), order, LEAST_PATIENCE));
-        let orders = Arc::new(Orders::new(Arc::clone(&desk), None, args));
-        Face { desk, orders, checks_host: true }
+    /// An agent of an election that does not report. It runs as long as the runtime.
+    pub(in crate::command::agent) fn face() -> Face {
+        let order = Order { args: template(), request: None, is_unattended: false, least: Duration::ZERO };
+        let task = Task::new(AgentState::new(order, true, false, LEAST_PATIENCE), None, HookArgs::default());
+        let face = Face { agent: task.agent(), options: Arc::new(template()), checks_host: true };
+        tokio::spawn(task.run(Signals::of_one_wait().1, None));
+        face
     }
 
     #[test]

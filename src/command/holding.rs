@@ -19,7 +19,7 @@ pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
 pub(super) use claim::{Holding, Look, Trust, check_wall_clock, own_pod, send_release, take_detached};
 pub(super) use held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity, reserve};
 pub(super) use identity::{of_process, whoami};
-pub(super) use progress::{Progress, Reason};
+pub(super) use progress::Progress;
 pub(super) use signals::Signals;
 
 /// How locks are taken.

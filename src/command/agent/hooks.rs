@@ -2,14 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::run::SignalName;
-use super::book::Word;
-use super::desk::Desk;
 use crate::command::console;
 
 /// A signal, and the file with the number of the process that gets it.
@@ -47,30 +44,13 @@ impl HookArgs {
     pub(super) const fn is_empty(&self) -> bool {
         self.on_elected.is_none() && self.on_lost.is_none()
     }
-}
 
-/// Sends the signals until the agent is stopped. The loss is sent then, too.
-pub(super) async fn send_all(desk: Arc<Desk>, hooks: HookArgs) {
-    let mut changes = desk.changes();
-    let mut leads: Option<i64> = None;
-    loop {
-        let is_stopping = desk.is_stopping();
-        let token = match desk.served_word().filter(|_| !is_stopping) {
-            Some(Word::Leads { token, .. }) => Some(token),
-            _ => None,
-        };
-        if leads.is_some() && leads != token {
-            leads = None;
-            call(hooks.on_lost.as_ref(), "--on-lost", &desk.elected);
-        }
-        if leads.is_none() && token.is_some() {
-            leads = token;
-            call(hooks.on_elected.as_ref(), "--on-elected", &desk.elected);
-        }
-        if is_stopping {
-            return;
-        }
-        desk.pause(&desk.elected, &mut changes).await;
+    pub(super) fn elected(&self, lock: &str) {
+        call(self.on_elected.as_ref(), "--on-elected", lock);
+    }
+
+    pub(super) fn lost(&self, lock: &str) {
+        call(self.on_lost.as_ref(), "--on-lost", lock);
     }
 }
 

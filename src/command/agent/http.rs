@@ -1,4 +1,4 @@
-//! The agent's HTTP: each request is looked up, answered from the desk, and that is all.
+//! The agent's HTTP: each request becomes a question to the task, and its answer a response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,51 +14,50 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures::stream;
-use serde_json::{Value, json};
-use tokio::sync::watch::Receiver;
+use serde_json::json;
 
-use super::super::holding::LockName;
-use super::book::Word;
-use super::desk::{Desk, now};
-use super::orders::Orders;
-use super::route::{Query, is_loopback};
-use super::say::{Said, no_lock, no_method, no_path, of_refused, of_word};
+use super::super::holding::{LockArgs, LockName};
+use super::leadership::{Answer, Refusal};
+use super::request::{Query, is_loopback};
+use super::response::{Reply, no_lock, no_method, no_path, of_answer, of_refusal};
+use super::task::{Agent, now};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// The description of all endpoints.
 const OPENAPI: &str = include_str!("openapi.json");
-/// What every change asks for, so that no page in a browser makes one.
+/// Every POST needs it, so that no page in a browser can send one.
 const HEADER: &str = "x-redlock";
 /// An event comes at least so often. A client that hears nothing for longer than its validity has lost.
 const REPEAT: Duration = Duration::from_secs(2);
+/// Beyond the wait of an acquisition: for the operator to answer why the lock is not free.
+const MARGIN: Duration = Duration::from_secs(15);
 
-/// What requests are answered from.
+/// The state of the handlers.
 #[derive(Clone)]
 pub(super) struct Face {
-    pub(super) desk: Arc<Desk>,
-    pub(super) orders: Arc<Orders>,
+    pub(super) agent: Agent,
+    /// The options of the agent. They name the lock that /leader is about.
+    pub(super) options: Arc<LockArgs>,
     /// Over TCP. A socket file is no host.
     pub(super) checks_host: bool,
 }
 
+type Result<T = Reply> = std::result::Result<T, Refusal>;
+
 /// All endpoints, as /openapi.json has them. HEAD and `Allow` are the router's.
 pub(super) fn router(face: Face) -> Router {
-    let one_lock = |face: State<Face>, lock: Lock, query: Query| async move { one(&face, &lock.0, &query) };
     Router::new()
-        .route("/", get(|face: State<Face>| async move { Said::ok(name(&face.desk)) }))
+        .route("/", get(name))
         .route("/healthz", get(|| async { typed("text/plain; charset=utf-8", Body::from("ok\n")) }))
         .route("/openapi.json", get(|| async { typed("application/json", Body::from(OPENAPI)) }))
-        .route("/leader", get(|face: State<Face>, query: Query| async move { leader(&face, &query).await }))
-        .route("/watch", get(|face: State<Face>, query: Query| async move { watch(&face, query) }))
-        .route("/register", post(|face: State<Face>, query: Query| async move { register(&face, &query) }))
-        .route("/unregister", post(|face: State<Face>, query: Query| async move { unregister(&face, &query) }))
+        .route("/leader", get(leader))
+        .route("/watch", get(watch))
+        .route("/register", post(register))
+        .route("/unregister", post(unregister))
         .route("/locks/{lock}", get(one_lock))
         .route("/locks/{lock}/renew", post(one_lock))
         .route("/locks/{lock}/acquire", post(acquire))
-        .route(
-            "/locks/{lock}/release",
-            post(|face: State<Face>, lock: Lock, query: Query| async move { release(&face, &lock.0, &query) }),
-        )
+        .route("/locks/{lock}/release", post(release))
         .fallback(|| async { no_path() })
         .method_not_allowed_fallback(|| async { no_method() })
         .layer(from_fn_with_state(face.clone(), guarded))
@@ -69,53 +68,51 @@ pub(super) fn router(face: Face) -> Router {
 struct Lock(LockName);
 
 impl FromRequestParts<Face> for Lock {
-    type Rejection = Said;
+    type Rejection = Reply;
 
-    async fn from_request_parts(parts: &mut Parts, face: &Face) -> Result<Self, Said> {
+    async fn from_request_parts(parts: &mut Parts, face: &Face) -> std::result::Result<Self, Reply> {
         let named = Path::<String>::from_request_parts(parts, face).await.ok();
         named.and_then(|Path(lock)| lock.parse().ok()).map(Self).ok_or_else(no_lock)
     }
 }
 
 impl FromRequestParts<Face> for Query {
-    type Rejection = Said;
+    type Rejection = Reply;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Face) -> Result<Self, Said> {
-        Self::of(parts.uri.query()).map_err(|detail| Said::problem(StatusCode::BAD_REQUEST, "BadParameter", &detail))
+    async fn from_request_parts(parts: &mut Parts, _: &Face) -> std::result::Result<Self, Reply> {
+        Self::of(parts.uri.query()).map_err(|detail| Reply::problem(StatusCode::BAD_REQUEST, "BadParameter", &detail))
     }
 }
 
-impl IntoResponse for Said {
+impl IntoResponse for Reply {
     fn into_response(self) -> Response {
         self.response()
     }
 }
 
-async fn acquire(face: State<Face>, lock: Lock, query: Query) -> Said {
-    face.orders.acquire(&lock.0, query).await
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        of_refusal(self).response()
+    }
 }
 
-fn watch(face: &Face, query: Query) -> Response {
-    events(Leads { desk: Arc::clone(&face.desk), instance: query.instance, told: None })
-}
-
-/// Answers no request that others make a program on this machine send.
+/// Refuses a request that a page in a browser or a foreign program can have caused.
 async fn guarded(State(face): State<Face>, request: Request, next: Next) -> Response {
     match refused(&face, &request) {
-        Some(said) => said.response(),
+        Some(reply) => reply.response(),
         None => next.run(request).await,
     }
 }
 
-fn refused(face: &Face, request: &Request) -> Option<Said> {
+fn refused(face: &Face, request: &Request) -> Option<Reply> {
     let text = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     if face.checks_host && !is_loopback(text(HOST.as_str())) {
         let detail = "The agent answers requests to localhost, 127.0.0.1 and [::1] only.";
-        return Some(Said::problem(StatusCode::MISDIRECTED_REQUEST, "NotLoopback", detail));
+        return Some(Reply::problem(StatusCode::MISDIRECTED_REQUEST, "NotLoopback", detail));
     }
     if *request.method() == Method::POST && text(HEADER).is_none() {
         let detail = "A POST needs the header X-Redlock: 1.";
-        return Some(Said::problem(StatusCode::FORBIDDEN, "NoHeader", detail));
+        return Some(Reply::problem(StatusCode::FORBIDDEN, "NoHeader", detail));
     }
     None
 }
@@ -127,146 +124,128 @@ fn typed(kind: &'static str, body: Body) -> Response {
     response
 }
 
-/// As leader-elector and its successors say it: the name is empty unless a holder certainly leads.
-fn name(desk: &Desk) -> Value {
-    let name = desk.name();
+impl Face {
+    /// The lock that every instance wants.
+    fn elected(&self) -> String {
+        self.options.lock.to_string()
+    }
+
+    /// Asks until an answer is final, at most for `wait`. While it waits, its instance counts as present.
+    async fn wait(
+        &self,
+        lock: &str,
+        query: &Query,
+        wait: Duration,
+        mut is_final: impl FnMut(&Answer, bool) -> bool,
+    ) -> Result<Answer> {
+        let until = now() + wait;
+        let mut agent = self.agent.clone();
+        loop {
+            let (name, instance) = (lock.to_owned(), query.instance.clone());
+            let asked = agent.ask(move |state, now| {
+                let answer = state.answer(&name, instance.as_deref(), now);
+                (answer, state.is_wanted(&name, now))
+            });
+            let (answer, is_wanted) = asked.await?;
+            if is_final(&answer, is_wanted) || until <= now() || agent.is_stopping() {
+                return Ok(answer);
+            }
+            agent.changed().await;
+        }
+    }
+}
+
+/// The answer of leader-elector. The name is empty unless a holder certainly leads.
+async fn name(State(face): State<Face>) -> Result {
+    let name = face.agent.ask(|state, now| state.leader(now)).await?;
     let at = jiff::Timestamp::from_millisecond(SystemClock.wall().0).unwrap_or_default();
-    json!({"name": name.unwrap_or_default(), "last_update": format!("{at:.3}")})
+    Ok(Reply::ok(json!({"name": name.unwrap_or_default(), "last_update": format!("{at:.3}")})))
 }
 
-fn register(face: &Face, query: &Query) -> Said {
+async fn register(State(face): State<Face>, query: Query) -> Result {
     let id = format!("{:032x}", rand::random::<u128>());
-    if !face.desk.register(id.clone(), face.orders.reads_first(), query.if_none) {
-        let detail = "Another instance is served. It ends by POST /unregister, or when it does not ask any more.";
-        return Said::problem(StatusCode::CONFLICT, "Served", detail);
-    }
-    Said { status: StatusCode::CREATED, body: json!({"instance": id, "lock": face.desk.elected}) }
+    let body = json!({"instance": id, "lock": face.elected()});
+    face.agent.ask(move |state, now| state.register(id, query.if_none, now)).await??;
+    Ok(Reply { status: StatusCode::CREATED, body })
 }
 
-/// The instance has ended, and gives back all that it has.
-fn unregister(face: &Face, query: &Query) -> Said {
-    match face.desk.unregister(query.instance.as_deref()) {
-        Ok(()) => Said::ok(json!({"unregistered": true})),
-        Err(who) => of_refused(super::desk::Refused::NotServed(who)),
-    }
+/// The instance has ended, and releases all that it has.
+async fn unregister(State(face): State<Face>, query: Query) -> Result {
+    face.agent.ask(move |state, now| state.unregister(query.instance.as_deref(), now)).await??;
+    Ok(Reply::ok(json!({"unregistered": true})))
 }
 
 /// With `wait` it answers as soon as the instance leads.
-async fn leader(face: &Face, query: &Query) -> Said {
-    let desk = &face.desk;
-    let until = now() + query.wait.unwrap_or_default();
-    let mut changes = desk.changes();
-    loop {
-        let said = word(desk, &desk.elected, query).unwrap_or_else(not_cared_for);
-        let is_final = said.body["reason"] == "NotRegistered" || said.body["reason"] == "NotServed";
-        if said.status.is_success() || is_final || until <= now() || desk.is_stopping() {
-            return said;
-        }
-        let left = until.since(now());
-        let _ = tokio::time::timeout(left, desk.pause(&desk.elected, &mut changes)).await;
-    }
-}
-
-fn word(desk: &Desk, lock: &str, query: &Query) -> Option<Said> {
-    let (word, _) = desk.word(lock, query.instance.as_deref())?;
-    Some(of_word(lock, word, now()))
-}
-
-fn not_cared_for() -> Said {
-    let detail = "The agent does not care for this lock. POST /locks/<lock>/acquire takes it.";
-    Said::problem(StatusCode::NOT_FOUND, "NotAcquired", detail)
-}
-
-fn one(face: &Face, lock: &LockName, query: &Query) -> Said {
-    let said = word(&face.desk, &lock.to_string(), query).unwrap_or_else(not_cared_for);
-    match query.token {
-        Some(token) if said.status.is_success() && said.body["fencingToken"] != token => other_token(token),
-        _ => said,
-    }
-}
-
-fn other_token(token: i64) -> Said {
-    let detail = format!("This instance does not hold the lock with token {token}: it was released or lost.");
-    Said::problem(StatusCode::CONFLICT, "OtherToken", &detail)
-}
-
-/// The instance says that it has stopped.
-fn release(face: &Face, lock: &LockName, query: &Query) -> Said {
-    let Some(token) = query.token else {
-        return Said::problem(
-            StatusCode::BAD_REQUEST,
-            "NoToken",
-            "Give the fencing token of the hold: ?token=<token>.",
-        );
+async fn leader(State(face): State<Face>, query: Query) -> Result {
+    let is_final = |answer: &Answer, _| {
+        matches!(answer, Answer::Leads { .. } | Answer::No(Refusal::NotRegistered | Refusal::NotServed))
     };
-    match face.desk.gives_back(&lock.to_string(), query.instance.as_deref(), token) {
-        Err(who) => of_refused(super::desk::Refused::NotServed(who)),
-        Ok(false) => other_token(token),
-        Ok(true) => Said::ok(json!({"lock": lock.to_string(), "fencingToken": token, "released": true})),
+    let answer = face.wait(&face.elected(), &query, query.wait.unwrap_or_default(), is_final).await?;
+    Ok(of_answer(&face.elected(), answer, now()))
+}
+
+async fn one_lock(State(face): State<Face>, lock: Lock, query: Query) -> Result {
+    let lock = lock.0.to_string();
+    match (face.wait(&lock, &query, Duration::ZERO, |_, _| true).await?, query.token) {
+        (Answer::Leads { token: held, .. }, Some(token)) if held != token => Err(Refusal::OtherToken { token }),
+        (answer, _) => Ok(of_answer(&lock, answer, now())),
     }
 }
 
-/// What a stream of events tells.
-trait Tell: Send + 'static {
-    fn desk(&self) -> &Arc<Desk>;
-    /// The event now, and what makes it another one.
-    fn event(&mut self) -> (String, String);
-    fn told(&mut self) -> &mut Option<(String, Boottime)>;
+/// Takes a lock for the instance, and waits for it as long as the request says.
+async fn acquire(State(face): State<Face>, Lock(name): Lock, query: Query) -> Result {
+    let lock = name.to_string();
+    let order = query.order(&face.options, name);
+    let (agent, waits_for, instance) = (face.agent.clone(), lock.clone(), query.instance.clone());
+    let acquiring = face
+        .agent
+        .ask(move |state, now| state.acquire(instance.as_deref(), order, now).map(|()| agent.waiter(waits_for)));
+    let mut waiter = acquiring.await??;
+    let is_final = |answer: &Answer, is_wanted: bool| matches!(answer, Answer::Leads { .. }) || !is_wanted;
+    let answer = face.wait(&lock, &query, query.wait.unwrap_or_default() + MARGIN, is_final).await?;
+    let reply = of_answer(&lock, answer, now());
+    waiter.is_held = reply.status.is_success();
+    Ok(reply)
 }
 
-/// Whether one instance leads.
-struct Leads {
-    desk: Arc<Desk>,
-    instance: Option<String>,
-    told: Option<(String, Boottime)>,
+/// The instance has stopped.
+async fn release(State(face): State<Face>, lock: Lock, query: Query) -> Result {
+    let lock = lock.0.to_string();
+    let Some(token) = query.token else {
+        let detail = "Give the fencing token of the hold: ?token=<token>.";
+        return Ok(Reply::problem(StatusCode::BAD_REQUEST, "NoToken", detail));
+    };
+    let body = json!({"lock": lock, "fencingToken": token, "released": true});
+    face.agent.ask(move |state, now| state.release(&lock, query.instance.as_deref(), token, now)).await??;
+    Ok(Reply::ok(body))
 }
 
-impl Tell for Leads {
-    fn desk(&self) -> &Arc<Desk> {
-        &self.desk
-    }
-
-    fn event(&mut self) -> (String, String) {
-        let lock = &self.desk.elected;
-        let Some((word, sequence)) = self.desk.word(lock, self.instance.as_deref()) else {
-            return (String::new(), String::new());
-        };
-        let kind = match word {
-            Word::Leads { .. } => "leader",
-            Word::DoesNot { .. } => "follower",
-            Word::Unknown { .. } => "unknown",
-        };
-        let said = of_word(lock, word, now());
-        (format!("event: {kind}\nid: {sequence}\ndata: {}\n\n", said.body), format!("{sequence} {kind}"))
-    }
-
-    fn told(&mut self) -> &mut Option<(String, Boottime)> {
-        &mut self.told
-    }
-}
-
-/// Server-sent events: one when something is different, and one now and then.
-fn events(tell: impl Tell) -> Response {
-    let changes = tell.desk().changes();
-    let events = stream::unfold((tell, changes), |(mut tell, mut changes)| async move {
-        let event = next(&mut tell, &mut changes).await?;
-        Some((Ok::<_, Infallible>(event), (tell, changes)))
+/// Server-sent events: one at each change, and one now and then.
+async fn watch(State(face): State<Face>, query: Query) -> Response {
+    let events = stream::unfold((face, query, None), |(mut face, query, mut last)| async move {
+        let event = next_event(&mut face, &query, &mut last).await?;
+        Some((Ok::<_, Infallible>(event), (face, query, last)))
     });
     typed("text/event-stream", Body::from_stream(Box::pin(events)))
 }
 
-async fn next(tell: &mut impl Tell, changes: &mut Receiver<u64>) -> Option<String> {
-    let desk = Arc::clone(tell.desk());
-    while !desk.is_stopping() {
-        let (event, mark) = tell.event();
-        let told = tell.told();
-        let is_due = told.as_ref().is_none_or(|(last, at)| *last != mark || now().since(*at) >= REPEAT);
+/// The next event, until the agent is stopped. `last`: the answer of the last one, and its time.
+async fn next_event(face: &mut Face, query: &Query, last: &mut Option<(Answer, Boottime)>) -> Option<String> {
+    let elected = face.elected();
+    while !face.agent.is_stopping() {
+        let answer = face.wait(&elected, query, Duration::ZERO, |_, _| true).await.ok()?;
+        let is_due = last.as_ref().is_none_or(|(last, at)| *last != answer || now().since(*at) >= REPEAT);
         if is_due {
-            let is_first = told.is_none();
-            *told = Some((mark, now()));
-            return Some(if is_first { format!("retry: 1000\n{event}") } else { event });
+            let retry = if last.is_none() { "retry: 1000\n" } else { "" };
+            *last = Some((answer.clone(), now()));
+            let kind = match answer {
+                Answer::Leads { .. } => "leader",
+                Answer::No(_) => "follower",
+                Answer::Unknown { .. } => "unknown",
+            };
+            return Some(format!("{retry}event: {kind}\ndata: {}\n\n", of_answer(&elected, answer, now()).body));
         }
-        desk.pause(&desk.elected, changes).await;
+        face.agent.changed().await;
     }
     None
 }
@@ -275,14 +254,15 @@ async fn next(tell: &mut impl Tell, changes: &mut Receiver<u64>) -> Option<Strin
 mod tests {
     use std::collections::BTreeSet;
 
+    use serde_json::Value;
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::command::agent::tests::{face, template};
+    use crate::command::agent::tests::face;
 
     async fn asked(method: &str, path: &str) -> Response {
         let request = Request::builder().method(method).uri(path).header("host", "localhost").header("x-redlock", "1");
-        router(face(template())).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+        router(face()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
 
     async fn reason(method: &str, path: &str) -> (u16, String) {

@@ -1,5 +1,6 @@
 //! A lock that this process holds, wherever it comes from.
 
+use std::fmt;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -30,6 +31,15 @@ pub(in crate::command) enum End {
     Lost(String),
     /// `--max-hold` was reached.
     MaxHold,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(why) => write!(f, "it was lost: {why}"),
+            Self::MaxHold => f.write_str("it was held for as long as it may be"),
+        }
+    }
 }
 
 /// Why a lock is not held.

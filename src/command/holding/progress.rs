@@ -1,27 +1,18 @@
-//! What a person reads while waiting.
+//! The reason of a wait, for people.
 
 use std::io::{IsTerminal, Write, stderr};
 
-use tokio::sync::watch;
-
 use super::arguments::LockName;
 
-/// Why a program waits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::command) struct Reason {
-    pub(in crate::command) why: String,
-    /// Whether it is certain that the lock is not held.
-    pub(in crate::command) is_known: bool,
-}
+/// Gets each reason, and whether it is certain that the lock is not held.
+type Listener = Box<dyn Fn(&str, bool) + Send>;
 
 /// One line on the error output: replaced on a terminal, repeated elsewhere when it changes.
-#[derive(Debug)]
 pub(in crate::command) struct Progress {
     lock: String,
     last: String,
     is_terminal: bool,
-    /// Who else wants to know.
-    told: Option<watch::Sender<Reason>>,
+    listener: Option<Listener>,
 }
 
 /// Moves to the start of the line and clears it.
@@ -29,12 +20,13 @@ const AGAIN: &str = "\r\x1b[K";
 
 impl Progress {
     pub(in crate::command) fn new(lock: &LockName) -> Self {
-        Self { lock: lock.to_string(), last: String::new(), is_terminal: stderr().is_terminal(), told: None }
+        Self { lock: lock.to_string(), last: String::new(), is_terminal: stderr().is_terminal(), listener: None }
     }
 
-    /// The same for a program, which hears it, too.
-    pub(in crate::command) fn heard_by(lock: &LockName, told: watch::Sender<Reason>) -> Self {
-        Self { lock: lock.to_string(), last: String::new(), is_terminal: false, told: Some(told) }
+    /// For a program, which gets the reasons, too.
+    #[cfg(target_os = "linux")]
+    pub(in crate::command) fn reported(lock: &LockName, listener: impl Fn(&str, bool) + Send + 'static) -> Self {
+        Self { lock: lock.to_string(), last: String::new(), is_terminal: false, listener: Some(Box::new(listener)) }
     }
 
     /// Says why the lock is waited for.
@@ -47,13 +39,13 @@ impl Progress {
         self.say_as(why, false);
     }
 
-    fn say_as(&mut self, why: &str, is_known: bool) {
+    fn say_as(&mut self, why: &str, is_certain: bool) {
         if why == self.last {
             return;
         }
         why.clone_into(&mut self.last);
-        if let Some(told) = &self.told {
-            told.send_replace(Reason { why: why.to_owned(), is_known });
+        if let Some(listener) = &self.listener {
+            listener(why, is_certain);
         }
         let line = format!("waiting for lock {}: {why}", self.lock);
         // A closed error output stops nothing.

@@ -174,6 +174,23 @@ fn a_leader_that_steps_down_says_so() {
     until("the operator is told", || server.was_released());
 }
 
+/// The operator renews the hold all the time, so without a release no other token would come.
+#[test]
+fn an_elected_pod_whose_agent_was_frozen_leads_again_with_another_token() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let agent = elected(&place, &server);
+    let instance = agent.register();
+    until("no pod leads", || agent.leader(&instance).status == 409);
+    server.elect("pod-a", "u-1", TOKEN);
+    let promise = agent.until_leads(&instance);
+    agent.signal("STOP");
+    until("the promise has passed", || now() > promise.end());
+    agent.signal("CONT");
+    until("the hold is given back", || server.was_released());
+    server.elect("pod-a", "u-1", TOKEN + 1);
+    assert_eq!(agent.until_leads(&instance).token(), TOKEN + 1);
+}
+
 #[test]
 fn a_validity_that_is_not_published_again_ends() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());

@@ -1,7 +1,9 @@
-//! Pure: what a request asks for.
+//! Pure: the parameters of a request.
 
 use std::time::Duration;
 
+use super::super::holding::{LockArgs, LockName};
+use super::lock::Order;
 use crate::api::GoDuration;
 
 /// The longest wait of one request.
@@ -25,7 +27,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What stands behind the question mark.
+/// The parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query {
     /// The instance that asks.
@@ -67,6 +69,24 @@ impl Query {
             }
         }
         Ok(query)
+    }
+
+    /// How a lock is to be held, with the options of the agent where the request has none.
+    pub(super) fn order(&self, options: &LockArgs, lock: LockName) -> Order {
+        let mut args = LockArgs { lock, ..options.clone() };
+        args.ttl = self.ttl.unwrap_or(args.ttl);
+        args.wait = self.wait.filter(|wait| !wait.is_zero()).map(Into::into);
+        args.try_once = args.wait.is_none();
+        args.max_hold = self.hold_for.map(Into::into);
+        let min_hold = self.min_hold.filter(|least| !least.get().is_zero());
+        // With a claim the operator keeps this time.
+        args.min_hold = min_hold.filter(|_| !args.direct.direct);
+        Order {
+            request: self.request.clone(),
+            is_unattended: self.hold_for.is_some(),
+            least: min_hold.filter(|_| args.direct.direct).map(GoDuration::get).unwrap_or_default(),
+            args,
+        }
     }
 }
 
