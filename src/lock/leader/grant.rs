@@ -152,6 +152,13 @@ pub(super) fn unanswered(lock: &DistributedLock, said: Said, in_a_row: u32) -> P
     Postponed { said, pause }
 }
 
+/// The program of this claim seems to have ended while the claim waited. The next attempt comes one heartbeat later.
+pub(super) fn without_heartbeat(lock: &DistributedLock) -> Postponed {
+    let beat = lock.spec.claim.as_ref().and_then(|claim| claim.heartbeat);
+    let said = Said::HeartbeatStopped { lease: full_name(lock), ttl: lock.spec.ttl };
+    Postponed { said, pause: beat.map_or(NOT_YET_PAUSE, |beat| beat.get()) }
+}
+
 impl Occupied {
     /// Deletes the value of an attempt that no status names, from wherever it may be.
     pub(super) async fn release(&self, lock: &DistributedLock, access: &Access, orphan: &LockValue) -> Action {

@@ -21,6 +21,7 @@ use crate::lock::model::orphans;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::replica::access::{self, Access};
+use crate::lock::replica::liveness;
 
 /// How many steps one reconciliation of a lock may take.
 /// A lock that needs more is reconciled again later, so that a mistake cannot spin.
@@ -176,6 +177,9 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
 /// Acquires the lock, and publishes the grant.
 async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, contender: Contender) -> Stepped {
     let Parts { context, reachability, store, members, peers, memory, .. } = parts;
+    if liveness::has_stopped(context, lock).await {
+        return Ok(Progress::Later(grant::without_heartbeat(lock)));
+    }
     let (bid, holders) = (Bid { lock, access, contender }, peers.holders(lock, access));
     let postponed = match grant::acquire(members, reachability, &context.metrics, bid, &holders).await {
         Answer::Granted(attempt) => match publication::publish(store, members, lock, &attempt).await? {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::redlock::Drift;
-use crate::time::Boottime;
+use crate::time::{Boottime, UnixMillis};
 
 /// How long before the end of its keys a silent holder is asked for the last time.
 /// Where a tenth of its ttl is less than this, that counts. The leader then ends the hold in order.
@@ -61,6 +61,19 @@ pub fn bounded(last: Boottime, ttl: Duration, drift: Drift, now: Boottime) -> Bo
     Bounded::Renew(last.since(now).min(ttl), valid_until.saturating_sub(early))
 }
 
+/// The API server writes the time of a change in whole seconds, and several API servers differ a little.
+const GRAIN: Duration = Duration::from_secs(2);
+
+/// Whether a claim that waits has shown life within its `ttl`.
+///
+/// The API server's clock counts: `created` is that of the claim, `changed` that of the last change of its Lease. A new claim needs no
+/// Lease for its first `ttl`.
+pub fn is_alive(created: UnixMillis, changed: Option<UnixMillis>, ttl: Duration, api_now: UnixMillis) -> bool {
+    let age =
+        Duration::from_millis(api_now.0.saturating_sub(changed.map_or(created, |at| at.max(created)).0).max(0) as u64);
+    age <= ttl + GRAIN
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +117,15 @@ mod tests {
         assert_eq!(bounded(last, TTL, drift, look), Bounded::Over);
         assert!(look < whole, "the hold is still valid then, so that it can be ended in order");
         assert_eq!(bounded(last, TTL, drift, at(21)), Bounded::Over);
+    }
+
+    #[test]
+    fn a_claim_whose_heartbeat_has_stopped_is_not_alive() {
+        let at = |seconds: i64| UnixMillis(seconds * 1_000);
+        assert!(is_alive(at(100), None, TTL, at(105)), "a new claim");
+        assert!(!is_alive(at(100), None, TTL, at(113)), "no Lease came");
+        assert!(is_alive(at(100), Some(at(150)), TTL, at(155)));
+        assert!(!is_alive(at(100), Some(at(150)), TTL, at(163)), "the Lease does not change any more");
+        assert!(is_alive(at(100), Some(at(50)), TTL, at(105)), "the Lease of an earlier claim counts for nothing");
     }
 }

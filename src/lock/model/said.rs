@@ -50,6 +50,9 @@ pub enum Said {
     FarBack,
     /// {why}. The operator grants the lock when a pod or Job can hold it
     NoCandidate { why: String },
+    /// The claim's heartbeat has stopped: Lease {lease} is missing, or has not changed for one ttl ({ttl}). The operator grants
+    /// the lock when that Lease changes. If the program of this claim has ended, delete the claim
+    HeartbeatStopped { lease: String, ttl: GoDuration },
     /// The operator has no connection to RedisQuorum {quorum} yet. It tries again twice a second
     NoConnection { quorum: HeldQuorum },
     /// The operator does not know the clock of RedisQuorum {quorum} yet. It tries again twice a second
@@ -87,7 +90,7 @@ impl Said {
             Self::HeldUnreadable { .. } | Self::Foreign { .. } => HeldReason::HeldByOther,
             Self::DelayedBehind { .. } | Self::SealRunsOut { .. } => HeldReason::LockDelay,
             Self::Behind { .. } | Self::Waiting { .. } | Self::FarBack => HeldReason::Queued,
-            Self::NoCandidate { .. } => HeldReason::NoCandidate,
+            Self::NoCandidate { .. } | Self::HeartbeatStopped { .. } => HeldReason::NoCandidate,
             Self::NoConnection { .. } | Self::NoClock { .. } | Self::NoMajority { .. } => HeldReason::NoQuorum,
             Self::TooSlow { .. } | Self::Unconfirmed { .. } => HeldReason::NoQuorum,
             Self::BeyondTheFence { .. } | Self::Fault | Self::Withdrawn { .. } | Self::NotWritten { .. } => {

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::api::{DistributedLock, HttpGet, Liveness, TcpSocket};
 use crate::lock::model::end::Unwell;
-use crate::lock::model::heartbeat::Heartbeat;
+use crate::lock::model::heartbeat::{self, Heartbeat};
 use crate::lock::model::verdict;
 use crate::redis_member::{Connect, Stream};
 use crate::redlock::Nonce;
@@ -45,7 +45,11 @@ struct Record {
 
 /// Whether a lock's holder is asked anything at all.
 pub fn are_asked(lock: &DistributedLock) -> bool {
-    lock.spec.liveness.is_some() || lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
+    lock.spec.liveness.is_some() || has_heartbeat(lock)
+}
+
+fn has_heartbeat(lock: &DistributedLock) -> bool {
+    lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
 }
 
 impl Answers {
@@ -66,10 +70,10 @@ impl Answers {
             let answer = ask_holder(context, lock, liveness).await;
             verdict = record.count(answer, liveness.failure_threshold).map(|()| None);
         }
-        if lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
-            && let Some(version) = read_heartbeat(&context.client, lock).await
+        if has_heartbeat(lock)
+            && let Some(lease) = read_heartbeat(&context.client, lock).await
         {
-            record.heartbeat.see(version, now);
+            record.heartbeat.see(lease.and_then(|lease| lease.resource_version()), now);
             verdict = verdict.map(|_unbound| Some(record.heartbeat.last_end(lock.spec.ttl.get())));
         }
         self.by_lock.lock().insert(uid, record);
@@ -157,13 +161,31 @@ async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Res
     if status.is_success() || status.is_redirection() { Ok(()) } else { Err(format!("it answered {status}")) }
 }
 
-/// The version of the Lease with the claim's name.
+/// The Lease with the claim's name.
 ///
 /// The inner `None`: there is no such Lease. The outer `None`: it could not be read.
-async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Option<String>> {
+async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Option<Lease>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default());
-    let lease = timeout(probe_timeout(lock), leases.get_opt(&lock.name_any())).await.ok()?.ok()?;
-    Some(lease.and_then(|lease| lease.resource_version()))
+    timeout(probe_timeout(lock), leases.get_opt(&lock.name_any())).await.ok()?.ok()
+}
+
+/// Whether a claim that waits has stopped its heartbeat, so that it must not get the lock.
+///
+/// A Lease that cannot be read, or that carries no time of its last change, is no evidence.
+pub async fn has_stopped(context: &Context, lock: &DistributedLock) -> bool {
+    let (true, Some(created)) = (has_heartbeat(lock), lock.creation_timestamp()) else { return false };
+    let Some(lease) = read_heartbeat(&context.client, lock).await else { return false };
+    let changed = lease.as_ref().map(|lease| {
+        let times = lease.managed_fields().iter().filter_map(|entry| entry.time.as_ref());
+        times.map(|time| UnixMillis(time.0.as_millisecond())).max()
+    });
+    let created = UnixMillis(created.0.as_millisecond());
+    let alive = |changed| heartbeat::is_alive(created, changed, lock.spec.ttl.get(), context.api_now());
+    !match changed {
+        None => alive(None),
+        Some(None) => true,
+        Some(changed) => alive(changed),
+    }
 }
 
 #[cfg(test)]

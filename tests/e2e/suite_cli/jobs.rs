@@ -287,12 +287,14 @@ pub(crate) async fn a_job_that_others_manage_is_left_alone(bench: Bench) -> anyh
     queued["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "batch"});
     let mut managed = job(&bench, "managed", &annotations, "true");
     managed["spec"]["managedBy"] = json!("example.com/other");
-    let mut runs = job(&bench, "runs", &annotations, "sleep 3600");
+    let mut runs = job(&bench, "runs", &[], "sleep 3600");
     runs["spec"]["suspend"] = json!(false);
     for (name, manifest, word) in
         [("queued", queued, "queue-name"), ("managed", managed, "managedBy"), ("runs", runs, "suspend: true")]
     {
         let seen = create(&bench, manifest).await?;
+        // A Job that runs cannot be created with the annotation, but it can get the annotation later.
+        bench.kubectl(&["annotate", "job", name, "redlock-operator.io/lock=theirs", "--overwrite"]).await?;
         let said = told(&bench, name, "LockNotStarted").await?;
         ensure!(said.contains(word), "{name}: {said}");
         ensure!(claims(&bench, name).await?.is_empty(), "{name} has a claim");
@@ -348,9 +350,9 @@ pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -
     bench.create::<Job>(job(&bench, "theirs", &[("lock", ""), ("ttl", "4s")], "true")).await?;
     bench.create::<Job>(job(&bench, "of-others", &[("ttl", "4s")], "true")).await?;
     let mut asks = job(&bench, "asks", &[("lock", "none"), ("on-wait-timeout", "Delete")], "true");
-    asks["spec"]["suspend"] = json!(false);
     asks["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "batch"});
     bench.create::<Job>(asks).await?;
+    bench.patch("job", "asks", r#"{"spec":{"suspend":false}}"#).await?;
     let operator = format!("--as=system:serviceaccount:{}:{}", bench.cluster.operator_namespace, operators::NAME);
     let own = ["-n", bench.namespace.as_str(), operator.as_str()];
     for (patch, expected) in [

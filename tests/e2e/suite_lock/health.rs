@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -11,7 +12,8 @@ use super::support::{check_waited, election, finished, leader, led_by, past, run
 use crate::{
     bench::Bench,
     history::check_held_throughout,
-    locks::{Lock, SOON, claim, is_held, token},
+    locks::{Lock, SOON, claim, is_held, message_of, token},
+    poll,
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -45,6 +47,34 @@ pub(crate) async fn a_holder_whose_heartbeat_stops_is_renewed_no_more(bench: Ben
     let end = finished(&first, "HolderUnhealthy", SOON).await?;
     let message = past(&end)?.message.unwrap_or_default();
     ensure!(message.contains("heartbeat has been silent"), "the history says: {message}");
+    Ok(())
+}
+
+pub(crate) async fn a_claim_whose_heartbeat_stopped_while_it_waited_is_passed_over(bench: Bench) -> anyhow::Result<()> {
+    let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
+    first.held(SOON).await?;
+    let mut silent = claim("silent", "job", None, TTL);
+    silent["spec"]["claim"]["heartbeat"] = json!("1s");
+    let silent = Lock::create(&bench, silent).await?;
+    silent.reason("Queued", SOON).await?;
+    let created = silent.recorder.last()?.object.creation_timestamp().context("no creation time")?.0;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    // A new claim needs no Lease for its first ttl.
+    let is_old = || {
+        let age = k8s_openapi::jiff::Timestamp::now().duration_since(created);
+        let is_old = Duration::try_from(age).is_ok_and(|age| age > TTL + 3 * SECOND);
+        std::future::ready(anyhow::Ok(is_old.then_some(())))
+    };
+    poll::until(10 * SECOND, "the claim is older than its ttl", is_old).await?;
+    first.delete().await?;
+    next.held(SOON).await.context("the claim behind the silent one")?;
+    let version = silent.reason("NoCandidate", SOON).await?;
+    let message = message_of(&version.object, "Held");
+    ensure!(message.contains("heartbeat has stopped"), "{message}");
+    bench.create::<Lease>(json!({"metadata": {"name": "silent"}, "spec": {"holderIdentity": "silent"}})).await?;
+    next.delete().await?;
+    silent.held(SOON).await.context("a claim with a heartbeat")?;
     Ok(())
 }
 

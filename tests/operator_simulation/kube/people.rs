@@ -312,12 +312,14 @@ impl People {
         }
     }
 
-    /// Holders that were asked for a heartbeat renew a Lease of their claim's name, three times as often as asked.
+    /// Programs whose claims have `heartbeat` renew a Lease of the claim's name, three times as often as asked, also while they wait.
     fn beat(&mut self, api: &mut ApiServer, now: Millis) {
         let claims: Vec<Shared> = api
             .objects(Kind::DistributedLock)
             .filter(|lock| {
-                lock.value["spec"]["claim"]["heartbeat"].is_string() && lock.value["status"]["holder"].is_object()
+                let finished = lock.value["status"]["conditions"].as_array().into_iter().flatten();
+                let mut finished = finished.filter(|one| one["type"] == "Finished" && one["status"] == "True");
+                lock.value["spec"]["claim"]["heartbeat"].is_string() && finished.next().is_none()
             })
             .filter(|lock| !self.silent.contains(lock.uid()))
             .cloned()

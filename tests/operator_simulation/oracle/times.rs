@@ -100,6 +100,7 @@ impl World {
             if new && !self.oracle.by_hand {
                 self.judge_delay(entry, lock);
                 self.judge_turn(entry, lock);
+                self.judge_heartbeat(entry, lock);
                 self.judge_choice(entry, lock);
                 self.judge_named(entry, lock);
             }
@@ -171,6 +172,21 @@ impl World {
         let Some((until, why)) = self.oracle.times.delayed.remove(&(place, key)) else { return };
         if self.now + CLOCKS < until {
             let what = format!("{} was granted at {}, before {until}: {why}", entry.object.name(), self.now);
+            self.oracle.violated(what);
+        }
+    }
+
+    /// A claim whose heartbeat had stopped is not granted.
+    fn judge_heartbeat(&mut self, entry: &Entry, lock: &DistributedLock) {
+        if lock.spec.claim.as_ref().is_none_or(|claim| claim.heartbeat.is_none()) {
+            return;
+        }
+        let created = self.time(&entry.object.value["metadata"]["creationTimestamp"]).unwrap_or(self.now);
+        let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
+        let last = self.oracle.times.beats.get(&name).copied().unwrap_or_default().max(created);
+        if !self.oracle.stepped && last + length(lock.spec.ttl) + 2 * CLOCKS < self.now {
+            let what =
+                format!("{} was granted at {}, and its last heartbeat was at {last}", entry.object.name(), self.now);
             self.oracle.violated(what);
         }
     }

@@ -91,7 +91,7 @@ pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     one == other || strip(one) == strip(other)
 }
 
-/// Names the manager that last wrote each annotation; nothing else of the real thing is read by anybody here.
+/// Names the manager that last wrote each annotation, and when a Lease was last changed. Nothing else of the real thing is read here.
 pub(super) fn manage(before: Option<&Value>, next: &mut Value, manager: &str, now: Millis) {
     let empty = Map::new();
     let annotations = |value: Option<&Value>| {
@@ -123,6 +123,9 @@ pub(super) fn manage(before: Option<&Value>, next: &mut Value, manager: &str, no
             "manager": manager, "operation": "Update", "apiVersion": next["apiVersion"], "time": seconds(now),
             "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:annotations": fields}},
         }));
+    }
+    if next["spec"]["renewTime"].is_string() {
+        entries = vec![json!({"manager": manager, "operation": "Update", "time": seconds(now)})];
     }
     if let Some(metadata) = next["metadata"].as_object_mut() {
         if entries.is_empty() {
