@@ -82,7 +82,10 @@ pub(crate) async fn a_claim_whose_heartbeat_stopped_while_it_waited_is_passed_ov
 const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
 
 fn asked() -> Value {
-    with(election("app", "app", TTL), json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}}}))
+    with(
+        election("app", "app", TTL),
+        json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}}),
+    )
 }
 
 /// Two pods that answer, and the one that leads.
