@@ -28,9 +28,10 @@ free_port() {
 k() { "$BIN/kubectl" --kubeconfig "$WORK/kubeconfig" "$@"; }
 answers() { k get --raw /readyz --request-timeout=2s; }
 
-# start PROGRAM: an etcd and an API server.
+# start PROGRAM FLAG...: an etcd and an API server.
 start() {
   local program=$1 client peer port
+  shift
   client=$(free_port) peer=$(free_port) port=$(free_port)
   rm -rf "$WORK/etcd" "$WORK/server"
   mkdir -p "$WORK/server"
@@ -45,7 +46,7 @@ start() {
     --cert-dir="$WORK/server" --token-auth-file="$WORK/server/tokens" --authorization-mode=RBAC \
     --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$WORK/server/accounts.key" \
     --service-account-signing-key-file="$WORK/server/accounts.key" --service-cluster-ip-range=10.96.0.0/16 \
-    --disable-admission-plugins=ServiceAccount >"$WORK/apiserver.log" 2>&1 &
+    --disable-admission-plugins=ServiceAccount "$@" >"$WORK/apiserver.log" 2>&1 &
   PIDS+=($!)
   cat >"$WORK/kubeconfig" <<END
 apiVersion: v1

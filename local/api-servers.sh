@@ -181,6 +181,139 @@ locked_jobs() {
   cron_job "{$locked, \"spec\": $free}" | refused "set spec.jobTemplate.spec.suspend: true"
   cron_job "{\"spec\": $free}" | taken "a CronJob without a lock"
 }
+# pod UID: an account of the application whose token names this pod.
+pod() {
+  sed -e "s/user: administrator}}/user: pod}}/" -e "s|^users: .*|users: [{name: pod, user: {token: administrator, as: 'system:serviceaccount:shop:app', \
+as-user-extra: {authentication.kubernetes.io/pod-uid: [$1]}}}]|" "$WORK/kubeconfig" >"$WORK/kubeconfig-$1"
+}
+# lease NAME NAMESPACE HOLDER SECONDS: a Lease that is renewed now, for so long. No holder: `null`.
+lease() {
+  printf '{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "%s", "namespace": "%s"}, "spec": {"holderIdentity": %s,
+    "leaseDurationSeconds": %s, "renewTime": "%s"}}' "$1" "$2" "$3" "$4" "$(date -u +%FT%T.%6NZ)"
+}
+# held UID SECONDS: the status of the lock `gate` names this pod, and is valid for so long.
+held() {
+  local until
+  until=$(date -u -d "+$2 seconds" +%FT%T.%3NZ)
+  k patch dlock gate --namespace shop --subresource status --type merge --patch "{\"status\": {\"transitions\": 1, \"validUntil\": \"$until\",
+    \"holder\": {\"identity\": \"a-0\", \"podName\": \"a-0\", \"podUID\": \"$1\"}}}" >/dev/null
+}
+# The gate before the Leases of elections, and writes that a lock fences.
+gate() {
+  local election='{"election": {"selector": {"matchLabels": {"a": "b"}}, "lease": {"name": "%s"}}}' spec
+  "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" --set leaseGate.enabled=true \
+    --set-json 'fencedWrites.resources=[{"apiGroups": [""], "resources": ["configmaps"]}]' \
+    --show-only templates/admission-leases.yaml --show-only templates/admission-fenced.yaml --show-only templates/rbac.yaml | k apply --server-side --validate=strict -f - >/dev/null
+  pod u-1 && pod u-2
+  k create clusterrole app --verb=get,create,update,patch,delete --resource=leases.coordination.k8s.io,configmaps >/dev/null
+  k create clusterrolebinding app --clusterrole=app --serviceaccount=shop:app >/dev/null
+  # shellcheck disable=SC2059
+  spec=$(printf "$election" controller.example.com)
+  lock "$(printf "$election" A)" | refused "write the name of the Lease in lower-case letters"
+  lock "${spec%\}}, \"slots\": 2}" | refused "a Lease names one holder"
+  lock "${spec%\}}, \"validity\": \"Transitions\"}" | refused "needs validity: Published"
+  lock "${spec%\}}, \"ttl\": \"30s\", \"renewInterval\": \"11s\"}" | refused "at most a third of ttl"
+  lock "${spec%\}}, \"ttl\": \"30s\"}" | sed 's/"name": "l"/"name": "gate", "labels": {"redlock-operator.io\/lease": "true"}/' | k create -f - >/dev/null
+  not_allowed "election.lease cannot be changed" k patch dlock gate --namespace shop --type merge --patch '{"spec": {"election": {"lease": {"name": "b"}}}}'
+  not_allowed "leave it on the lock" k label dlock gate --namespace shop redlock-operator.io/lease-
+  not_allowed "leave it on the lock" k label dlock gate --namespace shop --overwrite redlock-operator.io/lease=no
+  leases
+  fenced
+  types
+}
+# as_pod UID: the next requests come from it. Without an argument they come from the administrator.
+as_pod() { POD=(--kubeconfig "$WORK/kubeconfig${1:+-$1}"); }
+leases() {
+  local name=controller.example.com
+  gated() { ! lease $name shop '"a"' 15 | k create --dry-run=server -f - >/dev/null 2>&1; }
+  holds() { lease $name shop '"a"' 15 | k create --dry-run=server "${POD[@]}" -f - >/dev/null 2>&1; }
+  wait_until 60 "the gate" gated || die "the gate is not in force"
+  lease $name shop null 15 | taken "a Lease without a holder"
+  lease $name shop '""' 15 | taken "a Lease with an empty holder"
+  lease other shop '"a"' 15 | taken "a Lease of no lock"
+  lease $name default '"a"' 15 | taken "a Lease of that name in another namespace"
+  lease $name shop '"a"' 15 | taken "a Lease that the operator fills in" --as "$OPERATOR"
+  lease $name shop '"a"' 15 | refused "which no pod holds now"
+  as_pod u-1
+  lease $name shop '"a"' 15 | refused "DistributedLock shop/gate, which no pod holds now" "${POD[@]}"
+  held u-1 20
+  wait_until 20 "the holder" holds || die "the holder is not admitted"
+  lease $name shop '"a"' 15 | taken "the Lease of the holder" "${POD[@]}"
+  lease $name shop '"a"' 20 | refused "at most half of the lock's ttl 30s" "${POD[@]}"
+  # Nothing that lasts until a second before validUntil, or longer.
+  held u-1 16
+  not_yet() { ! holds; }
+  wait_until 20 "the shorter validity" not_yet || die "a Lease is admitted that ends after the validity"
+  lease $name shop '"a"' 10 | taken "a Lease that ends before the validity" "${POD[@]}"
+  held u-1 60
+  wait_until 20 "the holder" holds || die "the holder is not admitted"
+  lease $name shop '"a"' 15 | sed 's/"renewTime": [^}]*/"acquireTime": null/' | refused "would be valid for longer" "${POD[@]}"
+  lease $name shop '"a"' 15 | k create -f - "${POD[@]}" >/dev/null
+  as_pod u-2
+  lease $name shop '"b"' 15 | refused "pod a-0 holds until" "${POD[@]}"
+  not_allowed "pod a-0 holds until" k patch lease $name --namespace shop "${POD[@]}" --type merge --patch '{"spec": {"holderIdentity": "b"}}'
+  as_pod
+  not_allowed "with its own service account token" k patch lease $name --namespace shop --type merge --patch '{"spec": {"leaseTransitions": 7}}'
+  k label lease $name --namespace shop team=a >/dev/null
+  k patch lease $name --namespace shop --type merge --patch '{"spec": {"holderIdentity": null}}' >/dev/null
+  if [[ $VERSION != v1.30.* ]]; then
+    lease $name shop null 15 | sed 's/"spec": {/&"strategy": "OldestEmulationVersion", /' | refused "remove spec.strategy"
+  fi
+  # Where the gate is left out, locks do not matter, and the operator writes nothing.
+  lock "$(printf '{"election": {"selector": {"matchLabels": {"a": "b"}}, "lease": {"name": "%s"}}}' $name)" |
+    sed -e 's/"name": "l"/"name": "gate", "labels": {"redlock-operator.io\/lease": "true"}/' -e 's/"namespace": "shop"/"namespace": "kube-system"/' |
+    k create -f - >/dev/null
+  lease $name kube-system '"a"' 15 | taken "a Lease of kube-system"
+  lease $name kube-system '"a"' 15 | refused "the operator may write no Leases in a namespace that leaseGate.leaveOutNamespaces names" --as "$OPERATOR"
+}
+# The types of what the policies read, which a controller compares: with a wrong name or type a rule would never hold.
+types() {
+  "$BIN/kube-controller-manager" --kubeconfig "$WORK/kubeconfig" --controllers=validatingadmissionpolicy-status-controller --leader-elect=false \
+    --secure-port=0 >"$WORK/controller.log" 2>&1 &
+  PIDS+=($!)
+  checked() { ! k get validatingadmissionpolicies -o jsonpath='{range .items[*]}{.metadata.generation}={.status.observedGeneration}{"\n"}{end}' | grep -qvE '^([0-9]+)=\1$'; }
+  wait_until 60 "the types" checked || { tail -n 20 "$WORK/controller.log" >&2 && die "the types of the policies are not checked"; }
+  k get validatingadmissionpolicies -o jsonpath='{range .items[*]}{.metadata.name}: {.status.typeChecking.expressionWarnings}{"\n"}{end}' >"$WORK/out"
+  if grep -F warning "$WORK/out" >&2; then die "a policy reads what is not there"; fi
+  echo >>"$WORK/checks"
+}
+config() { printf '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "%s", "namespace": "%s", "annotations": {"redlock-operator.io/fenced-by": "%s"}}}' "$@"; }
+fenced() {
+  local change='{"data": {"a": "b"}}' free='{"metadata": {"annotations": {"redlock-operator.io/fenced-by": null}}}'
+  patch() { k patch configmap a --namespace shop "${POD[@]}" --type merge --patch "$1"; }
+  as_pod u-2
+  fences() { ! config a shop gate | k create --dry-run=server "${POD[@]}" -f - >/dev/null 2>&1; }
+  wait_until 60 "the policy on fenced writes" fences || die "the policy on fenced writes is not in force"
+  config a shop gate | refused "DistributedLock shop/gate, which pod a-0 holds" "${POD[@]}"
+  as_pod
+  k create namespace gone >/dev/null
+  config a gone gate | k create -f - >/dev/null
+  lock '{"election": {"selector": {"matchLabels": {"a": "b"}}}}' | sed -e 's/"name": "l"/"name": "gate"/' -e 's/"shop"/"gone"/' | k create -f - >/dev/null
+  as_pod u-2
+  config a default gate | taken "a ConfigMap that names a lock of another namespace" "${POD[@]}"
+  as_pod u-1
+  config a shop gate | k create "${POD[@]}" -f - >/dev/null
+  patch "$change" >/dev/null
+  as_pod u-2
+  not_allowed "which pod a-0 holds" patch "$change"
+  not_allowed "which pod a-0 holds" patch "$free"
+  not_allowed "which pod a-0 holds" k delete configmap a --namespace shop "${POD[@]}"
+  held u-2 60
+  moved() { patch "$change" --dry-run=server; }
+  wait_until 20 "the next holder" moved || die "the next holder is not admitted"
+  as_pod u-1
+  not_allowed "which pod a-0 holds" patch '{"data": {"a": "late"}}'
+  as_pod
+  not_allowed "which pod a-0 holds" patch '{"data": {"a": "x"}}'
+  not_allowed "which no pod holds now" k delete configmap a --namespace gone
+  k delete namespace gone --wait=false >/dev/null
+  goes() { k delete configmap a --namespace gone; }
+  wait_until 20 "the end of the namespace" goes || die "a fenced object outlives its namespace"
+  patch "$free" >/dev/null
+  as_pod u-1
+  patch '{"data": {"a": "y"}}' >/dev/null
+  k delete configmap a --namespace shop "${POD[@]}" >/dev/null
+}
 # not_allowed TEXT COMMAND...: it is refused, and the message has this text.
 not_allowed() {
   local text=$1
@@ -197,7 +330,9 @@ policies_work() {
 one() {
   local program=$1
   [[ -x $program ]] || die "$program is missing: local/setup.sh servers builds it"
-  start "$program"
+  local flags=(--feature-gates=CoordinatedLeaderElection=true --runtime-config=coordination.k8s.io/v1beta1=true)
+  if [[ $program == *-oldest ]]; then flags=(); fi
+  start "$program" "${flags[@]}"
   VERSION=$(k version -o json 2>/dev/null | sed -n '/serverVersion/,$s/.*"gitVersion": "\(.*\)".*/\1/p')
   step "The API server of Kubernetes $VERSION"
   local namespace
@@ -212,6 +347,7 @@ one() {
   policies
   requests
   locked_jobs
+  gate
   stop
   say "    $(wc -l <"$WORK/checks") checks"
 }

@@ -61,6 +61,15 @@ pub const MEMBER_LABEL: &str = "redlock-operator.io/member";
 /// Set by: the operator.
 pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
 
+/// It marks an election with a Lease, so that the chart's policy finds the locks that gate Leases.
+///
+/// On: DistributedLock with `spec.election.lease`.
+///
+/// Value: `true`. The chart's policy refuses to take it off.
+///
+/// Set by: the operator.
+pub const LEASE_LABEL: &str = "redlock-operator.io/lease";
+
 /// It shows people which quorum is the default. The operator goes by its settings.
 ///
 /// On: the RedisQuorum that the chart has asked for.
@@ -184,6 +193,29 @@ pub const JOB_TOKEN_ANNOTATION: &str = "redlock-operator.io/token";
 ///
 /// Set by: the operator.
 pub const JOB_STOPPING_ANNOTATION: &str = "redlock-operator.io/stopping";
+
+/// It says to which lock a Lease belongs. The operator keeps this Lease true.
+///
+/// On: the Lease that `spec.election.lease` names.
+///
+/// Value: the name of the DistributedLock.
+///
+/// Set by: the operator.
+pub const LEASE_LOCK_ANNOTATION: &str = "redlock-operator.io/lease-of";
+/// The fencing token of the hold that a Lease belongs to. Absent while no pod of this cluster holds the lock.
+///
+/// On: the Lease that `spec.election.lease` names.
+///
+/// Value: the token.
+///
+/// Set by: the operator.
+pub const LEASE_TOKEN_ANNOTATION: &str = "redlock-operator.io/lease-token";
+/// It says that only the pod that holds this lock may create, change or delete the object. Needs the chart's value `fencedWrites.resources`.
+///
+/// On: an object of a resource that the chart's value names.
+///
+/// Value: the name of a DistributedLock in the namespace of the object.
+pub const FENCED_BY_ANNOTATION: &str = "redlock-operator.io/fenced-by";
 
 /// Finalizer of a DistributedLock: its key is released or has expired.
 pub const LOCK_FINALIZER: &str = "redlock-operator.io/release";

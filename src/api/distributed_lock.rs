@@ -153,6 +153,12 @@ impl DistributedLock {
     pub fn key(&self) -> String {
         self.spec.key.clone().unwrap_or_else(|| self.name_any())
     }
+
+    /// The name of the Lease that belongs to the lock.
+    #[must_use]
+    pub fn lease(&self) -> Option<&str> {
+        Some(&*self.spec.election.as_ref()?.lease.as_ref()?.name)
+    }
 }
 
 fn spec_rules(schema: &mut Schema) {
@@ -264,6 +270,10 @@ pub struct Election {
     /// the annotation `controller.kubernetes.io/pod-deletion-cost`, so that a ReplicaSet which is scaled down deletes other pods first.
     #[serde(default = "yes")]
     pub leader_label: bool,
+    /// The Lease in the namespace of the lock by which the candidates elect with client-go (flag `--leader-elect`). Only the pod that holds the
+    /// lock can write its name into this Lease. Needs the chart's value `leaseGate.enabled`. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<ElectionLease>,
 }
 
 impl Default for Election {
@@ -273,8 +283,18 @@ impl Default for Election {
             container: None,
             preference: Preference::default(),
             leader_label: true,
+            lease: None,
         }
     }
+}
+
+/// The Lease of an election.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ElectionLease {
+    /// Name of the Lease.
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::lease_name()))]
+    pub name: String,
 }
 
 fn yes() -> bool {

@@ -174,6 +174,31 @@ fn jobs_are_touched_only_where_the_chart_says_so() {
 }
 
 #[test]
+fn leases_are_written_only_where_the_chart_says_so() {
+    let with = granted(&rendered(&["leaseGate.enabled=true"]));
+    let more: BTreeSet<_> = with.difference(&granted(&rendered(&[]))).cloned().collect();
+    assert_eq!(more, documented(3));
+    let narrow = granted(&rendered(&["leaseGate.enabled=true", "watchNamespaces={shop}"]));
+    let written = |right: &Right| right.what.starts_with("leases") && right.verbs.contains("update");
+    let places: BTreeSet<_> = narrow
+        .into_iter()
+        .filter(|right| right.who.starts_with("account") && written(right))
+        .map(|right| right.place)
+        .collect();
+    assert_eq!(places, ["redlock-system".to_owned(), "shop".to_owned()].into(), "and the operator's own Lease");
+}
+
+#[test]
+fn the_operator_elects_by_the_lease_that_it_has_rights_on() {
+    let objects = rendered(&["leaseName=second"]);
+    let deployment = of_kind(&objects, "Deployment").next().unwrap();
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let env = container["env"].as_array().unwrap();
+    let lease = env.iter().find(|variable| variable["name"] == "REDLOCK_LEASE");
+    assert_eq!(lease.map(|variable| &variable["value"]), Some(&serde_json::json!("second")));
+}
+
+#[test]
 fn user_roles_are_added_to_those_of_the_cluster_by_switch() {
     let aggregated_with = |settings: &[&str]| -> BTreeSet<String> {
         let objects = rendered(settings);

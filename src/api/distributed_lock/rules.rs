@@ -18,12 +18,52 @@ pub(super) fn spec() -> Vec<Rule> {
     rules.extend(immutable());
     rules.extend(times());
     rules.push(heartbeat());
+    rules.extend(lease());
     rules
 }
 
 /// Rules of `spec.key`.
 pub(super) fn key() -> Value {
     matching("^[A-Za-z0-9._:/-]{1,200}$", "write the key in letters, digits and the signs . _ : / -, e.g. shop/reindex")
+}
+
+/// Rules of `spec.election.lease.name`.
+pub(super) fn lease_name() -> Value {
+    matching(
+        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "write the name of the Lease in lower-case letters, digits, dashes and dots, e.g. controller.example.com",
+    )
+}
+
+/// A candidate reads `validUntil` through its Lease, so what is published must last for more than half of `ttl`.
+fn lease() -> [Rule; 4] {
+    const NONE: &str = "!has(self.election) || !has(self.election.lease)";
+    [
+        rule(
+            ".election",
+            "!has(self.election) || !has(oldSelf.election) || has(self.election.lease) == has(oldSelf.election.lease) && \
+             (!has(self.election.lease) || self.election.lease == oldSelf.election.lease)",
+            "election.lease cannot be changed, added or removed: create another DistributedLock",
+        ),
+        rule(
+            ".validity",
+            &format!("{NONE} || self.validity == 'Published'"),
+            "an election with a lease needs validity: Published",
+        ),
+        rule(
+            ".slots",
+            &format!("{NONE} || self.slots == 1"),
+            "a Lease names one holder: set slots: 1, or remove election.lease",
+        ),
+        rule(
+            ".renewInterval",
+            &format!(
+                "{NONE} || !has(self.renewInterval) || duration(self.renewInterval) + duration(self.renewInterval) + \
+                 duration(self.renewInterval) <= duration(self.ttl)"
+            ),
+            "with election.lease set a renewInterval of at most a third of ttl, or remove it (a third of ttl)",
+        ),
+    ]
 }
 
 /// What may not change, which includes that it is not added later and not removed.
