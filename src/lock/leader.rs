@@ -1,7 +1,7 @@
 //! On the leader: observe, decide, act, until there is nothing left to do for a lock.
 //!
 //! `controller` says when a lock is looked at, `reconcile` what happens then: it observes by `view`, asks `model::decide` for the one
-//! next step, and carries that out by `grant`, `publication`, `release`, `seal`, `status`, `labels` and `jobs`. `parts` is what a term has; a
+//! next step, and carries that out by `grant`, `publication`, `release`, `seal`, `status`, `labels`, `leases` and `jobs`. `parts` is what a term has; a
 //! step's signature says which parts it reads and touches. `unreadable` is the same for locks that cannot be read.
 
 mod candidates;
@@ -11,6 +11,7 @@ mod grant;
 mod index;
 mod jobs;
 mod labels;
+mod leases;
 mod members;
 mod memory;
 pub mod others;

@@ -92,6 +92,12 @@ pub struct OperatorArgs {
     /// Whether it takes locks for Jobs, starts them, and suspends them.
     #[arg(long, env = "REDLOCK_JOBS", action = clap::ArgAction::Set, default_value_t = false)]
     pub jobs: bool,
+    /// Whether a policy admits to the Leases of elections only the holders of their locks. The operator then keeps these Leases true.
+    #[arg(long, env = "REDLOCK_LEASE_GATE", action = clap::ArgAction::Set, default_value_t = false)]
+    pub lease_gate: bool,
+    /// Namespaces without that policy, separated by commas.
+    #[arg(long, env = "REDLOCK_LEASE_GATE_LEAVES_OUT", value_delimiter = ',', default_value = "")]
+    pub lease_gate_leaves_out: Vec<String>,
     /// Log filter, e.g. "info" or "info,redlock_operator=debug".
     #[arg(long, env = "REDLOCK_LOG", default_value = "info")]
     pub log: String,
@@ -112,6 +118,7 @@ impl OperatorArgs {
             quorums: self.scopes.quorums(),
             clients: self.scopes.client_namespaces.iter().cloned().collect(),
             jobs: self.jobs,
+            lease_gate_leaves_out: self.lease_gate.then(|| self.lease_gate_leaves_out.iter().cloned().collect()),
             limits: Limits::new(self.max_locks_per_namespace, self.max_quorums_per_namespace),
         }
     }

@@ -23,6 +23,11 @@ pub fn held_on(quorum: Option<&str>) -> String {
     format!("held on {}", quorum.unwrap_or_default())
 }
 
+/// The elections with this Lease.
+pub fn lease(namespace: &str, lease: &str) -> String {
+    format!("lease {namespace}/{lease}")
+}
+
 /// The claims that name this Job.
 pub fn claims_of_job(namespace: &str, job: &str) -> String {
     format!("job {namespace}/{job}")

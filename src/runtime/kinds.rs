@@ -53,7 +53,8 @@ impl Kind for DistributedLock {
         let held = holder.map(|holder| keys::held_on(holder.quorum.as_ref().map(|quorum| quorum.uid.as_str())));
         let job = self.spec.claim.as_ref().and_then(|claim| claim.job_name.as_deref());
         let job = job.map(|job| keys::claims_of_job(&self.namespace().unwrap_or_default(), job));
-        [keys::key(&self.key())].into_iter().chain(held).chain(job).collect()
+        let lease = self.lease().map(|lease| keys::lease(&self.namespace().unwrap_or_default(), lease));
+        [keys::key(&self.key())].into_iter().chain(held).chain(job).chain(lease).collect()
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Settings {
     pub clients: BTreeSet<String>,
     /// Whether it takes locks for Jobs, and starts and suspends them.
     pub jobs: bool,
+    /// Where the chart's policy does not compare Leases with locks. `None`: nowhere does it.
+    pub lease_gate_leaves_out: Option<BTreeSet<String>>,
     /// How many of them it serves in one namespace.
     pub limits: Limits,
 }
@@ -51,6 +53,12 @@ impl Settings {
         self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), unreadable_installation(quorum))
     }
 
+    /// Whether a policy admits to a Lease of this namespace only the holder of its lock.
+    #[must_use]
+    pub fn gates_leases(&self, namespace: &str) -> bool {
+        self.lease_gate_leaves_out.as_ref().is_some_and(|left_out| !left_out.contains(namespace))
+    }
+
     fn is_ours(&self, namespace: &str, installation: &str) -> bool {
         self.quorums.contains(namespace) && installation == self.installation
     }
@@ -67,12 +75,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_of_secrets_go_only_where_the_administrator_says() {
+    fn copies_of_secrets_and_the_lease_gate_are_only_where_the_administrator_says() {
         let settings = |names: &[&str]| Settings {
             clients: names.iter().map(|name| (*name).to_owned()).collect(),
             ..Settings::default()
         };
         assert!(settings(&["web"]).takes_copies("web") && settings(&["*"]).takes_copies("web"));
+        let gate = Settings { lease_gate_leaves_out: Some(["kube-system".to_owned()].into()), ..Settings::default() };
+        assert!(gate.gates_leases("web") && !gate.gates_leases("kube-system"));
+        assert!(!Settings::default().gates_leases("web"));
         assert!(!settings(&["web"]).takes_copies("kube-system") && !settings(&[""]).takes_copies("web"));
     }
 }

@@ -89,6 +89,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         max_locks_per_namespace: 0,
         max_quorums_per_namespace: 0,
         jobs: false,
+        lease_gate: false,
+        lease_gate_leaves_out: Vec::new(),
         namespace,
         pod_name: name,
         listen: ([127, 0, 0, 1], 0).into(),

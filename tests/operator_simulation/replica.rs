@@ -46,6 +46,8 @@ fn arguments(name: &str, jobs: bool, limit: usize) -> OperatorArgs {
         scopes: Scopes::default(),
         refused_networks: Vec::new(),
         jobs,
+        lease_gate: false,
+        lease_gate_leaves_out: Vec::new(),
         log: String::new(),
         log_format: LogFormat::Text,
     }

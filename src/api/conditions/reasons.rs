@@ -92,6 +92,16 @@ names! {
         ///
         /// To do: set the chart's value `jobs.enabled`.
         JobsNotServed,
+        /// The election has a Lease that no policy guards, that another lock has, or that is the operator's own.
+        ///
+        /// To do: do what the message says.
+        LeaseNotServed,
+        /// The candidates of the election renew their Lease for more than half of `ttl`. The condition is true, and the lock is served.
+        ///
+        /// By itself: the policy refuses a renewal that would count beyond `validUntil`, and the leader tries again.
+        ///
+        /// To do: set one of the two numbers that the message names.
+        LeaseTooLong,
         /// This version of the operator cannot read the object. Other objects are served.
         ///
         /// By itself: the operator does not grant the lock, and lets a hold run out.

@@ -11,6 +11,7 @@ use tokio::sync::RwLock;
 use super::candidates::Candidates;
 use super::jobs::Jobs;
 use super::labels::Labels;
+use super::leases::Leases;
 use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
@@ -47,6 +48,8 @@ pub(super) struct Parts {
     pub(super) jobs: Jobs,
     /// The leader labels.
     pub(super) labels: Labels,
+    /// The Leases of elections.
+    pub(super) leases: Leases,
     /// Failed attempts, and what the members said about ends.
     pub(super) memory: Memory,
     /// Read by each reconciliation of a lock that names no quorum. Whoever has it alone can move the default.
@@ -72,6 +75,7 @@ impl Parts {
             candidates: Candidates::new(context.clone()),
             jobs: Jobs::new(&context),
             labels: Labels::new(&context),
+            leases: Leases::default(),
             memory: Memory::default(),
             granting_by_default: RwLock::default(),
             turns: Turns::default(),
@@ -88,6 +92,7 @@ impl Parts {
     pub(super) fn forget(&self, lock: &DistributedLock) {
         let uid = lock.uid().unwrap_or_default();
         self.memory.forget(&uid);
+        self.leases.forget(&uid);
         self.store.forget(&uid);
         self.panics.lock().remove(&uid);
         let told = self.publications.lock().forget(&uid);

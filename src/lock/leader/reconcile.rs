@@ -122,6 +122,7 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
         held,
         refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
         contender,
+        lease_misfit: parts.leases.misfit(lock),
         held_unreadable,
         place: place.unwrap_or(Place::First),
         pause: memory.last_pause(&lock.uid().unwrap_or_default()),
@@ -135,7 +136,7 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
 async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, Refusal>, step: Step) -> Stepped {
     let Parts { store, members, memory, labels, .. } = parts;
     match step {
-        Step::AddFinalizer => publication::add_finalizer(store, lock).await,
+        Step::Prepare => publication::add_finalizer(store, lock).await,
         Step::RemoveFinalizer => {
             remove_finalizer(parts, lock).await?;
             Ok(Progress::Done(Action::await_change()))
@@ -161,17 +162,26 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
         Step::LeaveUnconfirmed(reason, why) => release::leave_unconfirmed(store, lock, (reason, &why)).await,
         Step::Keep(rest) => {
             let lock = status::publish_renewal(store, &parts.publications, lock, &rest).await?;
+            let read = ensure_lease(parts, &lock).await?;
             labels.ensure(&lock).await?;
             let started = parts.jobs.ensure(&lock).await;
-            Ok(Progress::Done(wake(jobs::told(store, &lock, started)?.or(rest.wake))))
+            let rest = rest.wake.into_iter().chain(read).min();
+            Ok(Progress::Done(wake(jobs::told(store, &lock, started)?.or(rest))))
         }
         Step::Rest(rest) => {
             let lock = status::publish(store, lock, &rest.status).await?;
+            let read = ensure_lease(parts, &lock).await?;
             labels.ensure_none(&lock).await?;
             parts.jobs.ensure_none(&lock).await?;
-            Ok(Progress::Done(wake(rest.wake)))
+            Ok(Progress::Done(wake(rest.wake.into_iter().chain(read).min())))
         }
     }
+}
+
+/// Sees to the Lease of an election. Gives the time after which it is to be read again.
+async fn ensure_lease(parts: &Parts, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
+    let settings = &parts.context.replica.settings;
+    Ok(parts.leases.ensure(&parts.store, settings, lock, parts.members.now()).await?)
 }
 
 /// Acquires the lock, and publishes the grant.

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::api::conditions::HeldReason;
-use crate::api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER};
+use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER};
 use crate::lock::model::events::LockEvent;
 use crate::lock::replica::shares::Slots;
 use crate::runtime::cache::{Guarded, Unreadable};
@@ -112,6 +112,8 @@ impl Store {
     }
 
     /// Adds our finalizer to exactly this version of the object, or takes it off.
+    ///
+    /// The label by which the policy on Leases finds the lock comes with it, and stays.
     pub(super) async fn set_finalizer(
         &self,
         lock: &DistributedLock,
@@ -121,7 +123,11 @@ impl Store {
         if present {
             finalizers.push(LOCK_FINALIZER.to_owned());
         }
-        self.patch_metadata(lock, "finalizers", json!(finalizers)).await
+        let mut metadata = json!({"finalizers": finalizers});
+        if present && lock.lease().is_some() {
+            metadata["labels"] = json!({LEASE_LABEL: "true"});
+        }
+        self.patch_metadata(lock, metadata).await
     }
 
     /// Takes annotations off exactly this version of the object.
@@ -131,16 +137,16 @@ impl Store {
         names: &[&str],
     ) -> Result<Arc<DistributedLock>, RequestError> {
         let nulls = names.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
-        self.patch_metadata(lock, "annotations", Value::Object(nulls)).await
+        self.patch_metadata(lock, json!({"annotations": Value::Object(nulls)})).await
     }
 
     async fn patch_metadata(
         &self,
         lock: &DistributedLock,
-        field: &str,
-        value: Value,
+        mut metadata: Value,
     ) -> Result<Arc<DistributedLock>, RequestError> {
-        let patch = Patch::Merge(json!({"metadata": {field: value, "resourceVersion": lock.resource_version()}}));
+        metadata["resourceVersion"] = json!(lock.resource_version());
+        let patch = Patch::Merge(json!({"metadata": metadata}));
         let (api, name) = (self.api(lock), lock.name_any());
         let patched = self.write(&lock.metadata, api.patch(&name, &PatchParams::default(), &patch)).await?;
         Ok(self.written.remember(lock.resource_version(), patched))

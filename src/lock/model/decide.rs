@@ -5,6 +5,7 @@ mod held;
 
 use std::time::Duration;
 
+use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::candidate::{Candidate, Ineligible};
@@ -18,8 +19,8 @@ use super::status::Draft;
 use super::verdict::Verdict;
 use crate::api::conditions::HeldReason;
 use crate::api::{
-    BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION, RedisQuorum,
-    STEP_DOWN_ANNOTATION,
+    BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LEASE_LABEL, RELEASE_ANNOTATION,
+    RedisQuorum, STEP_DOWN_ANNOTATION,
 };
 use crate::time::{Boottime, UnixMillis};
 
@@ -128,6 +129,8 @@ pub struct View<'a> {
     pub refusal: Option<Refusal>,
     /// Who would hold it, or why there is no candidate.
     pub contender: Result<Contender, NoContender>,
+    /// Its Lease counts for too long.
+    pub lease_misfit: Option<Refusal>,
     /// A lock that cannot be read has a holder on this key: for people.
     pub held_unreadable: Option<String>,
     /// Its place in the queue.
@@ -147,7 +150,9 @@ pub struct View<'a> {
 #[must_use]
 pub enum Step {
     /// Make sure that the object cannot vanish while its key is held.
-    AddFinalizer,
+    ///
+    /// An election with a Lease also gets the label by which the policy on Leases finds it.
+    Prepare,
     /// Nothing is held any more: let the object go.
     RemoveFinalizer,
     /// A finished claim has been kept long enough.
@@ -220,6 +225,11 @@ pub fn decide(view: &View<'_>) -> Step {
 
 fn rest(draft: Draft, wake: Option<Duration>) -> Step {
     Step::Rest(Rest { status: draft.finish(), wake, renewal: None })
+}
+
+/// Whether the policy on Leases finds the lock, if it has a Lease. A holder that the policy does not know of would lose its Lease.
+fn is_labelled(lock: &DistributedLock) -> bool {
+    lock.lease().is_none() || lock.labels().get(LEASE_LABEL).is_some_and(|value| value == "true")
 }
 
 /// How soon to try again what no majority confirmed.

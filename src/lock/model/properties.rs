@@ -88,6 +88,7 @@ proptest! {
             held,
             refusal: None,
             contender: Ok(Contender::Identity("a".into())),
+            lease_misfit: None,
             held_unreadable: None,
             place,
             pause: paused.then_some(pause),
@@ -98,7 +99,7 @@ proptest! {
         let step = decide(&view);
         // Whatever the object says: nothing held is acquired again, and without a known validity nothing is kept.
         if is_held {
-            prop_assert!(!matches!(step, Step::Acquire(_) | Step::Keep(_) | Step::AddFinalizer), "{:?}", step);
+            prop_assert!(!matches!(step, Step::Acquire(_) | Step::Keep(_) | Step::Prepare), "{:?}", step);
         }
         if matches!(verdict, Verdict::LetExpire(..)) && is_held {
             prop_assert!(!matches!(step, Step::Lose(_)), "{:?}", step);

@@ -42,6 +42,18 @@ pub enum Refusal {
     /// This operator does not look after Jobs. Set the chart's value jobs.enabled, or take the lock with redlock run in the
     /// Job's pod
     NoJobs,
+    /// No policy guards the Leases of namespace {namespace}, so the operator does not serve an election with a lease there. Set the
+    /// chart's values leaseGate.enabled and leaseGate.leaveOutNamespaces, or create the lock again without election.lease
+    NoLeaseGate { namespace: String },
+    /// Lease {lease} is the one by which replicas of the operator elect their leader. Create the lock again with another
+    /// election.lease.name
+    OperatorsLease { lease: String },
+    /// DistributedLock {other} is older and has the same election.lease. The operator serves this lock when that one is gone. Or
+    /// create this lock again with another election.lease.name
+    OthersLease { other: String },
+    /// Candidates write {duration} into Lease {lease}, which is more than half of ttl {ttl}, so the policy refuses a renewal that
+    /// comes late. Set their flag --leader-elect-lease-duration to at most {half}, or set a ttl of at least {least}
+    LeaseTooLong { lease: String, duration: GoDuration, half: GoDuration, ttl: GoDuration, least: GoDuration },
     /// Namespace {namespace} has {limit} older DistributedLocks, as many as the operator serves there. It serves this
     /// one when one of them is gone. Delete finished claims (set ttlAfterFinished), or ask for a larger
     /// limits.locksPerNamespace
@@ -65,6 +77,10 @@ impl Refusal {
                 AcceptedReason::KeyShapeConflict
             }
             Self::NoJobs => AcceptedReason::JobsNotServed,
+            Self::NoLeaseGate { .. } | Self::OperatorsLease { .. } | Self::OthersLease { .. } => {
+                AcceptedReason::LeaseNotServed
+            }
+            Self::LeaseTooLong { .. } => AcceptedReason::LeaseTooLong,
             Self::TooManyLocks { .. } => AcceptedReason::TooManyLocks,
         }
     }

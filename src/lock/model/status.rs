@@ -86,6 +86,13 @@ impl Draft {
         self
     }
 
+    /// It can be served, and something about it is not as it should be.
+    #[must_use]
+    pub fn accepted_although(mut self, trouble: &Refusal) -> Self {
+        self.set(LockCondition::Accepted, true, trouble.reason(), trouble.to_string());
+        self
+    }
+
     /// The operator cannot serve the specification.
     #[must_use]
     pub fn refused(self, refusal: &Refusal) -> Self {

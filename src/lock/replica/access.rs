@@ -6,10 +6,13 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
+use crate::lock::model::queue;
 use crate::lock::model::refusal::Refusal;
+use crate::lock::model::status::full_name;
 use crate::quorum::model::lookup::{self, LookupError};
 use crate::redlock::{LockKey, slot_key};
 use crate::runtime::context::Context;
+use crate::runtime::keys;
 
 /// A lock whose TTL is shorter than so many command deadlines could not survive a single slow member.
 const MIN_TTL_IN_NODE_TIMEOUTS: u32 = 10;
@@ -51,6 +54,7 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
         return Err(Refusal::NoJobs);
     }
     let namespace = lock.namespace().unwrap_or_default();
+    lock.lease().map_or(Ok(()), |lease| check_lease(context, lock, &namespace, lease))?;
     let namespace = context.namespaces.cluster_named(&namespace);
     let default = context.default_quorum();
     let quorum = lookup::quorum_of(lock, |quorum| context.quorums.get(quorum), default.as_ref(), namespace.as_deref())
@@ -64,6 +68,24 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
         renew_interval: renew_interval(lock, ttl),
         spans_namespaces: quorum.spec.keys == KeyLayout::Verbatim,
     })
+}
+
+/// Whether the Lease of an election is free for it, and guarded.
+fn check_lease(context: &Context, lock: &DistributedLock, namespace: &str, lease: &str) -> Result<(), Refusal> {
+    let settings = &context.replica.settings;
+    if !settings.gates_leases(namespace) {
+        return Err(Refusal::NoLeaseGate { namespace: namespace.to_owned() });
+    }
+    let full = format!("{namespace}/{lease}");
+    if settings.operator == full {
+        return Err(Refusal::OperatorsLease { lease: full });
+    }
+    let others = context.locks.under(&keys::lease(namespace, lease));
+    let older = others.iter().filter(|other| other.uid() != lock.uid()).min_by_key(|other| queue::age(other));
+    match older.filter(|other| queue::age(other) < queue::age(lock)) {
+        Some(other) => Err(Refusal::OthersLease { other: full_name(other) }),
+        None => Ok(()),
+    }
 }
 
 /// Says so of a quorum that exists and cannot be read.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Contender, NoContender, REQUESTS, Step, View, rest};
+use super::{Contender, NoContender, REQUESTS, Step, View, is_labelled, rest};
 use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::lock::model::queue::Place;
@@ -58,7 +58,7 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
         return rest(draft.says(&Said::HeldUnreadable { other: other.clone() }, None), Some(LOOK_AGAIN));
     }
     match &view.contender {
-        Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer),
+        Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
         Err(NoContender { why, until }) => {
             let wake = [patience, *until].into_iter().flatten().min();
             rest(draft.says(&Said::NoCandidate { why: why.clone() }, None), wake)
@@ -72,11 +72,11 @@ fn in_queue(
     draft: Draft,
     patience: Option<Duration>,
     contender: &Contender,
-    has_finalizer: bool,
+    is_prepared: bool,
 ) -> Step {
     // The next in the queue is ready to be granted, so that a hand-over costs one write less.
-    if !has_finalizer && matches!(view.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
-        return Step::AddFinalizer;
+    if !is_prepared && matches!(view.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
+        return Step::Prepare;
     }
     match &view.place {
         Place::Behind { holder, position, delayed } => {
@@ -95,7 +95,7 @@ fn in_queue(
         let wake = pause.until.since(view.now);
         return rest(draft, Some(patience.map_or(wake, |patience| wake.min(patience))));
     }
-    if has_finalizer { Step::Acquire(contender.clone()) } else { Step::AddFinalizer }
+    if is_prepared { Step::Acquire(contender.clone()) } else { Step::Prepare }
 }
 
 /// How long the lock still waits for its turn, if its spec limits that.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, rest};
+use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, is_labelled, rest};
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, LOCK_FINALIZER, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::End;
@@ -93,6 +93,7 @@ fn decide_good(view: &View<'_>, held: &Held) -> Step {
         Some(hold) if !hold.is_valid(view.now) => {
             run_out(&End::NotRenewed { trouble: hold.trouble.clone().unwrap_or_else(|| "too late".into()) })
         }
+        Some(_valid) if !is_labelled(view.lock) => Step::Prepare,
         Some(hold) => keep(view, held, hold),
     }
 }
@@ -124,10 +125,11 @@ fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
 
 fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
     let draft = Draft::of(view.lock, view.api_now);
-    let draft = match &view.refusal {
+    let draft = match (&view.refusal, &view.lease_misfit) {
         // It goes on; the condition says why it would not be granted again.
-        Some(refusal) => draft.not_accepted(refusal),
-        None => draft.accepted(),
+        (Some(refusal), _) => draft.not_accepted(refusal),
+        (None, Some(misfit)) => draft.accepted_although(misfit),
+        (None, None) => draft.accepted(),
     };
     let draft = match &held.record {
         Some(record) => draft.recorded(record, held.rejoin_delay),
@@ -166,7 +168,11 @@ fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> O
     hold.won?;
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
     let renewal_is_news = lock.spec.validity == Validity::Published;
-    let until_next = hold.terms.renew_interval + left_for_publication(hold.terms.ttl);
+    // The policy bounds the Lease of an election by what is published.
+    let until_next = match lock.lease() {
+        Some(_lease) => hold.terms.ttl,
+        None => hold.terms.renew_interval + left_for_publication(hold.terms.ttl),
+    };
     let runs_out = status.valid_until.map_or(i64::MIN, |time| time.as_millis());
     let due = runs_out.saturating_sub(i64::try_from(until_next.as_millis()).unwrap_or(i64::MAX));
     let longest = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);

@@ -5,8 +5,8 @@ use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
 use super::*;
-use crate::api::conditions::{LockCondition, is_true};
-use crate::api::{HeldQuorum, LOCK_FINALIZER};
+use crate::api::conditions::{LockCondition, find_condition, is_true};
+use crate::api::{Election, ElectionLease, HeldQuorum, LOCK_FINALIZER};
 use crate::lock::model::hold::Terms;
 use crate::quorum::model::lookup::LookupError;
 use crate::redlock::{Extend, LockKey, Nonce, Votes};
@@ -52,6 +52,10 @@ fn held_lock(extra: serde_json::Value) -> DistributedLock {
     lock
 }
 
+fn with_lease() -> Election {
+    Election { lease: Some(ElectionLease { name: "ctl".into() }), ..Election::default() }
+}
+
 fn quorum() -> HeldQuorum {
     HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() }
 }
@@ -77,6 +81,7 @@ fn view(lock: &DistributedLock) -> View<'_> {
         held: None,
         refusal: None,
         contender: Ok(Contender::Identity("a".into())),
+        lease_misfit: None,
         held_unreadable: None,
         place: Place::First,
         pause: None,

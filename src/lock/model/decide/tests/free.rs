@@ -6,7 +6,12 @@ fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
     assert_eq!(decide(&view(&lock)), Step::Acquire(Contender::Identity("a".into())));
     let mut without_finalizer = lock.clone();
     without_finalizer.metadata.finalizers = None;
-    assert_eq!(decide(&view(&without_finalizer)), Step::AddFinalizer);
+    assert_eq!(decide(&view(&without_finalizer)), Step::Prepare);
+    let mut gated = lock.clone();
+    gated.spec.election = Some(with_lease());
+    assert_eq!(decide(&view(&gated)), Step::Prepare, "the policy on Leases does not find it yet");
+    gated.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
+    assert_eq!(decide(&view(&gated)), Step::Acquire(Contender::Identity("a".into())));
 }
 
 #[test]
@@ -158,7 +163,7 @@ fn the_next_in_the_queue_is_made_ready_before_its_turn_and_nobody_behind_it() {
     let step = |position| {
         decide(&View { place: Place::Behind { holder: "b (x)".into(), position, delayed: false }, ..view(&lock) })
     };
-    assert_eq!(step(1), Step::AddFinalizer);
+    assert_eq!(step(1), Step::Prepare);
     assert_eq!(held_reason(&step(2)), "Queued");
 }
 

@@ -14,6 +14,33 @@ fn a_renewal_is_published_when_too_little_would_be_left_at_the_next_one() {
 }
 
 #[test]
+fn with_a_lease_each_renewal_is_published_and_a_label_that_is_gone_comes_back_first() {
+    let mut lock = held_lock(json!({}));
+    (lock.spec.claim, lock.spec.election) = (None, Some(with_lease()));
+    let renewed = hold(WALL.0 - 1_999, 8_000);
+    assert_eq!(decide(&held_view(&lock, Verdict::Keep, Some(renewed.clone()))), Step::Prepare);
+    lock.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
+    assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 - 1_999, "7 s are left of what is published");
+}
+
+#[test]
+fn a_lease_that_does_not_fit_is_reported_while_the_lock_is_served() {
+    let lock = held_lock(json!({}));
+    let misfit = Refusal::LeaseTooLong {
+        lease: "ns/ctl".into(),
+        duration: Duration::from_secs(15).into(),
+        half: Duration::from_secs(4).into(),
+        ttl: Duration::from_secs(9).into(),
+        least: Duration::from_secs(30).into(),
+    };
+    let view = held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
+    let Step::Keep(rest) = decide(&View { lease_misfit: Some(misfit), ..view }) else { panic!() };
+    let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap();
+    assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("True", "LeaseTooLong"));
+}
+
+#[test]
 fn a_short_lock_is_published_so_often_that_what_is_published_never_runs_out() {
     // A TTL of 1 s: each renewal, every 333 ms, has to be seen before the validity of the one before ends.
     let lock = held_lock(

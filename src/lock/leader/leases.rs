@@ -1,0 +1,85 @@
+//! The Leases by which candidates of elections elect: read, and written where they do not say who holds the lock.
+//!
+//! The policy of the chart refuses a holder that does not hold the lock, so none of these writes is needed for exclusion. Each carries the
+//! resourceVersion of what it was decided on.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
+
+use super::store::Store;
+use crate::api::DistributedLock;
+use crate::lock::model::lease::{self, Change, Unchanged};
+use crate::lock::model::refusal::Refusal;
+use crate::runtime::requests::{RequestError, as_operator, request};
+use crate::runtime::settings::Settings;
+use crate::time::Boottime;
+
+/// After a candidate has written at the same moment.
+const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+
+/// What this term has read of the Leases, by the UID of their locks.
+#[derive(Debug, Default)]
+pub(super) struct Leases(Mutex<HashMap<String, Known>>);
+
+#[derive(Debug)]
+struct Known {
+    unchanged: Unchanged,
+    misfit: Option<Refusal>,
+}
+
+impl Leases {
+    /// Brings the Lease of this lock to what it ought to say. Gives the time after which it is to be read again, if no event shows that.
+    pub(super) async fn ensure(
+        &self,
+        store: &Store,
+        settings: &Settings,
+        lock: &DistributedLock,
+        now: Boottime,
+    ) -> Result<Option<Duration>, RequestError> {
+        let namespace = lock.namespace().unwrap_or_default();
+        let Some(name) = lock.lease().filter(|_| settings.gates_leases(&namespace)) else { return Ok(None) };
+        if lock.metadata.deletion_timestamp.is_some() || settings.operator == format!("{namespace}/{name}") {
+            return Ok(None);
+        }
+        let leases: Api<Lease> = Api::namespaced(store.client().clone(), &namespace);
+        let found = request(leases.get_opt(name)).await?;
+        let change = {
+            let mut known = self.0.lock();
+            let uid = lock.uid().unwrap_or_default();
+            let before = known.remove(&uid).map(|known| known.unchanged);
+            let unchanged = found.as_ref().map(|lease| Unchanged::after(before, lease, now));
+            let change = lease::decide(lock, found.as_ref(), unchanged.as_ref(), (now, store.api_now()));
+            if let Some(unchanged) = unchanged {
+                known.insert(uid, Known { unchanged, misfit: lease::misfit(lock, found.as_ref()) });
+            }
+            change
+        };
+        let written = match change {
+            Change::Leave => return Ok(lease::read_again(lock)),
+            Change::Wait(left) => return Ok(Some(left)),
+            Change::Write(lease) if found.is_some() => {
+                store.write(&lock.metadata, leases.replace(name, &as_operator(), &lease)).await
+            }
+            Change::Write(lease) => store.write(&lock.metadata, leases.create(&as_operator(), &lease)).await,
+        };
+        match written {
+            Ok(_) => Ok(lease::read_again(lock)),
+            Err(RequestError::Conflict | RequestError::Gone) => Ok(Some(AFTER_CONFLICT)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Why its Lease does not fit the lock.
+    pub(super) fn misfit(&self, lock: &DistributedLock) -> Option<Refusal> {
+        self.0.lock().get(&lock.uid().unwrap_or_default())?.misfit.clone()
+    }
+
+    /// Drops what is remembered of an object that is gone.
+    pub(super) fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+}

@@ -1,0 +1,209 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
+
+fn at(seconds: u64) -> Boottime {
+    Boottime::new(Duration::from_secs(seconds))
+}
+
+fn lock(status: Value) -> DistributedLock {
+    let election = json!({"selector": {"matchLabels": {"app": "a"}}, "lease": {"name": "ctl"}});
+    serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": "l", "namespace": "ns", "uid": "u"}, "spec": {"ttl": "30s", "election": election},
+        "status": status}))
+    .unwrap()
+}
+
+fn held(token: i64) -> DistributedLock {
+    lock(
+        json!({"transitions": 1, "fencingToken": token, "holder": {"identity": "a-0", "podName": "a-0", "podUID": "u-0"}}),
+    )
+}
+
+fn free() -> DistributedLock {
+    lock(json!({"transitions": 1}))
+}
+
+fn waiting(reason: &str) -> DistributedLock {
+    lock(json!({"transitions": 1, "conditions": [{"type": "Held", "status": "False", "reason": reason,
+        "message": "a client in west holds the key", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+}
+
+fn lease(holder: &str, annotations: Value) -> Lease {
+    serde_json::from_value(json!({
+        "metadata": {"name": "ctl", "namespace": "ns", "resourceVersion": "5", "annotations": annotations},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3,
+            "renewTime": "2026-01-01T00:00:59.000000Z", "acquireTime": "2026-01-01T00:00:09.000000Z"}}))
+    .unwrap()
+}
+
+/// One that the operator has written, in the hold with this token.
+fn ours(holder: &str, token: Option<i64>) -> Lease {
+    let mut annotations = json!({LEASE_LOCK_ANNOTATION: "l"});
+    if let Some(token) = token {
+        annotations[LEASE_TOKEN_ANNOTATION] = json!(token.to_string());
+    }
+    lease(holder, annotations)
+}
+
+/// What is done about a Lease that has stood like this for so many seconds.
+fn after(lock: &DistributedLock, lease: &Lease, seconds: u64) -> Change {
+    let unchanged = Unchanged::after(None, lease, at(100));
+    decide(lock, Some(lease), Some(&unchanged), (at(100 + seconds), WALL))
+}
+
+/// Holder, duration, transitions and token of what is written.
+fn written(change: Change) -> (String, i32, i32, Option<String>) {
+    let Change::Write(lease) = change else { panic!("not written: {change:?}") };
+    let spec = lease.spec.clone().unwrap();
+    let token = lease.annotations().get(LEASE_TOKEN_ANNOTATION).cloned();
+    assert_eq!(lease.annotations().get(LEASE_LOCK_ANNOTATION).map(String::as_str), Some("l"));
+    (spec.holder_identity.unwrap(), spec.lease_duration_seconds.unwrap(), spec.lease_transitions.unwrap(), token)
+}
+
+#[test]
+fn a_lease_that_does_not_exist_is_made_without_a_holder() {
+    let made = decide(&held(7), None, None, (at(100), WALL));
+    assert_eq!(written(made), (String::new(), 1, 0, Some("7".into())));
+}
+
+#[test]
+fn a_new_hold_empties_the_lease_of_an_earlier_one_at_once() {
+    let change = after(&held(7), &ours("old", Some(6)), 0);
+    let Change::Write(lease) = &change else { panic!("{change:?}") };
+    assert_eq!(lease.metadata.resource_version.as_deref(), Some("5"), "a candidate's write in between is a conflict");
+    assert_eq!(written(change), (String::new(), 1, 3, Some("7".into())));
+}
+
+#[test]
+fn a_holder_of_the_present_hold_is_left_alone() {
+    assert_eq!(after(&held(7), &ours("a-0_1", Some(7)), 1_000), Change::Leave);
+    assert_eq!(after(&held(7), &ours("", Some(7)), 1_000), Change::Leave, "the pod has not written yet");
+}
+
+#[test]
+fn an_end_empties_the_lease_and_a_holder_that_came_since_is_stamped_and_stays() {
+    assert_eq!(written(after(&free(), &ours("old", Some(6)), 0)), (String::new(), 1, 3, None));
+    assert_eq!(after(&free(), &ours("", None), 0), Change::Leave);
+    assert_eq!(written(after(&held(7), &ours("a-0_1", None), 0)), ("a-0_1".into(), 15, 3, Some("7".into())));
+}
+
+#[test]
+fn a_holder_that_the_policy_may_not_have_admitted_counts_for_its_whole_duration() {
+    let stranger = lease("old", json!({}));
+    assert_eq!(after(&held(7), &stranger, 0), Change::Wait(Duration::from_secs(15)));
+    assert_eq!(after(&held(7), &stranger, 14), Change::Wait(Duration::from_secs(1)));
+    assert_eq!(written(after(&held(7), &stranger, 15)).0, "");
+    let renewed = Unchanged::after(Some(Unchanged { version: Some("4".into()), since: at(0) }), &stranger, at(100));
+    let change = decide(&held(7), Some(&stranger), Some(&renewed), (at(101), WALL));
+    assert_eq!(change, Change::Wait(Duration::from_secs(14)), "it has been renewed since");
+    let of_another = lease("old", json!({LEASE_LOCK_ANNOTATION: "other", LEASE_TOKEN_ANNOTATION: "7"}));
+    assert!(matches!(after(&held(7), &of_another, 0), Change::Wait(_)));
+}
+
+#[test]
+fn a_holder_elsewhere_is_named_for_long_and_again_before_that_ends() {
+    let elsewhere = waiting("HeldByOther");
+    let (name, duration, transitions, token) = written(after(&elsewhere, &ours("", Some(6)), 0));
+    assert_eq!(
+        (name.as_str(), duration, transitions, token),
+        ("elsewhere: a client in west holds the key", 3_600, 4, None)
+    );
+    let mut named = ours(&name, None);
+    assert_eq!(after(&elsewhere, &named, 0), Change::Leave);
+    named.spec.as_mut().unwrap().renew_time = Some(MicroTime(Timestamp::from_second(1_767_223_800).unwrap()));
+    assert_eq!(written(after(&elsewhere, &named, 0)).2, 3, "the same holder is no transition");
+    assert_eq!(written(after(&held(7), &named, 0)), (String::new(), 1, 3, Some("7".into())));
+    assert_eq!(written(after(&waiting("Queued"), &ours("", None), 0)).1, 3_600);
+    assert_eq!(after(&waiting("NoCandidate"), &ours("", None), 0), Change::Leave);
+}
+
+#[test]
+fn a_hold_without_a_token_changes_nothing() {
+    let tampered = lock(json!({"transitions": 1, "holder": {"identity": "a-0"}}));
+    assert_eq!(after(&tampered, &ours("a-0_1", Some(6)), 0), Change::Leave);
+}
+
+#[test]
+fn a_lease_that_counts_for_more_than_half_of_the_ttl_is_reported_with_both_numbers() {
+    let mut long = ours("a-0_1", Some(7));
+    assert_eq!(misfit(&held(7), Some(&long)), None, "15 of 30 seconds");
+    long.spec.as_mut().unwrap().lease_duration_seconds = Some(20);
+    let message = misfit(&held(7), Some(&long)).unwrap().to_string();
+    assert!(message.contains("at most 15s") && message.contains("at least 40s"), "{message}");
+    assert_eq!(misfit(&held(7), Some(&ours("", Some(7)))), None);
+}
+
+/// A leader with client-go's loop, in milliseconds. Requests take up to half of its deadline each.
+struct Leader {
+    deadline: u64,
+    retry: u64,
+    duration: u64,
+    /// So far its wall clock is behind.
+    behind: u64,
+}
+
+impl Leader {
+    /// Until when it believes that it leads, if the lock is valid until `valid_until`. It begins at `start`. `slow` gives the time of each request.
+    fn believes_until(&self, start: u64, valid_until: u64, bound: bool, slow: &mut impl FnMut() -> u64) -> Option<u64> {
+        let admitted = |began: u64, arrives: u64| match bound {
+            true => began.saturating_sub(self.behind) + self.duration + 1_000 <= valid_until,
+            // The policy names the holder all the same. The operator clears the status when the validity is over.
+            false => arrives < valid_until,
+        };
+        // As a candidate: it reads and writes, without a deadline of its own.
+        let mut now = start + slow();
+        let arrives = now;
+        now += slow();
+        if !admitted(start, arrives) {
+            return None;
+        }
+        loop {
+            // One round of renewal: tries at once and each `retry`, until the deadline.
+            let ends = now + self.deadline;
+            let mut next = now;
+            let renewed = loop {
+                if next >= ends {
+                    break None;
+                }
+                let (began, arrives) = (next, next);
+                let answered = next + slow();
+                if answered <= ends && admitted(began, arrives) {
+                    break Some(answered);
+                }
+                next = answered.max(next + self.retry);
+            };
+            match renewed {
+                Some(answered) => now = answered + self.retry,
+                None => return Some(ends),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_leader_believes_beyond_its_validity_only_without_the_bound_of_the_policy() {
+    const VALID_UNTIL: u64 = 60_000;
+    let mut beyond = [0; 2];
+    for seed in 0..4_000_u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut random = move |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let leader = Leader { deadline: 6_000, retry: 2_000, duration: 15_000, behind: random(1_001) };
+        let start = random(50_000);
+        let is_slow = random(3) == 0;
+        let mut slow = || random(if is_slow { 3_001 } else { 101 });
+        for bound in [true, false] {
+            let until = leader.believes_until(start, VALID_UNTIL, bound, &mut slow);
+            beyond[usize::from(bound)] += i32::from(until.is_some_and(|until| until > VALID_UNTIL));
+        }
+    }
+    assert_eq!(beyond[1], 0, "with the bound");
+    assert!(beyond[0] > 1_000, "without it {} of 4,000 leaders believe too long", beyond[0]);
+}
