@@ -172,6 +172,14 @@ impl Lock {
         self
     }
 
+    /// As [`client::Lock::has_other_slots`].
+    ///
+    /// # Panics
+    /// Inside a runtime.
+    pub fn has_other_slots(&self) -> bool {
+        self.host.block_on(self.lock.has_other_slots())
+    }
+
     /// As [`client::Lock::try_acquire`].
     ///
     /// # Errors

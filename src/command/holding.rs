@@ -20,6 +20,7 @@ pub(super) use claim::{Holding, Look, Trust, check_wall_clock, own_pod, send_rel
 pub(super) use held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity, reserve};
 pub(super) use identity::{of_process, whoami};
 pub(super) use progress::Progress;
+use serde::{Deserialize, Serialize};
 pub(super) use signals::Signals;
 
 /// How locks are taken.
@@ -83,14 +84,36 @@ pub(super) fn expected_source(args: &LockArgs) -> Source {
     if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
 }
 
-/// Where the lock is. Locks of one name at two places exclude nobody.
-pub(super) async fn place_of(args: &LockArgs) -> anyhow::Result<String> {
-    match args.direct.members(environment()) {
-        Some(members) if args.direct.direct => direct::place(&members),
-        None if args.direct.direct => Ok(String::new()),
-        _ => {
-            let server = Cluster::connect(&args.cluster).await?.server;
-            Ok(format!("{server} {}", args.quorum.as_deref().unwrap_or_default()))
+/// The place of a lock. Locks of one name at two places exclude nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Location {
+    /// A claim.
+    Cluster { server: String, quorum: Option<String> },
+    /// Without Kubernetes.
+    Members { addresses: String },
+    /// By the agent that listens there.
+    Agent { address: String },
+}
+
+impl Location {
+    pub(super) async fn of(args: &LockArgs) -> anyhow::Result<Self> {
+        if args.direct.direct {
+            let members = args.direct.members(environment());
+            let addresses = members.map(|members| direct::addresses(&members)).transpose()?;
+            return Ok(Self::Members { addresses: addresses.unwrap_or_default() });
+        }
+        let server = Cluster::connect(&args.cluster).await?.server;
+        Ok(Self::Cluster { server, quorum: args.quorum.clone() })
+    }
+
+    /// Whether both are one place. `None`: they cannot be compared.
+    pub(super) fn is(&self, other: &Self) -> Option<bool> {
+        match (self, other) {
+            _ if self == other => Some(true),
+            (Self::Members { .. }, Self::Members { .. }) => Some(false),
+            (Self::Cluster { server: one, .. }, Self::Cluster { server: two, .. }) if one != two => Some(false),
+            (Self::Cluster { quorum: Some(_), .. }, Self::Cluster { quorum: Some(_), .. }) => Some(false),
+            _ => None,
         }
     }
 }

@@ -33,7 +33,7 @@ pub use terminal::ForegroundArgs;
 use tokio::time::sleep;
 
 use super::exit::{self, Outcome};
-use super::holding::{Answer, End, Held, LockArgs, Signals, Validity, block_on, expected_source, place_of, take};
+use super::holding::{Answer, End, Held, Location, LockArgs, Signals, Validity, block_on, expected_source, take};
 use super::loopback::Place;
 use crate::api::GoDuration;
 use crate::command::console;
@@ -94,8 +94,8 @@ async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
     let lock = args.lock.lock.to_string();
     let around = Chain::of(std::env::var_os(HELD))?;
     let place = match &args.agent {
-        Some(agent) => format!("agent {agent}"),
-        None => place_of(&args.lock).await?,
+        Some(agent) => Location::Agent { address: agent.to_string() },
+        None => Location::of(&args.lock).await?,
     };
     let outer = around.shared(&place, &lock)?;
     if outer.is_none() && args.agent.is_none() {

@@ -40,6 +40,25 @@ fn a_claim_is_made_followed_and_released() {
     assert!(server.was_released());
 }
 
+/// It would wait for a lock that is released after its own end.
+#[test]
+fn a_run_inside_another_does_not_wait_for_its_lock_by_another_way() {
+    let (server, servers, place) = (ApiServer::start(Operator::Grants, 0), Servers::start(3), Place::new());
+    let redlock = env!("CARGO_BIN_EXE_redlock");
+    let direct = format!("{redlock} run --direct --admit-at-once --members {} --lock {LOCK}", servers.urls());
+    let claim = format!("{redlock} run --lock {LOCK} --ttl 8s");
+    for (outer, inner) in [(&claim, &direct), (&direct, &claim)] {
+        let script = format!("{outer} -- {inner} -- touch ran");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).current_dir(&place.folder).env("KUBECONFIG", server.kubeconfig(&place.folder));
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{text}");
+        assert!(text.contains("holds lock shop/reindex by another way"), "{text}");
+        assert!(!place.folder.join("ran").exists());
+    }
+}
+
 #[test]
 fn a_command_ends_before_what_was_published_last() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());

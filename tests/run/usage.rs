@@ -201,6 +201,26 @@ fn a_run_inside_another_takes_a_lock_of_the_same_name_at_another_place() {
     drop(held);
 }
 
+/// Members do not know that a key and its slots belong together, so both would run.
+#[test]
+fn a_lock_with_another_number_of_slots_is_refused() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    for (holders, others) in [(&["--slots", "2"][..], &[][..]), (&[], &["--slots", "2"])] {
+        let holder = Place::new();
+        let held = holder.start(&servers, holders, "touch ready; while :; do sleep 0.05; done");
+        until("the holder runs", || holder.folder.join("ready").exists());
+        let refused = place.output(&servers, others, &["touch", "ran"]);
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(125), "{text}");
+        assert!(text.contains("another number of slots") && text.contains("--slots"), "{text}");
+        assert!(!place.folder.join("ran").exists());
+        signal(held.pid(), "TERM");
+        let _ = held.end();
+    }
+    let free = place.output(&servers, &["--slots", "2"], &["true"]);
+    assert_eq!(free.status.code(), Some(0), "{free:?}");
+}
+
 /// Passwords are exchanged: the Secret is replaced, the old password ends, and connections break.
 #[test]
 fn a_lock_of_the_members_outlives_an_exchange_of_passwords() {

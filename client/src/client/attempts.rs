@@ -6,7 +6,9 @@ use super::error::NotAcquired;
 use super::event::Event;
 use super::hints::{Ear, TOLD_AGAIN, Word};
 use super::lock::Place;
-use crate::redlock::{Acquire, AcquireRequest, Grant, LockKey, LockValue, jittered};
+use crate::redlock::{
+    Acquire, AcquireRequest, Command, Grant, KeyState, LockKey, LockMember, LockValue, Reply, jittered,
+};
 use crate::time::Boottime;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -130,6 +132,24 @@ impl Inner {
             Err(error) => self.observer.tell_with(|| Event::NotAcquired { key: &key, error, took: took() }),
         }
         outcome.map(|grant| Taken { lock: (key, value, ttl), grant, _under_way: under_way })
+    }
+
+    /// Whether a member that answers in time has one of these keys.
+    pub(super) async fn has_any(&self, keys: &[LockKey]) -> bool {
+        let inspect: Vec<_> = keys.iter().map(|key| Command::Inspect { key: key.clone() }).collect();
+        let longest = self.redlock.settings().node_timeout;
+        let asked: Vec<_> = self.redis.iter().map(|member| member.send(inspect.clone())).collect();
+        for answer in asked {
+            if let Ok(Ok(answers)) = timeout(longest, answer).await
+                && answers
+                    .replies
+                    .iter()
+                    .any(|reply| matches!(reply, Reply::State(state) if *state != KeyState::Missing))
+            {
+                return true;
+            }
+        }
+        false
     }
 
     async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {

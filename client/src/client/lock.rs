@@ -46,6 +46,13 @@ impl Place {
         })
     }
 
+    /// The keys that the lock has with other numbers of slots only.
+    fn other_keys(&self) -> Vec<LockKey> {
+        let own: Vec<_> = self.keys(0).collect();
+        let slots = (0..MOST_SLOTS).map(|slot| slot_key(&self.key, slot));
+        [self.key.clone()].into_iter().chain(slots).filter(|key| !own.contains(key)).collect()
+    }
+
     /// Whether one holder excludes all others.
     pub(super) const fn is_exclusive(&self) -> bool {
         self.slots == 1
@@ -82,6 +89,14 @@ impl Lock {
     pub const fn slots(mut self, slots: u32) -> Self {
         self.place.slots = slots;
         self
+    }
+
+    /// Checks whether the lock is held with another number of slots, under a key that this lock does not use.
+    ///
+    /// Redis does not know that a key and its slots belong together. A program that does not know what others do can ask before it acquires
+    /// the lock. The other holder can also come later. A member that does not answer has no such key.
+    pub async fn has_other_slots(&self) -> bool {
+        self.client.0.has_any(&self.place.other_keys()).await
     }
 
     /// Tries once: one round trip to a majority, with slots at most one for each.
@@ -132,6 +147,8 @@ mod tests {
         assert_eq!(keys(3, 0), ["k#0", "k#1", "k#2"]);
         assert_eq!(keys(3, u32::MAX), ["k#0", "k#1", "k#2"]);
         assert_eq!(keys(3, 1), ["k#1", "k#2", "k#0"]);
+        let others = |slots| Place { key: "k".into(), slots }.other_keys().len();
+        assert_eq!((others(1), others(2), others(100)), (100, 99, 1));
         assert_eq!(Place::of(&"k#12".into()), "k".into());
         assert_eq!(Place::of(&"k".into()), "k".into());
     }

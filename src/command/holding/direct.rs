@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use redlock_client::{BuildError, Builder, Client, Guard, NotAcquired};
+use anyhow::{Context as _, anyhow, bail};
+use redlock_client::{BuildError, Builder, Client, Guard, Lock, NotAcquired};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -135,15 +135,13 @@ pub(super) async fn take(
     let mut followed = direct.client.clone();
     let (client, guard) = loop {
         let client = followed.borrow_and_update().clone();
+        let lock = lock(&client, args);
         tokio::select! {
             biased;
             signal = signals.ending() => return Err(NotHeld::Signal(signal)),
             // The wait begins again with the members that there are now.
             Ok(()) = followed.changed() => {}
-            acquired = acquire(&client, args, progress) => {
-                let guard = acquired.map_err(|error| not_held(args, error))?;
-                break (client, guard);
-            }
+            acquired = acquire(&lock, args, progress) => break (client, acquired?),
         }
     };
     let holder = args.identity.clone().unwrap_or_else(identity::of_process);
@@ -166,10 +164,26 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
     }
 }
 
-async fn acquire(client: &Client, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotAcquired> {
+fn lock(client: &Client, args: &LockArgs) -> Lock {
     // A number that is none is refused by the library.
     let slots = args.slots.map_or(1, |slots| u32::try_from(slots).unwrap_or(0));
-    let lock = client.lock(args.lock.to_string()).ttl(args.ttl.get()).slots(slots);
+    client.lock(args.lock.to_string()).ttl(args.ttl.get()).slots(slots)
+}
+
+async fn acquire(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotHeld> {
+    if lock.has_other_slots().await {
+        let slots = args.slots.map_or("without --slots".to_owned(), |slots| format!("with --slots {slots}"));
+        return Err(anyhow!(
+            "lock {} is held with another number of slots than this one, {slots}, and these do not exclude each other: give --slots \
+             the number of the other holders, or take another lock",
+            args.lock
+        )
+        .into());
+    }
+    wait(lock, args, progress).await.map_err(|error| not_held(args, error))
+}
+
+async fn wait(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotAcquired> {
     let error = loop {
         match lock.clone().try_acquire().await {
             Ok(guard) => return Ok(guard),
@@ -191,7 +205,7 @@ async fn acquire(client: &Client, args: &LockArgs, progress: &mut Progress) -> R
         NotAcquired::NoQuorum { .. } => progress.say_unknown(&error.to_string()),
         _ => {}
     }
-    lock.wait(wait).acquire().await
+    lock.clone().wait(wait).acquire().await
 }
 
 /// Publishes what the client knows of the hold, until it is lost or to be released.
@@ -261,8 +275,8 @@ fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<(Builder, Secre
     Ok((builder, data))
 }
 
-/// The members, in an order that does not depend on how they are listed.
-pub(super) fn place(members: &Members) -> anyhow::Result<String> {
+/// The addresses of the members, in an order that does not depend on their list.
+pub(super) fn addresses(members: &Members) -> anyhow::Result<String> {
     let urls = match members.secret()? {
         Some(data) => String::from_utf8_lossy(data.get("urls").map_or(&[], Vec::as_slice)).into_owned(),
         None => match members {
@@ -317,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_place_is_the_members_however_they_are_listed() {
-        let of = |urls: &[&str]| place(&Members::Urls(urls.iter().map(|url| (*url).to_owned()).collect())).unwrap();
+        let of = |urls: &[&str]| addresses(&Members::Urls(urls.iter().map(|url| (*url).to_owned()).collect())).unwrap();
         assert_eq!(of(&["redis://u:p@b:1", "redis://a:2/"]), "a:2,b:1");
         assert_eq!(of(&["redis://a:2", "redis://x:y@b:1"]), "a:2,b:1");
         assert_eq!(of(&["redis://x:y@a:2/0", "rediss://b:1/0"]), "a:2,b:1");

@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
+use super::super::holding::Location;
+
 /// The variable that a command finds them in.
 pub(super) const HELD: &str = "REDLOCK_HELD";
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Link {
-    /// Where the lock is: two locks of one name at two places exclude nobody.
-    pub(super) place: String,
+    pub(super) place: Location,
     pub(super) lock: String,
     /// Where the `redlock run` that holds it answers.
     pub(super) socket: PathBuf,
@@ -36,13 +37,19 @@ impl Chain {
     /// The socket of the innermost `run`, if that holds this lock.
     ///
     /// # Errors
-    /// If another one around it holds the lock: this one would wait for a lock that is released after its own end.
-    pub(super) fn shared(&self, place: &str, lock: &str) -> anyhow::Result<Option<PathBuf>> {
-        let is_same = |link: &&Link| link.place == place && link.lock == lock;
-        if let Some(link) = self.0.last().filter(is_same) {
+    /// If another one around it holds the lock, or can hold it: this one would wait for a lock that is released after its own end.
+    pub(super) fn shared(&self, place: &Location, lock: &str) -> anyhow::Result<Option<PathBuf>> {
+        let compared = |link: &Link| if link.lock == lock { link.place.is(place) } else { Some(false) };
+        if let Some(link) = self.0.last().filter(|link| compared(link) == Some(true)) {
             return Ok(Some(link.socket.clone()));
         }
-        if self.0.iter().any(|link| is_same(&link)) {
+        if self.0.iter().any(|link| compared(link).is_none()) {
+            bail!(
+                "a `redlock run` around this one holds lock {lock} by another way: a claim, --quorum, --direct or --agent. That can be the same \
+                 lock, which is released after the end of this one. Give both the same options, or unset {HELD} if they are two locks"
+            );
+        }
+        if self.0.iter().any(|link| compared(link) == Some(true)) {
             let held: Vec<_> = self.0.iter().map(|link| link.lock.as_str()).collect();
             bail!(
                 "lock {lock} is held by a `redlock run` around this one, which holds {} in this order: take a lock once, and several \
@@ -67,8 +74,12 @@ impl Chain {
 mod tests {
     use super::*;
 
+    fn members(addresses: &str) -> Location {
+        Location::Members { addresses: addresses.into() }
+    }
+
     fn link(place: &str, lock: &str) -> Link {
-        Link { place: place.into(), lock: lock.into(), socket: format!("/run/{lock}").into() }
+        Link { place: members(place), lock: lock.into(), socket: format!("/run/{lock}").into() }
     }
 
     fn chain(links: &[(&str, &str)]) -> Chain {
@@ -80,9 +91,9 @@ mod tests {
     #[test]
     fn a_lock_of_the_innermost_run_is_shared() {
         let held = chain(&[("p", "b"), ("p", "a")]);
-        assert_eq!(held.shared("p", "a").unwrap(), Some("/run/a".into()));
-        assert_eq!(held.shared("p", "c").unwrap(), None);
-        assert_eq!(Chain::of(None).unwrap().shared("p", "a").unwrap(), None);
+        assert_eq!(held.shared(&members("p"), "a").unwrap(), Some("/run/a".into()));
+        assert_eq!(held.shared(&members("p"), "c").unwrap(), None);
+        assert_eq!(Chain::of(None).unwrap().shared(&members("p"), "a").unwrap(), None);
         assert_eq!(
             chain(&[("p", "a"), ("p", "a")]),
             chain(&[("p", "a")]),
@@ -92,12 +103,31 @@ mod tests {
 
     #[test]
     fn a_lock_of_the_same_name_at_another_place_is_another_lock() {
-        assert_eq!(chain(&[("p", "a")]).shared("q", "a").unwrap(), None);
+        assert_eq!(chain(&[("p", "a")]).shared(&members("q"), "a").unwrap(), None);
+    }
+
+    #[test]
+    fn a_lock_that_can_be_the_same_one_is_refused() {
+        let cluster = |server: &str, quorum: Option<&str>| Location::Cluster {
+            server: server.into(),
+            quorum: quorum.map(str::to_owned),
+        };
+        let agent = |address: &str| Location::Agent { address: address.into() };
+        assert_eq!(cluster("s", None).is(&cluster("s", None)), Some(true));
+        assert_eq!(cluster("s", None).is(&cluster("t", None)), Some(false));
+        assert_eq!(cluster("s", Some("a")).is(&cluster("s", Some("b"))), Some(false));
+        assert_eq!(cluster("s", None).is(&cluster("s", Some("a"))), None, "it can be the default");
+        assert_eq!(agent("a").is(&agent("b")), None);
+        for other in [cluster("s", None), agent("a")] {
+            let refused = chain(&[("p", "a"), ("p", "b")]).shared(&other, "a").unwrap_err().to_string();
+            assert!(refused.contains("by another way"), "{refused}");
+            assert_eq!(chain(&[("p", "b")]).shared(&other, "a").unwrap(), None, "another name is another lock");
+        }
     }
 
     #[test]
     fn a_circle_is_refused_with_what_is_held() {
-        let refused = chain(&[("p", "a"), ("p", "b")]).shared("p", "a").unwrap_err().to_string();
+        let refused = chain(&[("p", "a"), ("p", "b")]).shared(&members("p"), "a").unwrap_err().to_string();
         assert!(refused.contains("which holds a, b in this order"), "{refused}");
     }
 

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::holding::Answer;
+use super::super::holding::{Answer, Location};
 use super::super::loopback::Listener;
 use super::chain::{Chain, HELD, Link};
 use crate::time::{Boottime, Clock, SystemClock};
@@ -49,7 +49,7 @@ pub(super) struct Share {
 
 impl Share {
     /// Begins to answer, with a deadline that has passed.
-    pub(super) fn new(mut directory: Directory, answer: Answer, place: String, around: Chain) -> Self {
+    pub(super) fn new(mut directory: Directory, answer: Answer, place: Location, around: Chain) -> Self {
         let link = Link { place, lock: answer.lock.clone(), socket: directory.path.join("socket") };
         let held = around.with(link);
         let (deadline, published) = watch::channel(Boottime::default());
