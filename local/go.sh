@@ -2,7 +2,7 @@
 # Checks the module for controllers in Go (go/) and its example: formatting, vet, and the tests, for which it starts an API server of the
 # local cluster's version alone, with an etcd. Go keeps the results while nothing has changed, so a second run takes a moment.
 #
-# usage: local/go.sh [build|example]    `build` compiles all of it, `example` puts the example into .local/go, for the suite `cli`
+# usage: local/go.sh [build|example]    `build` compiles all of it, `example` puts the examples into .local/go, for the suites `cli` and `gate`
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -36,6 +36,6 @@ checks() {
 case ${1:-} in
   '') checks ;;
   build) for module in "${MODULES[@]}"; do nice go -C "$module" test -run '^$' ./... >/dev/null; done ;;
-  example) nice go -C "$ROOT/go/examples" build -trimpath -o "$LOCAL/go/controller" ./controller ;;
+  example) nice go -C "$ROOT/go/examples" build -trimpath -o "$LOCAL/go/" ./controller ./elector ;;
   *) die "usage: go.sh [build|example]" ;;
 esac

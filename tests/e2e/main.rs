@@ -38,6 +38,7 @@ mod suite_chaos;
 mod suite_cli;
 mod suite_clients;
 mod suite_edges;
+mod suite_gate;
 mod suite_install;
 mod suite_lock;
 mod suite_main;
@@ -60,6 +61,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("edges", suite_edges::TESTS),
     ("tenants", suite_tenants::TESTS),
     ("cli", suite_cli::TESTS),
+    ("gate", suite_gate::TESTS),
     ("clients", suite_clients::TESTS),
     ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),
