@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::api::MilliTime;
-use crate::runtime::api_time::ApiTime;
+use crate::runtime::api_time::{ApiTime, USUAL_DRIFT};
 use crate::time::SystemClock;
 
 /// For one request. A page of a list is one.
@@ -168,7 +168,7 @@ impl Cluster {
         let server = config.cluster_url.to_string();
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(|error| unusable(&error))?;
-        let time = Arc::new(ApiTime::new(Arc::new(SystemClock)));
+        let time = Arc::new(ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let client = time.observe(client);
         Ok(Self { client, namespace, named_namespace: args.namespace.clone(), server, time })
     }

@@ -128,8 +128,9 @@ pub async fn examine(cluster: &Cluster) -> Findings {
 
 fn clock(cluster: &Cluster) -> Finding {
     let clock = SystemClock;
-    let span = cluster.time().at(clock.boottime());
-    checks::clock(clock.wall().0, span.map(|span| (span.least.0.div_euclid(1_000), span.most.0.div_euclid(1_000))))
+    let now = clock.boottime();
+    let span = cluster.time().offset(now).map(|api| (api.earliest(now).floor().0, api.latest(now).ceil().0));
+    checks::clock(clock.wall().0, span)
 }
 
 /// The CustomResourceDefinitions: their fields if they may be read, else only that they are served.

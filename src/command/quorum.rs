@@ -78,7 +78,6 @@ fn value(quorum: &SeenQuorum, now: MilliTime) -> Value {
             "votes": member.votes() && quorum.counts(&member.name), "podName": member.pod_name, "nodeName": member.node_name,
             "address": member.address, "runID": member.run_id, "rejoinAt": member.rejoin_at,
             "fencedForMs": fence(member, now), "admittedAt": member.admitted_at,
-            "clockOffsetMs": member.clock_offset.map(millis),
             "external": member.external.is_some(),
         })
     };
@@ -100,15 +99,6 @@ fn fence(member: &SeenMember, now: MilliTime) -> Option<i64> {
     member.rejoin_at.filter(|_| !member.votes()).map(|at| between(now, at).max(0))
 }
 
-/// Milliseconds with three decimals.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "offsets of clocks are far below 2^53 microseconds, and this is for people"
-)]
-fn millis(micros: i64) -> f64 {
-    micros as f64 / 1_000.0
-}
-
 fn text(quorum: &SeenQuorum, now: MilliTime, paint: Paint, wide: bool) -> String {
     let link = of_quorum(quorum, now);
     let tone = match link.state {
@@ -119,7 +109,7 @@ fn text(quorum: &SeenQuorum, now: MilliTime, paint: Paint, wide: bool) -> String
     let default = if quorum.is_default() { " It is the default quorum." } else { "" };
     let says = link.says.first().cloned().unwrap_or_default();
     let mut text = format!("{}{default}\n", paint.tone(tone, &says));
-    let mut titles = vec!["MEMBER", "STATE", "VOTES", "FENCE", "CLOCK", "NODE"];
+    let mut titles = vec!["MEMBER", "STATE", "VOTES", "FENCE", "NODE"];
     if wide {
         titles.extend(["POD", "ADDRESS", "PROCESS"]);
     }
@@ -138,7 +128,6 @@ fn text(quorum: &SeenQuorum, now: MilliTime, paint: Paint, wide: bool) -> String
             Cell::toned(tone, member.state.clone()),
             if voting { "yes" } else { "no" }.into(),
             fence.or_else(|| member.reason.clone()).unwrap_or_default().into(),
-            member.clock_offset.map(|micros| format!("{:+.1}ms", millis(micros))).unwrap_or_default().into(),
             member.node_name.clone().unwrap_or_default().into(),
         ];
         if wide {
@@ -219,17 +208,16 @@ mod tests {
         assert_eq!(
             text,
             "RedisQuorum redlock-system/main: 2 of 3 members vote, and 2 are needed. It is the default quorum.\n\
-             MEMBER   STATE      VOTES   FENCE             CLOCK    NODE\n\
-             main-0   Admitted   yes     -                 +1.5ms   node-0\n\
-             main-1   Admitted   yes     -                 +1.5ms   node-1\n\
-             main-2   Fenced     no      12s (Restarted)   -        node-2\n\
+             MEMBER   STATE      VOTES   FENCE             NODE\n\
+             main-0   Admitted   yes     -                 node-0\n\
+             main-1   Admitted   yes     -                 node-1\n\
+             main-2   Fenced     no      12s (Restarted)   node-2\n\
              Ready (MembersFenced): main-2 votes from 12:00:12\n\
              Member main-2 is Fenced (Restarted) and votes from 12:00:12 UTC (in 12s).\n"
         );
         let value = &shown.value()["items"][0];
         assert_eq!((&value["voting"], &value["grantsLocks"]), (&json!(2), &json!(true)));
         assert_eq!(value["members"][2]["fencedForMs"], 12_000);
-        assert_eq!(value["members"][0]["clockOffsetMs"], 1.5);
         assert_eq!((&value["members"][2]["votes"], &value["maxTTLMs"]), (&json!(false), &json!(30_000)));
     }
 

@@ -264,8 +264,6 @@ pub struct SeenMember {
     pub rejoin_at: Option<MilliTime>,
     /// Since when it may vote.
     pub admitted_at: Option<MilliTime>,
-    /// Microseconds to add to its clock to give the quorum's.
-    pub clock_offset: Option<i64>,
     /// Another party runs it.
     pub external: Option<serde::de::IgnoredAny>,
 }

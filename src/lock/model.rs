@@ -12,6 +12,7 @@ pub mod end;
 pub mod events;
 pub mod foreign;
 pub mod heartbeat;
+pub mod held_for;
 pub mod hold;
 pub mod instance;
 pub mod job;

@@ -24,7 +24,6 @@ mod publish;
 mod roll;
 mod room;
 mod rotation;
-mod timekeeper;
 mod tls;
 
 use std::collections::HashMap;
@@ -149,7 +148,6 @@ async fn control(leader: Arc<Leader>) {
         .owns_stream(touched(&owned.budgets))
         .owns_stream(touched(&owned.policies))
         .reconcile_on(leader.sessions.changed())
-        .reconcile_on(timekeeper::due(leader.clone()))
         .reconcile_all_on(IntervalStream::new(interval(RESYNC)).map(drop))
         .run(reconcile, on_error, leader)
         .for_each(async |result| {
@@ -193,14 +191,6 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
     let (memory, cluster) = (leader.memory(session.uid()), Cluster::new(context, &session));
     let sights = Sights::new(context, &leader.sessions, &session, &leader.votes, &memory.away, term.epoch);
     session.learn(quorum);
-    match timekeeper::keep(&cluster, &session, &*context.clock, &memory.clock_moved).await {
-        Ok(()) => {}
-        // What was read is old, and so is whatever would follow from it.
-        Err(error @ (Error::Conflict | Error::Gone)) => return Err(error),
-        Err(error) => {
-            tracing::info!(error = &error as &dyn std::error::Error, "the members' clocks are not recorded yet")
-        }
-    }
     let quorum = session.quorum();
     let wake = match plan::validate(&quorum) {
         _ if quorum.metadata.deletion_timestamp.is_some() => {

@@ -3,7 +3,7 @@
 //! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
 //! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], and for shared masters [`agreement`].
-//! [`timekeeping`] has the quorum's clock, [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`quantity`] how Kubernetes writes bytes, [`lookup`] which quorum a lock means, [`version`] which servers have known faults, [`status`] the
+//! [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`quantity`] how Kubernetes writes bytes, [`lookup`] which quorum a lock means, [`version`] which servers have known faults, [`status`] the
 //! conditions. [`problems`], [`blocked`], [`doing`] and [`events`] are what it says in words.
 
 pub mod agreement;
@@ -30,7 +30,6 @@ pub mod rollout;
 pub mod rotation;
 pub mod secrets;
 pub mod status;
-pub mod timekeeping;
 pub mod tls;
 pub mod users;
 pub mod version;

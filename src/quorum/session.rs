@@ -10,7 +10,6 @@ mod electorate;
 mod latency;
 mod link;
 mod links;
-mod quorum_time;
 mod registry;
 mod restarts;
 mod scripts;
@@ -31,14 +30,13 @@ pub use agreement::SharedAgreement;
 pub(crate) use auth_reader::{auth_of, authorities_of, says_lost};
 pub use clock::ClockGuard;
 pub use link::{ActError, AdminSession, Credentials, LinkView, MemberLink, ScriptNews};
-pub(crate) use quorum_time::TimeView;
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::model::auth::Auth;
 use super::model::lists::Lists;
-use super::model::record::{admitted_run_id, record_named, recorded_clocks};
+use super::model::record::{admitted_run_id, record_named};
 use super::model::{effective, plan, users};
 use crate::api::RedisQuorum;
 use crate::redis_member::{Authorities, Guard, TlsError};
@@ -87,8 +85,7 @@ impl QuorumSession {
         let (uid, reference) = (quorum.uid()?, ObjectRef::from_obj(quorum.as_ref()));
         let stop = CancellationToken::new();
         let agreement = SharedAgreement::new(&quorum);
-        let clocks = ClockGuard::new(0, effective::clock_rule(&quorum));
-        let clocks = Arc::new(clocks.witnessed_by(context.api_time.clone()));
+        let clocks = Arc::new(ClockGuard::new(0, effective::clock_rule(&quorum)));
         let alarm = Alarm::default();
         let shared = Shared {
             alarm: alarm.clone(),
@@ -309,7 +306,6 @@ impl QuorumSession {
         let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
         let epoch = Lists::of(&quorum).epoch;
         let namespace = self.reference.namespace.clone().unwrap_or_default();
-        self.clocks.set_recorded(recorded_clocks(&quorum));
         self.agreement.follow(&quorum);
         self.timers.note_change(&quorum);
         self.links.follow(plan::known_members(&quorum));

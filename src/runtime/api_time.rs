@@ -21,32 +21,15 @@ use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 use tower::Service;
 
-use crate::time::{Boottime, Clock, ClockOffset, UnixMicros, UnixMillis, time_at};
+use crate::time::{Boottime, Clock, ClockOffset, UnixMicros, UnixMillis};
 
-/// How far the server's clock and ours run apart: what an interval is widened by with its age. More than time services slew a clock
-/// by. If it is too little the intervals soon contradict each other, and the newest one alone counts.
-const PPM: u32 = 500;
+/// How far the server's clock and ours run apart, in millionths, for a command.
+///
+/// A time service looks after its machine. An interval gets wider by this with its age. If it is too little, intervals contradict each other and the newest one counts alone.
+pub const USUAL_DRIFT: u32 = 500;
 
 /// The resolution of a `Date` header.
 const RESOLUTION: Duration = Duration::from_secs(1);
-
-/// The API server's time at one moment: it lies between these two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApiTimeSpan {
-    /// Not earlier than this.
-    pub least: UnixMicros,
-    /// Not later than this.
-    pub most: UnixMicros,
-}
-
-impl ApiTimeSpan {
-    /// The best guess.
-    #[must_use]
-    pub const fn middle(self) -> UnixMicros {
-        // Half of the difference, so that no sum overflows.
-        UnixMicros(self.least.0.saturating_add(self.most.0.saturating_sub(self.least.0) / 2))
-    }
-}
 
 #[derive(Default)]
 struct Known {
@@ -59,46 +42,30 @@ struct Known {
 /// It comes from the answers to all clients of the process that were [wrapped](ApiTime::observe).
 pub struct ApiTime {
     clock: Arc<dyn Clock>,
+    drift: u32,
     known: Mutex<Known>,
 }
 
 impl ApiTime {
-    /// Knows nothing yet.
+    /// Knows nothing yet. The server's clock and `clock` run apart by at most `drift` millionths.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, known: Mutex::default() }
+    pub fn new(clock: Arc<dyn Clock>, drift: u32) -> Self {
+        Self { clock, drift, known: Mutex::default() }
     }
 
     /// The API server's time now. As long as no answer has carried a date it is this machine's wall clock.
     #[must_use]
     pub fn now(&self) -> UnixMillis {
-        match self.at(self.clock.boottime()) {
-            Some(span) => UnixMillis(span.middle().0.div_euclid(1_000)),
-            None => self.clock.wall(),
-        }
+        let now = self.clock.boottime();
+        self.offset(now).map_or_else(|| self.clock.wall(), |offset| offset.middle(now).floor())
     }
 
-    /// The API server's time at this moment of our boot-time clock.
-    ///
-    /// `None` as long as no answer has carried a date.
-    #[must_use]
-    pub fn at(&self, at: Boottime) -> Option<ApiTimeSpan> {
-        let offset = self.offset(at)?;
-        Some(ApiTimeSpan { least: time_at(offset.least(), at), most: time_at(offset.most(), at) })
-    }
-
-    /// What has to be added to our boot-time clock to give the API server's, as it is known at `now`.
+    /// The API server's clock against our boot-time clock, as it is known at `now`.
     ///
     /// `None` as long as no answer has carried a date.
     #[must_use]
     pub fn offset(&self, now: Boottime) -> Option<ClockOffset> {
-        Some(self.known_offset()?.aged(now, PPM))
-    }
-
-    /// The same, as it was known at the last answer.
-    #[must_use]
-    pub fn known_offset(&self) -> Option<ClockOffset> {
-        self.known.lock().offset
+        Some(self.known.lock().offset?.aged(now, self.drift))
     }
 
     /// When the newest request was sent that the API server has answered: it was reached after that. `None`: never.
@@ -139,7 +106,7 @@ impl ApiTime {
         known.last_answer = known.last_answer.max(Some(sent));
         let Some(date) = date else { return };
         let reading = ClockOffset::of_reading(UnixMicros(date.as_microsecond()), RESOLUTION, sent, received);
-        known.offset = Some(known.offset.map_or(reading, |known| known.narrowed_by(reading, PPM)));
+        known.offset = Some(known.offset.map_or(reading, |known| known.narrowed_by(reading, self.drift)));
     }
 }
 
@@ -203,13 +170,13 @@ mod tests {
     }
 
     fn unknown() -> ApiTime {
-        ApiTime::new(Arc::new(crate::time::SystemClock))
+        ApiTime::new(Arc::new(crate::time::SystemClock), USUAL_DRIFT)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_wall_clock_counts_only_while_no_answer_has_carried_a_date() {
         let clock = Arc::new(TokioClock::new());
-        let api_time = ApiTime::new(clock.clone());
+        let api_time = ApiTime::new(clock.clone(), USUAL_DRIFT);
         assert_eq!((api_time.now(), api_time.last_answer()), (clock.wall(), None));
         let now = clock.boottime();
         for unreadable in [None, Some("yesterday")] {
@@ -233,9 +200,9 @@ mod tests {
             let server = AT_BOOT + i64::try_from(sent).unwrap() + 2;
             api_time.answered(at(sent), at(sent + 5), Some(&date(server)));
         }
-        let span = api_time.at(at(42_500)).unwrap();
-        assert!(span.most.0 - span.least.0 < 100_000, "{span:?}");
-        assert!((span.middle().0 - (AT_BOOT + 42_500) * 1_000).abs() < 50_000, "{span:?}");
+        let (now, clock) = (at(42_500), api_time.offset(at(42_500)).unwrap());
+        assert!(clock.latest(now).0 - clock.earliest(now).0 < 100_000, "{clock:?}");
+        assert!((clock.middle(now).0 - (AT_BOOT + 42_500) * 1_000).abs() < 50_000, "{clock:?}");
     }
 
     #[test]
@@ -243,7 +210,7 @@ mod tests {
         let api_time = unknown();
         api_time.answered(at(1_000), at(1_002), Some(&date(AT_BOOT)));
         api_time.answered(at(2_000), at(2_002), Some(&date(AT_BOOT - 60_000)));
-        let middle = api_time.at(at(2_000)).unwrap().middle().0;
+        let middle = api_time.offset(at(2_000)).unwrap().middle(at(2_000)).0;
         assert!((middle - (AT_BOOT - 59_500) * 1_000).abs() < 5_000);
     }
 
@@ -274,10 +241,11 @@ mod tests {
                 now = served + back;
                 api_time.answered(at(sent), at(now), Some(&date(truth(at(served)).div_euclid(1_000))));
                 for later in [0, 10_000] {
-                    let span = api_time.at(at(now + later)).unwrap();
-                    let truth = truth(at(now + later));
+                    let then = at(now + later);
+                    let (clock, truth) = (api_time.offset(then).unwrap(), truth(then));
                     // Rounding of the interval and of the drift.
-                    prop_assert!(span.least.0 - 2 <= truth && truth <= span.most.0 + 2, "{span:?} {truth}");
+                    let (earliest, latest) = (clock.earliest(then).0 - 2, clock.latest(then).0 + 2);
+                    prop_assert!(earliest <= truth && truth <= latest, "{clock:?} {truth}");
                 }
             }
         }
@@ -286,7 +254,7 @@ mod tests {
     #[tokio::test]
     async fn every_answer_to_an_observed_client_is_looked_at() {
         let clock = Arc::new(TokioClock::new());
-        let api_time = Arc::new(ApiTime::new(clock.clone()));
+        let api_time = Arc::new(ApiTime::new(clock.clone(), USUAL_DRIFT));
         let answers = |status: u16, date: String| {
             tower::service_fn(move |_: Request<Body>| {
                 let answer = Response::builder().status(status).header(DATE, date.clone());

@@ -21,7 +21,8 @@ use super::requests::EVENT_TIMEOUT;
 use super::settings::Settings;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::redis_member::{Connect, Machine};
-use crate::time::{Clock, UnixMillis};
+use crate::redlock::Drift;
+use crate::time::{Clock, ClockOffset, UnixMillis};
 
 /// One replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl Context {
         replica: Replica,
         Machine { clock, network }: Machine,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let api_time = Arc::new(ApiTime::new(clock.clone()));
+        let api_time = Arc::new(ApiTime::new(clock.clone(), Drift::default().ppm));
         let client = api_time.observe(client);
         let Settings { locks, quorums, .. } = &*replica.settings;
         let around = locks.with(quorums, &replica.namespace);
@@ -156,6 +157,12 @@ impl Context {
     #[must_use]
     pub fn api_now(&self) -> UnixMillis {
         self.api_time.now()
+    }
+
+    /// The API server's clock against this replica's, once an answer has carried a date.
+    #[must_use]
+    pub fn api_clock(&self) -> Option<ClockOffset> {
+        self.api_time.offset(self.clock.boottime())
     }
 
     /// Resolves when every cache has been filled once.

@@ -29,9 +29,6 @@ mod members;
 mod reach;
 mod times;
 
-/// The quorum's clock is nearer to the API server's than this, in microseconds: a `Date` header has whole seconds.
-const CLOCK_BOUND: u64 = 1_000_000;
-
 /// What a contender says of itself.
 #[derive(Clone, Debug)]
 pub(crate) enum Word {
@@ -63,8 +60,6 @@ pub(crate) struct Counts {
     /// Holds of Jobs that ended at once.
     pub(crate) jobs_released: u64,
     pub(crate) faults: u64,
-    /// The largest distance of the quorum's clock from the API server's, in milliseconds.
-    pub(crate) clock_ahead_ms: u64,
 }
 
 #[derive(Default)]
@@ -90,8 +85,6 @@ pub(crate) struct Oracle {
     doctored: BTreeSet<String>,
     /// The voters of each quorum, and those of the list before.
     lists: BTreeMap<(String, String), [Vec<String>; 2]>,
-    /// By how much each quorum's clock was ahead when it was last known.
-    ahead: BTreeMap<(String, String), i64>,
     jobs: Jobs,
     reach: Reach,
     times: Times,
@@ -297,19 +290,6 @@ impl World {
         // The time has whole seconds.
         let deleted = entry.object.value["metadata"]["deletionTimestamp"].as_str().and_then(millis).map(|at| at + 999);
         let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
-        // Holders read it by the API server's clock, which the quorum's follows within the seconds of its `Date` headers. What
-        // that costs is measured here and bounded, so that everything else is judged without any tolerance.
-        // While no member is admitted the clock goes on as it was.
-        let known = self.oracle.ahead.get(&quorum).copied();
-        let ahead = self.quorum_ahead(&quorum).or(known).unwrap_or_default();
-        self.oracle.ahead.insert(quorum.clone(), ahead);
-        self.oracle.counts.clock_ahead_ms = self.oracle.counts.clock_ahead_ms.max(ahead.unsigned_abs() / 1_000);
-        if ahead.unsigned_abs() > CLOCK_BOUND && !self.oracle.stepped {
-            self.oracle.violated(format!("the quorum's clock is {ahead} us ahead of the API server's at {now}"));
-        }
-        // Until a stepped member is found out, its answers say nothing of what replicas reckon.
-        let ahead = ahead.clamp(-(CLOCK_BOUND as i64), CLOCK_BOUND as i64);
-        let until = At(until.0.saturating_sub(ahead.max(0) as u64) + (-ahead).max(0) as u64);
         let who = format!("{} ({nonce})", entry.object.name());
         let container = holder.container_id.clone();
         if self.oracle.doctored.contains(&entry.object.value["status"]["validUntil"].to_string()) {
@@ -338,21 +318,6 @@ impl World {
     /// A time by the API server's clock, in microseconds since the beginning.
     fn true_micros(&self, time: &MilliTime) -> i64 {
         micros(time) - At::default().unix_micros() - self.api.wrong * 1_000
-    }
-
-    /// By how many microseconds the quorum's clock, as its status tells it, is ahead of the API server's.
-    fn quorum_ahead(&self, (namespace, name): &(String, String)) -> Option<i64> {
-        let quorum = self.api.server.get(Kind::RedisQuorum, namespace, name)?;
-        let members = quorum.value["status"]["members"].as_array()?;
-        let ahead = members.iter().filter_map(|member| {
-            let run_id = member["runID"].as_str().filter(|_| member["state"] == "Admitted")?;
-            let server = self.servers.all.iter().find(|server| server.server.run_id() == run_id && server.is_up())?;
-            let now = self.api.clock(self.now) * 1_000;
-            Some(server.wall(self.now) + member["clockOffset"].as_i64()? - now)
-        });
-        let mut ahead: Vec<i64> = ahead.collect();
-        ahead.sort_unstable();
-        ahead.get(ahead.len() / 2).copied()
     }
 
     fn saw_quorum(&mut self, entry: &Entry) {

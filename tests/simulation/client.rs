@@ -207,8 +207,7 @@ impl Replica {
             ttl: TTL,
             renew_interval: INTERVAL,
         };
-        let wall = self.clock.wall();
-        Hold::new(terms, valid_until, wall, wall, due)
+        Hold::new(terms, valid_until, due)
     }
 
     /// Renews until `ends_at`, or until the hold is lost; whether it is valid at the end. `tells` the holder what it knows.
@@ -224,7 +223,6 @@ impl Replica {
             // The timer's clock and this one's differ.
             sleep(due.since(now) + Duration::from_millis(1)).await;
             for hold in holds.take_due(self.clock.boottime()) {
-                let started = (self.clock.boottime(), self.clock.wall());
                 let request = ExtendRequest {
                     key: held.key.clone(),
                     value: held.value.clone(),
@@ -234,7 +232,7 @@ impl Replica {
                 let electorate = self.electorate();
                 let mut outcomes = paused(self.engine.extend(&electorate, vec![request]), rng).await;
                 let outcome = outcomes.remove(0);
-                holds.settle(&held.uid, &held.nonce, outcome.clone(), started, self.clock.boottime());
+                holds.settle(&held.uid, &held.nonce, outcome.clone(), self.clock.boottime());
                 let known = holds.get(&held.uid, &held.nonce).filter(|hold| !hold.refused);
                 let (Extend::Renewed { started, valid_until, missing, .. }, Some(known)) = (outcome, known) else {
                     continue;

@@ -8,7 +8,7 @@ mod offset;
 mod system;
 mod tokio_clock;
 
-pub use offset::{ClockOffset, time_at};
+pub use offset::ClockOffset;
 pub use system::SystemClock;
 pub use tokio_clock::TokioClock;
 
@@ -78,6 +78,18 @@ impl UnixMicros {
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// In milliseconds, not later than this time.
+    #[must_use]
+    pub const fn floor(self) -> UnixMillis {
+        UnixMillis(self.0.div_euclid(1_000))
+    }
+
+    /// In milliseconds, not earlier than this time.
+    #[must_use]
+    pub const fn ceil(self) -> UnixMillis {
+        UnixMillis(self.0.saturating_add(999).div_euclid(1_000))
     }
 }
 

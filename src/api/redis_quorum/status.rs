@@ -177,11 +177,6 @@ pub struct MemberStatus {
     /// Since when the member may vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admitted_at: Option<MilliTime>,
-    /// Microseconds to add to the member's clock (`TIME`) to get the quorum's clock. The times in the status of locks
-    /// are times of the quorum's clock. It follows the time of the API server slowly.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = -9_007_199_254_740_991_i64, max = 9_007_199_254_740_991_i64))]
-    pub clock_offset: Option<i64>,
     /// Epoch of the leader of the operator that admitted the member. A leader with a lower epoch cannot open it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_epoch: Option<i64>,

@@ -64,7 +64,7 @@ pub(crate) fn quorum(states: [&str; 3]) -> SeenQuorum {
     let member = |(index, state): (usize, &str)| {
         let fence = match state {
             "Fenced" => "reason: Restarted, rejoinAt: 2026-01-01T12:00:12.000Z, message: waits",
-            "Admitted" => "admittedAt: 2026-01-01T10:00:00.000Z, clockOffset: 1500",
+            "Admitted" => "admittedAt: 2026-01-01T10:00:00.000Z",
             _ => "message: does not answer",
         };
         format!(

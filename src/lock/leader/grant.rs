@@ -23,7 +23,7 @@ use crate::redlock::{
     is_silence, jittered,
 };
 use crate::runtime::metrics::Metrics;
-use crate::time::{Boottime, UnixMillis};
+use crate::time::{Boottime, ClockOffset};
 
 /// Between attempts that no majority answers, unless the lock itself asks for more.
 const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
@@ -71,9 +71,12 @@ pub(super) async fn acquire<'a>(
 ) -> Answer<'a> {
     let Bid { lock, access, .. } = bid;
     let later = |said| Answer::Later(Postponed { said, pause: NOT_YET_PAUSE });
-    let Some((session, signer)) = members.signed(&access.quorum) else {
+    let signed = members.signed(&access.quorum);
+    let able = signed.and_then(|(session, signer)| Some((session.rejoin_delay()?, session, signer)));
+    let Some((rejoin_delay, session, signer)) = able else {
         return later(Said::NoConnection { quorum: access.quorum.clone() });
     };
+    let Some(clock) = members.api_clock() else { return later(Said::NoClock) };
     if let Some(said) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
         return later(said);
     }
@@ -86,9 +89,6 @@ pub(super) async fn acquire<'a>(
         let nonce = Nonce::random();
         let value = signer.value(&uid, &nonce);
         let started = members.now();
-        let (Some(wall), Some(rejoin_delay)) = (session.quorum_time(started), session.rejoin_delay()) else {
-            return later(Said::NoClock { quorum: access.quorum.clone() });
-        };
         let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, token: true };
         let electorate = session.electorate();
         let mut late;
@@ -97,11 +97,11 @@ pub(super) async fn acquire<'a>(
         see_to_reach(reachability, &access.quorum.reference(), &outcome, members.now());
         match outcome {
             Acquire::Granted(grant) => {
-                let acquired = session.quorum_time(members.now()).unwrap_or(wall);
+                let acquired = members.now();
                 // Most members answer within a moment of each other, and then one status write says it all.
                 let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
                 let grant = Grant { votes, ..grant };
-                let attempt = Attempt { session, bid, key, slot, nonce, value, grant, rejoin_delay, wall, acquired };
+                let attempt = Attempt { session, bid, key, slot, nonce, value, grant, rejoin_delay, clock, acquired };
                 return Answer::Granted(Box::new(attempt));
             }
             Acquire::HeldByOther { .. } => {}
@@ -202,11 +202,11 @@ pub(super) struct Attempt<'a> {
     pub(super) grant: Grant,
     /// The quorum's rejoin delay when it was granted.
     rejoin_delay: Duration,
-    /// The quorum's clock before the first request: validity counts from here.
-    wall: UnixMillis,
-    /// The quorum's clock when a majority had voted for it.
+    /// The API server's clock, by which its times are published.
+    clock: ClockOffset,
+    /// When a majority had voted for it.
     /// Before that another client may have held the lock.
-    acquired: UnixMillis,
+    acquired: Boottime,
 }
 
 impl Attempt<'_> {
@@ -221,12 +221,6 @@ impl Attempt<'_> {
             Contender::Instance(candidate) => &candidate.pod_name,
             Contender::Job { name, .. } => name,
         }
-    }
-
-    /// The end of the validity on the quorum's clock, from the start of the round.
-    fn valid_until_there(&self) -> UnixMillis {
-        let valid = self.grant.valid_until.since(self.grant.started);
-        UnixMillis(self.wall.0.saturating_add(i64::try_from(valid.as_millis()).unwrap_or(i64::MAX)))
     }
 
     fn holder(&self) -> LockHolder {
@@ -265,8 +259,8 @@ impl Attempt<'_> {
         Granted {
             holder: self.holder(),
             token: self.grant.token,
-            acquired_at: self.acquired,
-            valid_until: self.valid_until_there(),
+            acquired_at: self.clock.latest(self.acquired).ceil(),
+            valid_until: self.clock.earliest(self.grant.valid_until).floor(),
             votes: self.grant.votes,
             key: self.key.as_str(),
         }
@@ -287,7 +281,7 @@ impl Attempt<'_> {
         // A grant is decided at a majority. The votes that were on their way are counted soon, by the first renewal.
         let complete = votes.yes == votes.of;
         let due: Boottime = started + if complete { renew_interval } else { renew_interval.min(FIRST_RENEWAL) };
-        Hold::new(terms, valid_until, self.valid_until_there(), self.wall, due).granted(votes, started)
+        Hold::new(terms, valid_until, due).granted(votes, started)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::quorum::model::effective::{self, Effective};
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::redlock::{LockKey, LockValue, Nonce, Seal, ValueSigner};
 use crate::runtime::context::Context;
-use crate::time::{Boottime, UnixMillis};
+use crate::time::{Boottime, ClockOffset};
 
 /// Sessions and holds.
 pub(super) struct Members {
@@ -65,9 +65,9 @@ impl Members {
         longest.unwrap_or_else(|| Effective::wanted(&RedisQuorum::default()).rejoin_delay())
     }
 
-    /// The clock of the quorum that the status says the lock is held on.
-    pub(super) fn quorum_time(&self, lock: &DistributedLock) -> Option<UnixMillis> {
-        self.session(&self.record(lock)?.quorum)?.quorum_time(self.now())
+    /// The API server's clock, by which times are published.
+    pub(super) fn api_clock(&self) -> Option<ClockOffset> {
+        self.context.api_clock()
     }
 
     /// Takes up the renewal of what the status publishes; gives what this replica knows of the hold.

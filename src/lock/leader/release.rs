@@ -19,6 +19,7 @@ use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION};
 use crate::lock::model::decide::Freed;
 use crate::lock::model::delay::{end_of_delay, lock_delay};
 use crate::lock::model::events::LockEvent;
+use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans;
 use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
@@ -83,24 +84,23 @@ pub(super) async fn run_out(
     let hold = members.holds.of(lock);
     let record = members.record(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
-    let quorum_now = session.as_ref().and_then(|session| session.quorum_time(members.now()));
+    let (clock, now) = (members.api_clock(), members.now());
     let draft = Draft::of(lock, store.api_now());
     let draft = match &record {
         Some(record) => draft.recorded(record, session.as_ref().and_then(|session| session.rejoin_delay())),
         None => draft,
     };
     // What is published may be older than the last renewal: with Transitions it is that of the grant, and long past.
-    let draft = match (&hold, quorum_now) {
-        (Some(hold), Some(quorum_now)) if hold.won.is_some() => draft.renewed(hold, quorum_now),
+    let draft = match (&hold, clock) {
+        (Some(hold), Some(clock)) => draft.renewed(hold, clock, now),
         _ => draft,
     };
     let status = draft.finish();
-    // Another replica can have renewed it until now, though that is published to nobody.
-    let unknown = hold.filter(|hold| hold.won.is_none()).zip(quorum_now).and_then(|(hold, now)| {
-        MilliTime::from_millis(now.0.saturating_add(i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX)))
-    });
+    // What this replica has not renewed, another one can have renewed until now.
+    let end = |hold: Hold| hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
+    let end = hold.zip(clock).and_then(|(hold, clock)| MilliTime::from_millis(clock.latest(end(hold)).ceil().0));
     let delay = session.map_or(Duration::ZERO, |session| lock_delay(lock, session.max_ttl_in_force()));
-    let until = status.valid_until.max(unknown).and_then(|until| end_of_delay(until, delay));
+    let until = status.valid_until.max(end).and_then(|until| end_of_delay(until, delay));
     let status = Draft::from_status(lock, status, store.api_now()).ending(reason, why, until).finish();
     let ending = store.replace_status(lock, status).await?;
     // Not before the write: if it fails, the next attempt has to know the last validity, too.
@@ -176,9 +176,9 @@ async fn unpublish(
     let which = if reason == HeldReason::Released { Stop::Unstarted } else { Stop::Any };
     let job = jobs::stop(store.client(), lock, which).await?;
     let api_now = store.api_now();
-    // One clock for both ends of a hold: with two of them its history would overlap that of the next holder.
-    let quorum_now = members.quorum_time(lock).unwrap_or(api_now);
-    let ended = Draft::of(lock, api_now).ended(reason, why, quorum_now);
+    // The next holder's `acquiredAt` is the latest reading, so the two do not overlap.
+    let ends = members.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
+    let ended = Draft::of(lock, api_now).ended(reason, why, ends);
     // A claim ends once. Only a suspended one queues again when it is resumed, and one whose Job has to be run again.
     let runs_again = job == Some(Stopped::Suspended) && verdict::is_to_run_again(lock, reason);
     let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !runs_again;

@@ -27,8 +27,8 @@ pub(super) async fn held(members: &Members, memory: &Memory, lock: &Arc<Distribu
         None => Sealing::Unconfirmed,
         Some(reach) => {
             let sealing = reach.seal(lock_delay(lock, reach.session.max_ttl_in_force())).await;
-            let quorum_now = reach.session.quorum_time(members.now());
-            let left = left_of_delay(lock, quorum_now, reach.session.max_ttl_in_force());
+            let earliest = members.api_clock().map(|clock| clock.earliest(members.now()).floor());
+            let left = left_of_delay(lock, earliest, reach.session.max_ttl_in_force());
             if sealing == Sealing::Gone && !left.is_zero() {
                 plant_delay(&reach, left).await;
                 Sealing::RunsOut(members.now() + left)

@@ -29,16 +29,15 @@ pub(super) fn held(
     let hold = members.adopt(lock);
     let record = members.record(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
-    let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
     let unwell = hold.as_ref().and_then(|hold| hold.unwell_since(began));
     Some(Held {
-        verdict: holder::verdict(context, lock, quorum_now, unwell),
+        verdict: holder::verdict(context, lock, unwell),
         quorum_exists: record.as_ref().is_some_and(|record| members.exists(&record.quorum)),
         rejoin_delay: session.and_then(|session| session.rejoin_delay()),
         sealing: memory.sealing_of(&lock.uid().unwrap_or_default(), holder_nonce(lock)),
         hold,
         record,
-        quorum_now,
+        clock: context.api_clock(),
         sighting,
     })
 }

@@ -22,7 +22,7 @@ use crate::api::{
     BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LEASE_LABEL, RELEASE_ANNOTATION,
     RedisQuorum, STEP_DOWN_ANNOTATION,
 };
-use crate::time::{Boottime, UnixMillis};
+use crate::time::{Boottime, ClockOffset, UnixMillis};
 
 /// Annotations by which people ask for a hold to end. They are meant for the hold of the moment, not for a later one.
 pub const REQUESTS: [&str; 4] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, RELEASE_ANNOTATION];
@@ -89,8 +89,8 @@ pub struct Held {
     pub quorum_exists: bool,
     /// The rejoin delay of that quorum now.
     pub rejoin_delay: Option<Duration>,
-    /// That quorum's clock, once this replica knows it.
-    pub quorum_now: Option<UnixMillis>,
+    /// The API server's clock, once an answer has carried a date. Only by it are validities published.
+    pub clock: Option<ClockOffset>,
     /// When this replica first saw it, and its end.
     pub sighting: Sighting,
     /// What the members said about its end.

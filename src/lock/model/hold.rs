@@ -6,7 +6,7 @@ use kube::runtime::reflector::ObjectRef;
 
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence};
-use crate::time::{Boottime, UnixMillis};
+use crate::time::Boottime;
 
 /// How soon a renewal without a majority is tried again.
 /// Where a third of the interval is shorter than this, that counts.
@@ -48,10 +48,6 @@ pub struct Hold {
     /// The end of the validity that the last round earned. Before this replica has won a round it is only the time until which the
     /// leader waits for one.
     pub valid_until: Boottime,
-    /// The same moment on the quorum's clock, fixed when the round that earned it began.
-    pub valid_until_there: UnixMillis,
-    /// The quorum's clock at the start of that round.
-    pub renewed_at: UnixMillis,
     /// Votes of that round; none for a hold that was adopted and not renewed yet.
     pub votes: Option<Votes>,
     /// Start of the last round by this replica that had a majority.
@@ -74,19 +70,11 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// A hold whose last round began at `renewed_at` and is valid until `valid_until`.
-    pub fn new(
-        terms: Terms,
-        valid_until: Boottime,
-        valid_until_there: UnixMillis,
-        renewed_at: UnixMillis,
-        due: Boottime,
-    ) -> Self {
+    /// A hold that is valid until `valid_until`, and is renewed next at `due`.
+    pub fn new(terms: Terms, valid_until: Boottime, due: Boottime) -> Self {
         Self {
             terms,
             valid_until,
-            valid_until_there,
-            renewed_at,
             votes: None,
             won: None,
             missing: Vec::new(),
@@ -103,7 +91,7 @@ impl Hold {
     /// A hold that a status names. The members have not been asked yet.
     pub fn named(terms: Terms, now: Boottime, due: Boottime) -> Self {
         let asked_until = now + terms.ttl;
-        Self::new(terms, asked_until, UnixMillis(0), UnixMillis(0), due)
+        Self::new(terms, asked_until, due)
     }
 
     /// With the votes of the round that made it, and its start.
@@ -138,8 +126,8 @@ impl Hold {
         !self.refused && now < self.valid_until
     }
 
-    /// Takes the outcome of a renewal that began at `started`.
-    pub(in crate::lock) fn settle(&mut self, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
+    /// Takes the outcome of a renewal.
+    pub(in crate::lock) fn settle(&mut self, outcome: Extend, now: Boottime) {
         self.under_way = false;
         if self.refused {
             return;
@@ -151,19 +139,13 @@ impl Hold {
             Extend::Renewed { .. } | Extend::Refused { .. } => false,
         };
         match outcome {
-            Extend::Renewed { started: began, valid_until, votes, missing, .. } => {
-                let earned = i64::try_from(valid_until.since(began).as_millis()).unwrap_or(i64::MAX);
-                let there = UnixMillis(started.1.0.saturating_add(earned));
-                if self.won.is_none() {
-                    (self.valid_until, self.valid_until_there) = (valid_until, there);
-                }
-                self.valid_until_there = UnixMillis(self.valid_until_there.0.max(there.0));
-                self.valid_until = self.valid_until.max(valid_until);
-                self.renewed_at = started.1;
+            Extend::Renewed { started, valid_until, votes, missing, .. } => {
+                let earned = self.won.map(|_| self.valid_until);
+                self.valid_until = earned.map_or(valid_until, |earned| earned.max(valid_until));
                 self.votes = Some(votes);
-                self.won = Some(began);
+                self.won = Some(started);
                 self.missing = missing;
-                self.due = began + self.terms.renew_interval;
+                self.due = started + self.terms.renew_interval;
             }
             Extend::Refused { refusals } => {
                 self.trouble = Some(format!("{refusals} members say that the key is not ours"));

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proptest::prelude::*;
 
 use super::decide::{Contender, Held, Pause, Sealing, Step, View, decide};
+use super::held_for::HeldFor;
 use super::hold::Sighting;
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
@@ -19,7 +20,7 @@ use crate::api::properties::{config, object};
 use crate::api::tests::accepted::accepted;
 use crate::redlock::{KeyState, Seen, StoredValue};
 use crate::runtime::cache::Guarded;
-use crate::time::{Boottime, UnixMillis};
+use crate::time::{Boottime, ClockOffset, UnixMicros, UnixMillis};
 
 fn liveness() -> impl Strategy<Value = Liveness> {
     prop_oneof![
@@ -69,7 +70,10 @@ proptest! {
         let _both = (queue::free_slots(&lock, &peers), queue::shape_conflict(&lock, &peers, others.first()));
         let place = queue::place(&lock, &peers, others.len());
         let (now, wall) = (Boottime::new(Duration::from_secs(9)), UnixMillis(wall));
-        let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, api_now: wall, quorum_now: clock.then_some(wall) };
+        let reading = UnixMicros(wall.0.saturating_mul(1_000));
+        let clock = clock.then(|| ClockOffset::of_reading(reading, Duration::from_secs(1), now, now));
+        let held_for = HeldFor::of(&lock, clock, now);
+        let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, api_now: wall, held_for };
         let verdict = verdict::judge(&lock, &evidence);
         let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
         let held = is_held.then(|| Held {
@@ -78,7 +82,7 @@ proptest! {
             record: HoldRecord::of(&lock),
             quorum_exists: true,
             rejoin_delay: None,
-            quorum_now: evidence.quorum_now,
+            clock,
             sighting: Sighting { held: now, ending: Some(now) },
             sealing: Sealing::Unconfirmed,
         });

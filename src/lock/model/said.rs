@@ -55,8 +55,8 @@ pub enum Said {
     HeartbeatStopped { lease: String, ttl: GoDuration },
     /// The operator has no connection to RedisQuorum {quorum} yet. It tries again twice a second
     NoConnection { quorum: HeldQuorum },
-    /// The operator does not know the clock of RedisQuorum {quorum} yet. It tries again twice a second
-    NoClock { quorum: HeldQuorum },
+    /// No answer of the API server has told the operator the time yet. It tries again twice a second
+    NoClock,
     /// No majority of the members of RedisQuorum {namespace}/{name} voted for the lock: {failures}. The operator tries again at
     /// least once a second. What is wrong: kubectl -n {namespace} describe rq {name}
     NoMajority { namespace: String, name: String, failures: String },
@@ -91,7 +91,7 @@ impl Said {
             Self::DelayedBehind { .. } | Self::SealRunsOut { .. } => HeldReason::LockDelay,
             Self::Behind { .. } | Self::Waiting { .. } | Self::FarBack => HeldReason::Queued,
             Self::NoCandidate { .. } | Self::HeartbeatStopped { .. } => HeldReason::NoCandidate,
-            Self::NoConnection { .. } | Self::NoClock { .. } | Self::NoMajority { .. } => HeldReason::NoQuorum,
+            Self::NoConnection { .. } | Self::NoClock | Self::NoMajority { .. } => HeldReason::NoQuorum,
             Self::TooSlow { .. } | Self::Unconfirmed { .. } => HeldReason::NoQuorum,
             Self::BeyondTheFence { .. } | Self::Fault | Self::Withdrawn { .. } | Self::NotWritten { .. } => {
                 HeldReason::Pending

@@ -14,7 +14,7 @@ use super::said::{Noted, Said};
 use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition};
 use crate::api::{DistributedLock, DistributedLockStatus, Ending, LockHolder, MilliTime, PastHold, Stopping};
 use crate::redlock::{FencingToken, Votes};
-use crate::time::UnixMillis;
+use crate::time::{Boottime, ClockOffset, UnixMillis};
 
 /// How many past holds a status remembers.
 const HISTORY: usize = 10;
@@ -38,9 +38,9 @@ pub struct Granted<'a> {
     pub holder: LockHolder,
     /// Its fencing token.
     pub token: FencingToken,
-    /// The end of the round that earned it, by the quorum's clock.
+    /// The latest time that the API server's clock can have shown when a majority had voted.
     pub acquired_at: UnixMillis,
-    /// End of its validity, by the quorum's clock.
+    /// The earliest time that it can show at the end of the validity.
     pub valid_until: UnixMillis,
     /// The votes.
     pub votes: Votes,
@@ -153,18 +153,20 @@ impl Draft {
         self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes))
     }
 
-    /// Renewed. `quorum_now` is the quorum's clock.
+    /// Renewed, by the API server's clock at its earliest. What no round has earned stays as it is.
     #[must_use]
-    pub fn renewed(self, hold: &Hold, quorum_now: UnixMillis) -> Self {
-        let ttl = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
+    pub fn renewed(self, hold: &Hold, clock: ClockOffset, now: Boottime) -> Self {
+        let Some(won) = hold.won else { return self };
         // What was published before was earned too, perhaps by another replica, and no extension shortens a key. But no renewal
         // earns more than one ttl: a clock that was wrong has published more, and that is taken back.
         let later = |published: Option<MilliTime>, here: UnixMillis, latest: i64| {
             let published = published.map(MilliTime::as_millis).filter(|published| *published <= latest);
             UnixMillis(published.map_or(here.0, |published| published.max(here.0)))
         };
-        let renewed_at = later(self.status.renewed_at, hold.renewed_at, quorum_now.0);
-        let valid_until = later(self.status.valid_until, hold.valid_until_there, quorum_now.0.saturating_add(ttl));
+        let latest = |at: Boottime| clock.latest(at).ceil().0;
+        let renewed_at = later(self.status.renewed_at, clock.earliest(won).floor(), latest(now));
+        let valid_until = clock.earliest(hold.valid_until).floor();
+        let valid_until = later(self.status.valid_until, valid_until, latest(now + hold.terms.ttl));
         self.validity(renewed_at, valid_until, hold.votes)
     }
 
@@ -207,7 +209,7 @@ impl Draft {
     }
 
     /// No longer renewed: it ends when its validity has run out, or before if its container terminates. `until`: when that is, by
-    /// the quorum's clock.
+    /// the API server's clock.
     #[must_use]
     pub fn ending(mut self, reason: HeldReason, why: &str, until: Option<MilliTime>) -> Self {
         let since = MilliTime::from(self.now);

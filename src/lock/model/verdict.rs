@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
 use super::end::{Doubt, End};
+use super::held_for::HeldFor;
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
 use crate::api::conditions::{HeldReason, LockCondition, find_condition};
@@ -70,9 +71,8 @@ pub struct Evidence {
     pub cordon: Option<Cordon>,
     /// The API server's time, for what counts from a time that it or a controller wrote.
     pub api_now: UnixMillis,
-    /// The quorum's clock, if it is known.
-    /// `maxHold` and `minHold` count from a time on this clock that the holder was given.
-    pub quorum_now: Option<UnixMillis>,
+    /// How long the lock has been held. `None`: no answer of the API server has carried a date yet.
+    pub held_for: Option<HeldFor>,
 }
 
 /// A node that is about to be emptied.
@@ -92,7 +92,7 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
         return judge_ending(lock, evidence, ending);
     }
-    if is_held_for_its_minimum(lock, evidence.quorum_now) {
+    if is_held_for_its_minimum(lock, evidence.held_for) {
         return judge_minimum(lock, evidence);
     }
     if is_released(lock) {
@@ -228,7 +228,7 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(cordon) = evidence.cordon.as_ref().filter(|cordon| was_held_before(lock, cordon.at)) {
         return Verdict::let_expire(&End::Cordoned { node: cordon.node.clone() });
     }
-    if has_reached_max_hold(lock, evidence.quorum_now) {
+    if has_reached_max_hold(lock, evidence.held_for) {
         return Verdict::let_expire(&End::MaxHold);
     }
     Verdict::Keep
@@ -277,29 +277,24 @@ pub fn was_held_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
     held.is_some_and(|held| held.last_transition_time.0.as_millisecond() < moment.0)
 }
 
-fn has_reached_max_hold(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
+/// It is early rather than late.
+fn has_reached_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
     let Some(max_hold) = lock.spec.max_hold else { return false };
-    held_for(lock, quorum_now).is_some_and(|held| held >= max_hold.get().as_millis())
+    held_for.is_some_and(|held| held.most >= max_hold.get())
 }
 
 /// Whether `minHold` still protects the hold of a claim.
-fn is_held_for_its_minimum(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
+fn is_held_for_its_minimum(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
     let Some(min_hold) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return false };
     // Without a clock that is not known; late is what the field asks for.
-    held_for(lock, quorum_now).is_none_or(|held| held < min_hold.get().as_millis())
+    held_for.is_none_or(|held| held.least < min_hold.get())
 }
 
 /// Whether it matters what the holder answers.
 ///
 /// It does not matter before the end of `minHold`, nor after the holder has asked to be released.
-pub fn is_expected_to_be_well(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
-    !is_held_for_its_minimum(lock, quorum_now) && !is_released(lock)
-}
-
-/// Milliseconds since the lock was acquired.
-fn held_for(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> Option<u128> {
-    let acquired = lock.status.as_ref()?.acquired_at?.as_millis();
-    Some(u128::try_from(quorum_now?.0.saturating_sub(acquired)).unwrap_or(0))
+pub fn is_expected_to_be_well(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
+    !is_held_for_its_minimum(lock, held_for) && !is_released(lock)
 }
 
 /// Whether the owner's containers are watched: those of a pod, or of a Job's pods.

@@ -140,9 +140,10 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
         ttl,
         renew_interval: access::renew_interval(lock, ttl),
     };
-    let due = match (session.quorum_time(now), status.renewed_at) {
-        (Some(quorum_now), Some(renewed)) => {
-            first_renewal((now, quorum_now), UnixMillis(renewed.as_millis()), terms.renew_interval)
+    let due = match (context.api_clock(), status.renewed_at) {
+        (Some(clock), Some(renewed)) => {
+            let api_now = clock.latest(now).ceil();
+            first_renewal((now, api_now), UnixMillis(renewed.as_millis()), terms.renew_interval)
         }
         _ => now,
     };

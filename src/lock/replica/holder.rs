@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION};
 use crate::lock::model::candidate::{self, Candidate};
+use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::instance::{self, Instance, Sight};
 use crate::lock::model::job::{self, JobEvidence, JobPods};
 use crate::lock::model::nodes;
@@ -17,27 +18,22 @@ use crate::lock::model::verdict::{
 };
 use crate::runtime::context::Context;
 use crate::runtime::keys;
-use crate::time::UnixMillis;
 
 /// Judges the hold in `lock.status` from the caches.
 ///
 /// `unwell` says why the holder failed its own liveness check or heartbeat, if it did.
-pub fn verdict(
-    context: &Context,
-    lock: &DistributedLock,
-    quorum_now: Option<UnixMillis>,
-    unwell: Option<&str>,
-) -> Verdict {
+pub fn verdict(context: &Context, lock: &DistributedLock, unwell: Option<&str>) -> Verdict {
+    let held_for = HeldFor::of(lock, context.api_clock(), context.clock.boottime());
     let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
     let evidence = Evidence {
         liveness: liveness(context, lock),
         namespace_ends: namespace.is_some_and(|namespace| is_ending(&namespace)),
         cordon: cordon(context, lock),
         api_now: context.api_now(),
-        quorum_now,
+        held_for,
     };
     match (judge(lock, &evidence), unwell) {
-        (Verdict::Keep, Some(why)) if is_expected_to_be_well(lock, quorum_now) => {
+        (Verdict::Keep, Some(why)) if is_expected_to_be_well(lock, held_for) => {
             Verdict::LetExpire(HeldReason::HolderUnhealthy, why.into())
         }
         (verdict, _) => verdict,

@@ -16,7 +16,7 @@ use crate::api::DistributedLock;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
 use crate::redlock::{Extend, Nonce};
-use crate::time::{Boottime, UnixMillis};
+use crate::time::Boottime;
 
 /// Renewals due within so much of each other go out together, as one pipeline to each member.
 const BATCH_WINDOW: Duration = Duration::from_millis(5);
@@ -174,10 +174,10 @@ impl Holds {
     }
 
     /// Records the outcome of a renewal of the hold with this nonce.
-    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
+    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: Extend, now: Boottime) {
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.settle(outcome, started, now);
+            hold.settle(outcome, now);
             self.tell(&hold.terms.lock);
         }
         self.wake.notify_one();

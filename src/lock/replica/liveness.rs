@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use crate::api::{DistributedLock, HttpGet, Liveness, TcpSocket};
 use crate::lock::model::end::Unwell;
 use crate::lock::model::heartbeat::{self, Heartbeat};
+use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::verdict;
 use crate::redis_member::{Connect, Stream};
 use crate::redlock::Nonce;
@@ -60,7 +61,6 @@ impl Answers {
         context: &Context,
         lock: &DistributedLock,
         nonce: &Nonce,
-        quorum_now: Option<UnixMillis>,
     ) -> Result<Option<Boottime>, String> {
         let uid = lock.uid().unwrap_or_default();
         let now = context.clock.boottime();
@@ -77,7 +77,8 @@ impl Answers {
             verdict = verdict.map(|_unbound| Some(record.heartbeat.last_end(lock.spec.ttl.get())));
         }
         self.by_lock.lock().insert(uid, record);
-        if verdict::is_expected_to_be_well(lock, quorum_now) { verdict } else { Ok(None) }
+        let held_for = HeldFor::of(lock, context.api_clock(), context.clock.boottime());
+        if verdict::is_expected_to_be_well(lock, held_for) { verdict } else { Ok(None) }
     }
 
     /// Forgets locks that are no longer held here.

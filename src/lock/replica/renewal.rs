@@ -128,10 +128,8 @@ impl Renewal {
         let lock = self.context.locks.get(&hold.terms.lock)?;
         let same = lock.metadata.uid.as_deref() == Some(hold.terms.uid.as_str());
         // A grant of this replica that is being published is not in the cached status yet.
-        let quorum_now =
-            || location::session(&self.sessions, &hold.terms.quorum)?.quorum_time(self.context.clock.boottime());
         // A Job that is to stop has its hold until its pods have ended.
-        let verdict = || holder::verdict(&self.context, &lock, quorum_now(), None);
+        let verdict = || holder::verdict(&self.context, &lock, None);
         let good = || matches!(verdict(), Verdict::Keep | Verdict::Stop(..));
         let named = || orphans::holder_nonce(&lock) == Some(hold.terms.nonce);
         (same && (!hold.published || named() && good())).then_some(lock)
@@ -156,10 +154,9 @@ impl Renewal {
 
     /// Asks the holder. An error says why it is not to be renewed.
     async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, String> {
-        let session = location::session(&self.sessions, &hold.terms.quorum);
-        let quorum_now = session.as_ref().and_then(|session| session.quorum_time(self.context.clock.boottime()));
-        let checked = self.answers.check(&self.context, lock, &hold.terms.nonce, quorum_now).await?;
+        let checked = self.answers.check(&self.context, lock, &hold.terms.nonce).await?;
         let Some(last) = checked else { return Ok(None) };
+        let session = location::session(&self.sessions, &hold.terms.quorum);
         let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
         match heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime()) {
             Bounded::Over => Err(Unwell::Silent { silent: hold.terms.ttl.into() }.to_string()),
@@ -178,13 +175,12 @@ impl Renewal {
     async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>) {
         let now = self.context.clock.boottime();
         let session = location::session(&self.sessions, &quorum);
-        let able = session.and_then(|session| Some((session.clone(), session.signer()?, session.quorum_time(now)?)));
-        let Some((session, signer, quorum_now)) = able else {
+        let able = session.and_then(|session| Some((session.clone(), session.signer()?)));
+        let Some((session, signer)) = able else {
             let later = self.context.clock.boottime() + NOT_NOW;
             batch.iter().for_each(|hold| self.holds.postpone(&hold.terms.uid, later));
             return;
         };
-        let started = (now, quorum_now);
         let requests = batch
             .iter()
             .map(|Hold { terms, .. }| ExtendRequest {
@@ -195,13 +191,13 @@ impl Renewal {
             })
             .collect();
         for hold in &batch {
-            self.context.metrics.renewal_lateness.observe(started.0.since(hold.due()).as_secs_f64());
+            self.context.metrics.renewal_lateness.observe(now.since(hold.due()).as_secs_f64());
         }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
         let now = self.context.clock.boottime();
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
             self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
-            self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), started, now);
+            self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), now);
             let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
             self.repair(&session, &signer, hold, value, outcome)
         });

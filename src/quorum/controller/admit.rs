@@ -66,8 +66,7 @@ pub(super) async fn admit(observer: &Observer<'_>, cluster: &Cluster<'_>, look: 
         // A member that the new number would leave too far behind would refuse it.
         level::level_counters(session, counter).await;
     }
-    let clock_offset = session.clock_offset_of(&observation);
-    record_admission(observer, cluster, &again, counter, clock_offset).await?;
+    record_admission(observer, cluster, &again, counter).await?;
     if !external {
         open(observer, cluster, admin, counter, look).await?;
     }
@@ -81,14 +80,12 @@ pub(super) async fn admit(observer: &Observer<'_>, cluster: &Cluster<'_>, look: 
 
 /// Records an admission in one write.
 ///
-/// The write has the admission, the floor above all tokens that the counter of the process may give out, and how its
-/// clock stands.
+/// The write has the admission, and the floor above all tokens that the counter of the process may give out.
 async fn record_admission(
     observer: &Observer<'_>,
     cluster: &Cluster<'_>,
     look: &Look,
     counter: FencingToken,
-    clock_offset: i64,
 ) -> Result<(), Error> {
     let record = look.record.after(FenceStep::Admit, look.seen.as_ref(), &look.verdict);
     let external = look.link.plan().is_external();
@@ -98,7 +95,6 @@ async fn record_admission(
         operator_epoch: Some(observer.sights.epoch),
         // Which epochs are over on a master that others run is what its record says, and not known by an admission.
         epoch: (!external).then_some(observer.plan.lists.epoch),
-        clock_offset: Some(clock_offset),
         ..Stamps::default()
     };
     let floor = floor_of(&look.quorum).max(counter.saturating_add(FLOOR_STEP));

@@ -12,7 +12,7 @@ use crate::quorum::model::plan::TlsPlan;
 use crate::quorum::model::status::Obstacle;
 use crate::quorum::model::tls::Certificate;
 use crate::redlock::RunId;
-use crate::time::{Boottime, Monotonic};
+use crate::time::Monotonic;
 
 /// Each part by itself: a step is given the part that it needs.
 #[derive(Default)]
@@ -29,8 +29,6 @@ pub(super) struct Memory {
     /// The certificate to be served, or what is wrong with it; `None` if members are to speak plain TCP.
     pub(super) certificate: Mutex<Option<Result<Certificate, String>>>,
     pub(super) passwords: Mutex<Passwords>,
-    /// When what is recorded of the members' clocks was moved last, or may have been.
-    pub(super) clock_moved: Mutex<Option<Boottime>>,
     /// Since when the auth Secret has been missing, with no copy here.
     pub(super) auth_missing_since: Mutex<Option<Monotonic>>,
     /// Since when each member has been away, as far as this leader knows.

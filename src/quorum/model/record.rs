@@ -1,13 +1,10 @@
 //! Between the published status of members and the records of the fence. Pure.
 
-use std::collections::BTreeMap;
-
 use crate::api::{
     FenceReason, MemberState, MemberStatus, MilliTime, NodeStatus, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
 };
 use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Reason, Record, RunId, State};
-use crate::redlock::MemberName;
 
 /// The record of a member, as published.
 pub fn record_of(member: &MemberStatus) -> Record {
@@ -62,16 +59,6 @@ pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
     record.run_id.filter(|_| record.admitted)
 }
 
-/// What is recorded of the clocks of processes whose votes count, by member.
-pub fn recorded_clocks(quorum: &RedisQuorum) -> BTreeMap<MemberName, (RunId, Option<i64>)> {
-    let members = quorum.status.iter().flat_map(|status| &status.members);
-    let admitted = members.filter_map(|member| {
-        let run_id = record_of(member).run_id.filter(|_| record_of(member).admitted)?;
-        Some((MemberName::from(member.name.as_str()), (run_id, member.clock_offset)))
-    });
-    admitted.collect()
-}
-
 /// The times that go with a record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stamps {
@@ -83,8 +70,6 @@ pub struct Stamps {
     pub operator_epoch: Option<i64>,
     /// The membership epoch whose users it is opened with; kept from before if the admission is not new.
     pub epoch: Option<i64>,
-    /// How its clock stands against the quorum's; kept from before if the admission is not new.
-    pub clock_offset: Option<i64>,
     /// It is about to join the list: its first process is fenced for that.
     pub joins: bool,
 }
@@ -97,9 +82,6 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
         member.reason = Some(FenceReason::Joining);
     }
     member.epoch = stamps.epoch.or(member.epoch);
-    // It is the clock of one process. Another process may run on another machine.
-    let is_same_process = member.run_id.as_deref() == record.run_id.as_ref().map(RunId::as_str);
-    member.clock_offset = stamps.clock_offset.or(member.clock_offset.filter(|_| is_same_process));
     member.run_id = record.run_id.as_ref().map(ToString::to_string);
     if let Some(process) = &record.process {
         // A master that others run has none.
@@ -120,7 +102,7 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
         member.admitted_at = stamps.admitted_at.or(member.admitted_at);
         member.operator_epoch = stamps.operator_epoch.or(member.operator_epoch);
     } else {
-        (member.admitted_at, member.operator_epoch, member.clock_offset) = (None, None, None);
+        (member.admitted_at, member.operator_epoch) = (None, None);
     }
     member.message = message(record, &member.name);
 }

@@ -1,7 +1,6 @@
-//! The clocks of the members as this replica reads them: which votes count, whose clock was stepped (rule 9), and the quorum's clock.
+//! The clocks of the members as this replica reads them: which votes count, and whose clock was stepped (rule 9).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -9,18 +8,12 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::fence::Users;
 use crate::fence::clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute};
 use crate::quorum::model::status::ClockReport;
-use crate::quorum::model::timekeeping::{Testimony, reckon};
 use crate::redlock::{ClockCheck, ClockSample, MemberName, RunId};
-use crate::runtime::api_time::ApiTime;
-use crate::time::{Boottime, ClockOffset, UnixMicros, time_at};
-
-/// What the status says of the clocks of admitted processes: what has to be added to `TIME`.
-pub(crate) type RecordedClocks = BTreeMap<MemberName, (RunId, Option<i64>)>;
+use crate::time::{Boottime, ClockOffset, UnixMicros};
 
 /// What is known of the clocks of one quorum; shared by the links, which read them, and by the votes.
 pub struct ClockGuard {
     state: Mutex<State>,
-    api_time: Option<Arc<ApiTime>>,
 }
 
 struct State {
@@ -29,32 +22,6 @@ struct State {
     watched: BTreeMap<MemberName, Watched>,
     own: Option<OwnClocks>,
     together: Option<(Step, Boottime)>,
-    recorded: Option<RecordedClocks>,
-    /// Processes of which something was recorded since they were heard.
-    /// A leader that perhaps knew more has recorded it.
-    news: BTreeSet<RunId>,
-    /// The quorum's clock, once it was known.
-    quorum: Option<Known>,
-}
-
-/// The quorum's clock as this replica knows it.
-#[derive(Clone, Copy)]
-struct Known {
-    /// Less our boot-time clock, microseconds.
-    offset: i64,
-    /// When members last told it. From there on it is carried by our own clock, which may run away from it.
-    told: Boottime,
-}
-
-impl Known {
-    /// The earliest time that the quorum's clock may show.
-    ///
-    /// A replica that hears no member may carry the clock for long, and a validity that it publishes must not be later
-    /// than the members' memory.
-    fn earliest(self, at: Boottime, ppm: u32) -> UnixMicros {
-        let carried = ClockOffset::exactly(self.offset, self.told).aged(at, ppm);
-        time_at(carried.least(), at)
-    }
 }
 
 /// The clock of the process that a member is.
@@ -72,68 +39,8 @@ struct Watched {
 impl ClockGuard {
     /// For a quorum of so many members.
     pub const fn new(members: usize, rule: Rule) -> Self {
-        let state = State {
-            members,
-            rule,
-            watched: BTreeMap::new(),
-            own: None,
-            together: None,
-            recorded: None,
-            news: BTreeSet::new(),
-            quorum: None,
-        };
-        Self { state: Mutex::new(state), api_time: None }
-    }
-
-    /// Where the processes leave a doubt about the quorum's clock this one settles it.
-    pub fn witnessed_by(self, api_time: Arc<ApiTime>) -> Self {
-        Self { api_time: Some(api_time), ..self }
-    }
-
-    /// What the status says of the clocks from now on.
-    pub(crate) fn set_recorded(&self, recorded: RecordedClocks) {
-        let mut state = self.state();
-        // What a replica finds at its start is old.
-        if let Some(before) = &state.recorded {
-            let is_new = |(member, record): &(&MemberName, &(RunId, Option<i64>))| before.get(*member) != Some(*record);
-            let written: Vec<RunId> = recorded.iter().filter(is_new).map(|(_, (run_id, _))| run_id.clone()).collect();
-            state.news.extend(written);
-            state.news.retain(|run_id| recorded.values().any(|(admitted, _)| admitted == run_id));
-        }
-        state.recorded = Some(recorded);
-        self.reckon(&mut state);
-    }
-
-    /// The earliest time that the quorum's clock may show at this moment of our boot-time clock.
-    ///
-    /// `None` while it is not known.
-    pub fn quorum_time(&self, at: Boottime) -> Option<UnixMicros> {
-        let state = self.state();
-        Some(state.quorum?.earliest(at, state.rule.drift.ppm))
-    }
-
-    /// What the quorum's clock is reckoned from, as it is known at `now`.
-    ///
-    /// The second value is the quorum's clock less our boot-time clock.
-    pub(crate) fn testimonies(&self, now: Boottime) -> (Vec<Testimony>, Option<i64>) {
-        let state = self.state();
-        (state.testimonies(Some(now)), state.quorum.map(|known| known.offset))
-    }
-
-    /// The clock of this process less our boot-time clock, from all its readings.
-    pub(crate) fn reading_of(&self, run_id: &RunId) -> Option<ClockOffset> {
-        Some(self.state().watched.values().find(|watched| watched.run_id == *run_id)?.reading)
-    }
-
-    fn reckon(&self, state: &mut State) {
-        let api = self.api_time.as_ref().and_then(|api_time| api_time.known_offset());
-        let told = state.testimonies(None);
-        let (known, heard) = (state.quorum, told.iter().map(|process| process.reading.at()).min());
-        let offset = reckon(&told, known.map(|known| known.offset), api.map(ClockOffset::middle));
-        state.quorum = offset.and_then(|offset| Some(Known { offset, told: heard.or(known.map(|known| known.told))? }));
-        for process in told {
-            state.news.remove(&process.run_id);
-        }
+        let state = State { members, rule, watched: BTreeMap::new(), own: None, together: None };
+        Self { state: Mutex::new(state) }
     }
 
     /// So many members there are from now on.
@@ -184,18 +91,14 @@ impl ClockGuard {
                 state.watched.insert(member.clone(), watched);
             }
         }
-        let news = state.attribute(sample.received);
-        self.reckon(&mut state);
-        news
+        state.attribute(sample.received)
     }
 
     /// A member does not answer, so it is no witness.
     pub fn lost(&self, member: &MemberName) {
-        let mut state = self.state();
-        if let Some(watched) = state.watched.get_mut(member) {
+        if let Some(watched) = self.state().watched.get_mut(member) {
             watched.answers = false;
         }
-        self.reckon(&mut state);
     }
 
     /// The step of this process's clock, if it was its own.
@@ -212,29 +115,11 @@ impl ClockGuard {
             read: state.watched.values().filter(|watched| watched.answers).count(),
             stepped: stepped.collect(),
             together: state.together.and_then(recent),
-            // Told by who knows the counters.
         }
     }
 }
 
 impl State {
-    /// What the admitted processes tell that answer and whose votes count. A step that was found but is not yet known to be
-    /// theirs is enough to leave them out.
-    fn testimonies(&self, now: Option<Boottime>) -> Vec<Testimony> {
-        let told = self.watched.iter().filter_map(|(member, watched)| {
-            let (run_id, recorded) = self.recorded.as_ref()?.get(member)?;
-            let counts = watched.answers && watched.convicted.is_none() && watched.clock.jump().is_none();
-            let reading = now.map_or(watched.reading, |now| watched.reading.aged(now, self.rule.drift.ppm));
-            (counts && watched.run_id == *run_id).then(|| Testimony {
-                run_id: run_id.clone(),
-                reading,
-                recorded: *recorded,
-                news: self.news.contains(run_id),
-            })
-        });
-        told.collect()
-    }
-
     /// Each clock is judged from its next reading on; what was found to be a process's own stays.
     fn begin_anew(&mut self) {
         self.watched.retain(|_, watched| watched.convicted.is_some());
@@ -285,7 +170,7 @@ impl ClockCheck for ClockGuard {
     fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros> {
         let state = self.state();
         let watched = state.watched.values().find(|watched| watched.run_id == *run_id)?;
-        Some(time_at(watched.reading.aged(at, state.rule.drift.ppm).least(), at))
+        Some(watched.reading.aged(at, state.rule.drift.ppm).earliest(at))
     }
 }
 

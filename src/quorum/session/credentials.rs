@@ -154,7 +154,7 @@ mod tests {
     fn tls_needs_authorities_and_a_name() {
         let plan = |server_name: &str| ExternalTlsPlan { secret: None, server_name: server_name.to_owned() };
         let secret = |data| Some(("ca", serde_json::from_value::<SecretObject>(json!({"data": data})).unwrap()));
-        let time = || Arc::new(ApiTime::new(Arc::new(crate::time::SystemClock)));
+        let time = || Arc::new(ApiTime::new(Arc::new(crate::time::SystemClock), 0));
         assert!(tls(&plan("vm.example"), secret(json!({})), time()).unwrap_err().contains("Secret ca has no ca.crt"));
         let nonsense = tls(&plan("vm.example"), secret(json!({"ca.crt": "eA=="})), time()).unwrap_err();
         assert!(nonsense.contains("BEGIN CERTIFICATE"), "{nonsense}");

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use redlock_operator::api::{MemberState, MemberStatus, MilliTime, RedisQuorum};
+use redlock_operator::api::{MemberState, MemberStatus};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -151,16 +151,6 @@ async fn contend(bench: Bench, mut client: LockClient, book: Book) -> anyhow::Re
     Ok(())
 }
 
-/// By how many milliseconds the quorum's clock, which gives the times of claims, is behind that of this machine, which gives those of
-/// libraries and is the members' own. A time in a status is cut to milliseconds, so it is up to one more.
-async fn behind_this_machine(bench: &Bench) -> anyhow::Result<i64> {
-    let quorum = bench.api::<RedisQuorum>().get("q").await?;
-    let members = quorum.status.iter().flat_map(|status| &status.members);
-    let ahead: Vec<i64> = members.filter_map(|member| member.clock_offset).collect();
-    let least = ahead.into_iter().min().context("no member carries the quorum's clock")?;
-    Ok(least.div_euclid(-1_000) + 1)
-}
-
 /// Claims come and go, with the same in between.
 async fn claimant(bench: Bench, number: usize, book: Book) -> anyhow::Result<()> {
     let mut round = 0;
@@ -172,9 +162,9 @@ async fn claimant(bench: Bench, number: usize, book: Book) -> anyhow::Result<()>
         let valid = status(&lock.recorder.last()?.object).valid_until.context("the claim was not renewed")?;
         let acquired = held.acquired_at.context("no acquiredAt")?;
         ensure!(valid > acquired, "a validity that ends before it begins: {valid}");
-        let behind = behind_this_machine(&bench).await?;
-        let by_wall = |time: MilliTime| time.as_millis() + behind;
-        book.add(Span { who: format!("claim {number}"), from: by_wall(acquired), until: by_wall(valid).min(now) });
+        // By the clock of the API server, which runs on this machine.
+        let (from, until) = (acquired.as_millis(), valid.as_millis().min(now));
+        book.add(Span { who: format!("claim {number}"), from, until });
         lock.remove().await?;
         sleep(millis(100, 600)).await;
         round += 1;

@@ -8,7 +8,7 @@ use crate::world::World;
 
 use super::quorum_of;
 
-/// The quorum's clock and the API server's differ by so much at most, in microseconds.
+/// A replica's reading of the API server's clock is wrong by so much at most, in microseconds.
 const CLOCKS: i64 = 1_500_000;
 /// What a status says in its last word may be so much less than what the members remember.
 const LAST_WORD: i64 = 700_000;

@@ -66,8 +66,9 @@ impl Plan {
             let mut wide = Rng::of(seed, "wide");
             plan.limit = if wide.percent(20) { wide.index(4) + 5 } else { 0 };
             plan.renames = wide.percent(50);
-            plan.api_wrong = if wide.percent(30) { wrong(&mut wide) } else { 0 };
         }
+        let mut api = Rng::of(seed, "api clock");
+        plan.api_wrong = if (with_clocks || seed >= WIDE) && api.percent(30) { wrong(&mut api) } else { 0 };
         if plan.long {
             plan.tick = 4_000;
         }

@@ -28,18 +28,6 @@ impl ClockOffset {
         Self { least: less(received), most: less(sent).saturating_add(micros(resolution)), at: sent }
     }
 
-    /// Known to be so much at this moment.
-    #[must_use]
-    pub const fn exactly(offset: i64, at: Boottime) -> Self {
-        Self { least: offset, most: offset, at }
-    }
-
-    /// When it was known.
-    #[must_use]
-    pub const fn at(self) -> Boottime {
-        self.at
-    }
-
     /// What is known later, if the clocks run apart by up to `ppm`.
     #[must_use]
     pub fn aged(self, now: Boottime, ppm: u32) -> Self {
@@ -56,34 +44,26 @@ impl ClockOffset {
         if least <= most { Self { least, most, at: now } } else { reading }
     }
 
+    /// The earliest time that the other clock can show at this moment of ours.
+    #[must_use]
+    pub fn earliest(self, at: Boottime) -> UnixMicros {
+        time_at(self.least, at)
+    }
+
+    /// The latest time that it can show then.
+    #[must_use]
+    pub fn latest(self, at: Boottime) -> UnixMicros {
+        time_at(self.most, at)
+    }
+
     /// The best guess.
     #[must_use]
-    pub const fn middle(self) -> i64 {
-        self.least.saturating_add(self.most.saturating_sub(self.least) / 2)
-    }
-
-    /// Not less than this.
-    #[must_use]
-    pub const fn least(self) -> i64 {
-        self.least
-    }
-
-    /// Not more than this.
-    #[must_use]
-    pub const fn most(self) -> i64 {
-        self.most
-    }
-
-    /// A clock that is so many microseconds ahead of this one.
-    #[must_use]
-    pub const fn plus(self, by: i64) -> Self {
-        Self { least: self.least.saturating_add(by), most: self.most.saturating_add(by), at: self.at }
+    pub fn middle(self, at: Boottime) -> UnixMicros {
+        time_at(self.least.saturating_add(self.most.saturating_sub(self.least) / 2), at)
     }
 }
 
-/// What a clock shows at this moment that has to be added so much to our boot-time clock.
-#[must_use]
-pub fn time_at(offset: i64, at: Boottime) -> UnixMicros {
+fn time_at(offset: i64, at: Boottime) -> UnixMicros {
     UnixMicros(micros(at.since_boot()).saturating_add(offset))
 }
 
@@ -102,28 +82,27 @@ mod tests {
     #[test]
     fn a_slow_answer_says_less_and_takes_nothing_from_a_quick_one() {
         let quick = reading(5_000, 1_000, 1_002);
-        assert_eq!((quick.least(), quick.middle(), quick.most()), (3_998_000, 3_999_000, 4_000_000));
+        let times = (quick.earliest(at(0)), quick.middle(at(0)), quick.latest(at(0)));
+        assert_eq!(times, (UnixMicros(3_998_000), UnixMicros(3_999_000), UnixMicros(4_000_000)));
         let slow = reading(6_000, 2_000, 2_600);
-        assert_eq!((slow.least(), slow.most()), (3_400_000, 4_000_000));
+        assert_eq!((slow.earliest(at(0)), slow.latest(at(0))), (UnixMicros(3_400_000), UnixMicros(4_000_000)));
         // 1 s later, at 1 %.
         let both = quick.narrowed_by(slow, 10_000);
-        assert_eq!((both.least(), both.most()), (3_998_000 - 10_000, 4_000_000));
-        assert_eq!(time_at(both.most(), at(2_000)), UnixMicros(6_000_000));
+        assert_eq!(both.earliest(at(2_000)), UnixMicros(5_998_000 - 10_000));
+        assert_eq!(both.latest(at(2_000)), UnixMicros(6_000_000));
     }
 
     #[test]
     fn readings_that_contradict_each_other_leave_the_newer_one() {
         let set = reading(66_000, 2_000, 2_002);
         assert_eq!(reading(5_000, 1_000, 1_002).narrowed_by(set, 500), set);
-        assert_eq!(set.plus(-7).middle(), set.middle() - 7);
     }
 
     #[test]
     fn an_absurd_clock_does_not_overflow() {
         for time in [i64::MIN, i64::MAX] {
             let absurd = ClockOffset::of_reading(UnixMicros(time), Duration::MAX, at(1), at(u64::MAX));
-            let _ = absurd.plus(time).aged(at(u64::MAX), u32::MAX).narrowed_by(absurd, 1).middle();
-            let _ = time_at(time, at(u64::MAX));
+            let _ = absurd.aged(at(u64::MAX), u32::MAX).narrowed_by(absurd, 1).middle(at(u64::MAX));
         }
     }
 }

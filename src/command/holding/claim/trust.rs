@@ -198,8 +198,8 @@ impl Published {
 ///
 /// `None` as long as that is not known.
 fn held_until(api_time: &ApiTime, valid_until: i64, skew: Duration, now: Boottime) -> Option<Boottime> {
-    let span = api_time.at(now)?;
-    Some(now + left(valid_until, span.most).saturating_sub(skew))
+    let latest = api_time.offset(now)?.latest(now);
+    Some(now + left(valid_until, latest).saturating_sub(skew))
 }
 
 fn left(valid_until: i64, now: UnixMicros) -> Duration {
@@ -213,13 +213,15 @@ pub(in crate::command) fn check_wall_clock(
     clock: &dyn Clock,
     skew: Duration,
 ) -> anyhow::Result<()> {
-    let Some(span) = api_time.at(clock.boottime()) else {
+    let now = clock.boottime();
+    let Some(api_clock) = api_time.offset(now) else {
         bail!(
             "the API server does not tell the time: give the Secret of a client with access Read by --members-secret"
         );
     };
     let own = UnixMicros(clock.wall().0.saturating_mul(1_000));
-    let apart = Duration::from_micros(u64::try_from((span.least.0 - own.0).max(own.0 - span.most.0)).unwrap_or(0));
+    let apart = (api_clock.earliest(now).0 - own.0).max(own.0 - api_clock.latest(now).0);
+    let apart = Duration::from_micros(u64::try_from(apart).unwrap_or(0));
     if apart > skew {
         bail!(
             "the clock of this machine and that of the API server are at least {} apart, and --skew is {}: set the clock, or give the \
@@ -234,6 +236,7 @@ pub(in crate::command) fn check_wall_clock(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::api_time::USUAL_DRIFT;
     use crate::time::{ClockOffset, Monotonic, UnixMillis};
 
     /// A machine whose wall clock is wrong by so much.
@@ -261,13 +264,12 @@ mod tests {
 
     #[test]
     fn nothing_starts_on_a_machine_whose_clock_is_wrong() {
-        let api_time = ApiTime::new(Arc::new(SystemClock));
+        let api_time = ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT);
         let skew = Duration::from_secs(1);
         assert!(check_wall_clock(&api_time, &SystemClock, skew).unwrap_err().to_string().contains("--members-secret"));
         let now = SystemClock.boottime();
-        let real = SystemClock.wall().0 * 1_000;
-        let offset = real - i64::try_from(now.since_boot().as_micros()).unwrap();
-        api_time.learn(crate::time::ClockOffset::exactly(offset, now));
+        let real = UnixMicros(SystemClock.wall().0 * 1_000);
+        api_time.learn(ClockOffset::of_reading(real, Duration::ZERO, now, now));
         assert!(check_wall_clock(&api_time, &SystemClock, skew).is_ok());
         for by in [-30_000, 30_000] {
             let refused = check_wall_clock(&api_time, &Wrong(by), skew).unwrap_err().to_string();
@@ -280,7 +282,7 @@ mod tests {
     #[test]
     fn a_validity_is_known_better_when_the_clock_is() {
         let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));
-        let api_time = ApiTime::new(Arc::new(SystemClock));
+        let api_time = ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT);
         let (sent, resolution) = (UnixMicros(1_000_000_000), Duration::from_secs(1));
         let valid_until = 1_008_000;
         assert_eq!(held_until(&api_time, valid_until, skew, now), None);
@@ -306,13 +308,10 @@ mod tests {
             Published { valid_until: 1, bound: now + Duration::from_secs(9), until: now + Duration::from_secs(8) };
         assert_eq!(published.later(Some(late)), Look::Until(now + Duration::from_secs(9)));
         assert_eq!(published.later(Some(late)), Look::Unknown);
-        let api_time = Arc::new(ApiTime::new(Arc::new(SystemClock)));
+        let api_time = Arc::new(ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let learn = |millis: i64| {
             let now = SystemClock.boottime();
-            api_time.learn(ClockOffset::exactly(
-                millis * 1_000 - i64::try_from(now.since_boot().as_micros()).unwrap(),
-                now,
-            ));
+            api_time.learn(ClockOffset::of_reading(UnixMicros(millis * 1_000), Duration::ZERO, now, now));
         };
         let holding = Holding {
             nonce: String::new(),

@@ -8,12 +8,13 @@ use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, is_labelled, rest};
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, LOCK_FINALIZER, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::End;
+use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::publications::Urgency;
 use crate::lock::model::status::{Draft, is_unconfirmed};
 use crate::lock::model::verdict::{Verdict, is_deleting};
-use crate::time::{Boottime, UnixMillis};
+use crate::time::{Boottime, ClockOffset};
 
 /// With so much validity left, a hold whose members do not answer is offered to another replica.
 /// Where a third of its ttl is less than this, that counts.
@@ -135,13 +136,15 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
         Some(record) => draft.recorded(record, held.rejoin_delay),
         None => draft,
     };
-    let renewal = held.quorum_now.and_then(|now| Some((now, publication(view.lock, hold, now)?)));
+    let renewal = held.clock.and_then(|clock| Some((clock, publication(view, hold, clock)?)));
     let draft = match renewal {
-        Some((now, _)) => draft.renewed(hold, now).published_after(gap(view.lock, now)),
+        Some((clock, _)) => draft.renewed(hold, clock, view.now).published_after(gap(view, clock)),
         None => draft,
     };
-    let wake = hold.valid_until.since(view.now).min(until_max_hold(view, held)).min(until_min_hold(view, held));
-    Step::Keep(Rest { status: draft.finish(), wake: Some(wake), renewal: renewal.map(|(_, renewal)| renewal) })
+    let held_for = HeldFor::of(view.lock, held.clock, view.now);
+    let limits = until_max_hold(view.lock, held_for).min(until_min_hold(view.lock, held_for));
+    let wake = Some(hold.valid_until.since(view.now).min(limits));
+    Step::Keep(Rest { status: draft.finish(), wake, renewal: renewal.map(|(_, renewal)| renewal) })
 }
 
 /// The word of an earlier holder, which ends nothing any more.
@@ -159,31 +162,28 @@ fn is_slipping(hold: &Hold, now: Boottime) -> bool {
     is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
 }
 
-/// A renewal is published when too little would be left
-/// of what is published by the time of the next renewal: every write that is left out leaves room for that of another lock. With
-/// `validity: Transitions` it is not published. What no round of this replica has earned is never published.
-fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> Option<Renewal> {
+/// A renewal is published when too little would be left at the next one.
+///
+/// Every write that is left out leaves room for that of another lock. With `validity: Transitions` it is not published. What no round of
+/// this replica has earned is never published.
+fn publication(view: &View<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
     let urgent = Renewal { urgency: Urgency::Urgent, lateness: Duration::ZERO };
-    let Some(status) = &lock.status else { return Some(urgent) };
-    hold.won?;
-    let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
-    let renewal_is_news = lock.spec.validity == Validity::Published;
-    // The policy bounds the Lease of an election by what is published.
-    let until_next = match lock.lease() {
-        Some(_lease) => hold.terms.ttl,
-        None => hold.terms.renew_interval + left_for_publication(hold.terms.ttl),
-    };
+    let Some(status) = &view.lock.status else { return Some(urgent) };
+    let next = hold.won? + hold.terms.renew_interval;
+    let renewal_is_news = view.lock.spec.validity == Validity::Published;
     let runs_out = status.valid_until.map_or(i64::MIN, |time| time.as_millis());
-    let due = runs_out.saturating_sub(i64::try_from(until_next.as_millis()).unwrap_or(i64::MAX));
-    let longest = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
+    let before = |left: Duration| runs_out.saturating_sub(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
     // No renewal earned that: a clock that was wrong has published it.
-    let is_ahead = runs_out.saturating_sub(quorum_now.0) > longest;
-    let is_due = is_ahead || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due;
-    let quarter = i64::try_from((hold.terms.ttl / 4).as_millis()).unwrap_or(i64::MAX);
-    let late = quorum_now.0.saturating_sub(runs_out.saturating_sub(quarter));
+    let is_ahead = before(hold.terms.ttl) > clock.latest(view.now).ceil().0;
+    // The clock is read a little better or worse each time. That is no renewal.
+    let is_longer = clock.earliest(hold.valid_until.saturating_sub(hold.terms.ttl / 20)).floor().0 > runs_out;
+    // The policy bounds the Lease of an election by what is published.
+    let is_due =
+        view.lock.lease().is_some() || clock.latest(next).ceil().0 >= before(left_for_publication(hold.terms.ttl));
+    let late = clock.earliest(view.now).floor().0.saturating_sub(before(hold.terms.ttl / 4));
     let lateness = Duration::from_millis(u64::try_from(late).unwrap_or(0));
     let is_urgent = is_ahead || late > 0;
-    is_due.then_some(match is_urgent {
+    (is_ahead || renewal_is_news && is_longer && is_due).then_some(match is_urgent {
         _ if !renewal_is_news => urgent,
         true => Renewal { lateness, ..urgent },
         false => Renewal { urgency: Urgency::Calm, lateness },
@@ -191,9 +191,10 @@ fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> O
 }
 
 /// For how long what the status publishes has run out, of a lock whose renewals are published.
-fn gap(lock: &DistributedLock, quorum_now: UnixMillis) -> Duration {
-    let published = lock.status.as_ref().filter(|_| lock.spec.validity == Validity::Published);
-    let gap = published.and_then(|status| status.valid_until).map_or(0, |until| quorum_now.0 - until.as_millis());
+fn gap(view: &View<'_>, clock: ClockOffset) -> Duration {
+    let published = view.lock.status.as_ref().filter(|_| view.lock.spec.validity == Validity::Published);
+    let now = clock.earliest(view.now).floor();
+    let gap = published.and_then(|status| status.valid_until).map_or(0, |until| now.0 - until.as_millis());
     Duration::from_millis(u64::try_from(gap).unwrap_or(0))
 }
 
@@ -207,23 +208,16 @@ fn left_for_publication(ttl: Duration) -> Duration {
 /// Until maxHold ends the hold.
 ///
 /// A Job that is being stopped has been asked to end already. Its hold goes on until its pods have ended.
-fn until_max_hold(view: &View<'_>, held: &Held) -> Duration {
-    if view.lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
+fn until_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration {
+    if lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
         return Duration::MAX;
     }
-    let (Some(max_hold), Some(held)) = (view.lock.spec.max_hold, held_for(view, held)) else { return Duration::MAX };
-    max_hold.get().saturating_sub(held)
+    let (Some(max_hold), Some(held)) = (lock.spec.max_hold, held_for) else { return Duration::MAX };
+    max_hold.get().saturating_sub(held.most)
 }
 
 /// Until what waits for the end of minHold may happen, if something can.
-fn until_min_hold(view: &View<'_>, held: &Held) -> Duration {
-    let (Some(min_hold), Some(held)) = (view.lock.spec.min_hold, held_for(view, held)) else { return Duration::MAX };
-    min_hold.get().checked_sub(held).filter(|left| !left.is_zero()).unwrap_or(Duration::MAX)
-}
-
-/// By the quorum's clock, as `acquiredAt` is.
-fn held_for(view: &View<'_>, held: &Held) -> Option<Duration> {
-    let acquired = view.lock.status.as_ref()?.acquired_at?;
-    let held = held.quorum_now?.0.saturating_sub(acquired.as_millis());
-    Some(Duration::from_millis(u64::try_from(held).unwrap_or(0)))
+fn until_min_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration {
+    let (Some(min_hold), Some(held)) = (lock.spec.min_hold, held_for) else { return Duration::MAX };
+    min_hold.get().checked_sub(held.least).filter(|left| !left.is_zero()).unwrap_or(Duration::MAX)
 }

@@ -10,6 +10,7 @@ use crate::api::{Election, ElectionLease, HeldQuorum, LOCK_FINALIZER};
 use crate::lock::model::hold::Terms;
 use crate::quorum::model::lookup::LookupError;
 use crate::redlock::{Extend, LockKey, Nonce, Votes};
+use crate::time::UnixMicros;
 
 fn too_long() -> Refusal {
     let duration = |seconds| Duration::from_secs(seconds).into();
@@ -18,8 +19,11 @@ fn too_long() -> Refusal {
 
 const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 const NOW: Boottime = Boottime::new(Duration::from_secs(1_000));
-/// In an earlier term.
-const BEFORE: Boottime = Boottime::new(Duration::from_secs(999));
+
+/// The API server's clock, known exactly.
+fn clock() -> ClockOffset {
+    ClockOffset::of_reading(UnixMicros(WALL.0 * 1_000), Duration::ZERO, NOW, NOW)
+}
 
 fn lock(extra: serde_json::Value) -> DistributedLock {
     let mut lock = json!({
@@ -71,8 +75,9 @@ fn hold(renewed_at: i64, valid_for: u64) -> Hold {
         renew_interval: Duration::from_secs(3),
     };
     let valid_until = NOW + Duration::from_millis(valid_for);
-    let wall = UnixMillis(WALL.0 + i64::try_from(valid_for).unwrap());
-    Hold::new(terms, valid_until, wall, UnixMillis(renewed_at), NOW).granted(Votes { yes: 3, of: 3 }, BEFORE)
+    let since_boot = i64::try_from(NOW.since_boot().as_millis()).unwrap() + renewed_at - WALL.0;
+    let won = Boottime::new(Duration::from_millis(u64::try_from(since_boot).unwrap()));
+    Hold::new(terms, valid_until, NOW).granted(Votes { yes: 3, of: 3 }, won)
 }
 
 fn view(lock: &DistributedLock) -> View<'_> {
@@ -100,7 +105,7 @@ fn held(verdict: Verdict, hold: Option<Hold>) -> Held {
         record: Some(HoldRecord { quorum: quorum(), key: LockKey::new("ns/k"), rejoin_delay: Duration::from_secs(31) }),
         quorum_exists: true,
         rejoin_delay: Some(Duration::from_secs(31)),
-        quorum_now: Some(WALL),
+        clock: Some(clock()),
         sighting: Sighting { held: ago(10), ending: Some(ago(1)) },
         sealing: Sealing::Unconfirmed,
     }

@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::*;
+use crate::time::{Boottime, ClockOffset, UnixMicros};
 
 mod jobs;
 
@@ -31,13 +34,19 @@ fn election() -> serde_json::Value {
     json!({"election": {"selector": {"matchLabels": {"app": "a"}}}})
 }
 
+/// By an API server's clock that is known exactly.
+fn held_for(lock: &DistributedLock) -> Option<HeldFor> {
+    let now = Boottime::default();
+    HeldFor::of(lock, Some(ClockOffset::of_reading(UnixMicros(NOW.0 * 1_000), Duration::ZERO, now, now)), now)
+}
+
 fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
     let evidence = Evidence {
         liveness: liveness.clone(),
         namespace_ends: false,
         cordon: None,
         api_now: NOW,
-        quorum_now: Some(NOW),
+        held_for: held_for(lock),
     };
     super::judge(lock, &evidence)
 }
@@ -177,7 +186,7 @@ fn a_claim_that_goes_with_its_namespace_or_a_foreign_owner_runs_out() {
         namespace_ends: true,
         cordon: None,
         api_now: NOW,
-        quorum_now: Some(NOW),
+        held_for: held_for(&claim),
     };
     assert!(matches!(super::judge(&claim, &evidence), Verdict::LetExpire(HeldReason::Released, _)));
     let mut workflow = lock(free_claim(json!({})), true);
@@ -221,21 +230,23 @@ fn before_min_hold_and_after_a_release_nothing_is_expected_of_a_holder() {
         lock.status.as_mut().unwrap().fencing_token = Some(7);
         lock
     };
-    assert!(!is_expected_to_be_well(&held("2m"), Some(NOW)) && is_expected_to_be_well(&held("1m"), Some(NOW)));
+    let is_expected = |lock: &DistributedLock| is_expected_to_be_well(lock, held_for(lock));
+    assert!(!is_expected(&held("2m")) && is_expected(&held("1m")));
     let mut released = held("1m");
     released.annotations_mut().insert(RELEASE_ANNOTATION.into(), "7".into());
-    assert!(!is_expected_to_be_well(&released, Some(NOW)));
+    assert!(!is_expected(&released));
 }
 
 #[test]
 fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
-    // By the control plane's clock; the quorum's clock, of which acquiredAt is, differs by two seconds in the status of `lock`.
+    // The time of transition of the condition counts, which is two seconds after acquiredAt.
     let acquired = 1_767_225_602_000;
     let judged = |at: Option<i64>| {
         let cordon = at.map(|at| Cordon { node: "n1".into(), at: UnixMillis(at) });
         let liveness = Liveness::Bound(Instance::Running);
-        let evidence = Evidence { liveness, namespace_ends: false, cordon, api_now: NOW, quorum_now: Some(NOW) };
-        super::judge(&lock(election(), false), &evidence)
+        let lock = lock(election(), false);
+        let held_for = held_for(&lock);
+        super::judge(&lock, &Evidence { liveness, namespace_ends: false, cordon, api_now: NOW, held_for })
     };
     let Verdict::LetExpire(HeldReason::SteppedDown, why) = judged(Some(acquired + 1_000)) else { panic!() };
     assert_eq!(why, "Node n1 of the holder was cordoned");

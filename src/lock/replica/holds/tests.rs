@@ -19,7 +19,7 @@ fn hold(nonce: u8, due: u64, valid_until: u64) -> Hold {
         ttl: Duration::from_secs(9),
         renew_interval: Duration::from_secs(3),
     };
-    Hold::new(terms, at(valid_until), UnixMillis(0), UnixMillis(0), at(due))
+    Hold::new(terms, at(valid_until), at(due))
 }
 
 fn renewed(started: u64, valid_until: u64) -> Extend {
@@ -47,9 +47,8 @@ fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
-    let known = holds.get("uid", &nonce(1)).unwrap();
-    assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(11_800));
     assert_eq!(holds.next_due(), Some(at(6_000)));
 }
 
@@ -59,9 +58,8 @@ fn the_first_round_says_how_long_a_hold_is_valid_that_a_status_names() {
     holds.adopt(Hold::named(hold(1, 0, 0).terms, at(3_000), at(3_000)), true);
     assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(12_000));
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
-    let known = holds.get("uid", &nonce(1)).unwrap();
-    assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(11_800));
 }
 
 #[test]
@@ -69,7 +67,7 @@ fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, (at(3_000), UnixMillis(0)), at(3_050));
+    holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, at(3_050));
     assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(8_999)));
     assert_eq!(holds.next_due(), Some(at(3_300)));
 }
@@ -79,11 +77,11 @@ fn a_replica_that_was_cut_off_from_the_members_goes_on_with_the_hold_when_they_a
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, (at(3_000), UnixMillis(0)), at(9_050));
+    holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, at(9_050));
     assert!(!holds.get("uid", &nonce(1)).unwrap().is_valid(at(9_050)));
     assert_eq!(holds.next_due(), Some(at(12_050)), "there is no validity left that a hurry could save");
     assert_eq!(holds.take_due(at(12_050)).len(), 1);
-    holds.settle("uid", &nonce(1), renewed(12_050, 21_000), (at(12_050), UnixMillis(0)), at(12_060));
+    holds.settle("uid", &nonce(1), renewed(12_050, 21_000), at(12_060));
     assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(20_999)));
 }
 
@@ -100,7 +98,7 @@ fn the_end_of_a_renewal_wakes_the_task_that_renews() {
     holds.adopt(hold(1, 3_000, 9_000), true);
     assert!(is_woken());
     renew(3_000);
-    holds.settle("uid", &nonce(1), renewed(3_000, 12_000), (at(3_000), UnixMillis(0)), at(3_010));
+    holds.settle("uid", &nonce(1), renewed(3_000, 12_000), at(3_010));
     assert!(is_woken());
     renew(6_000);
     holds.postpone("uid", at(6_100));
@@ -115,7 +113,7 @@ fn a_round_that_was_answered_too_late_is_repeated() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), Extend::TooLate, (at(3_000), UnixMillis(0)), at(12_100));
+    holds.settle("uid", &nonce(1), Extend::TooLate, at(12_100));
     assert_eq!(holds.take_due(at(15_100)).len(), 1);
 }
 
@@ -123,7 +121,7 @@ fn a_round_that_was_answered_too_late_is_repeated() {
 fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
     let holds = Holds::default();
     holds.adopt(hold(2, 3_000, 9_000), false);
-    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
+    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, at(3_010));
     assert!(!holds.get("uid", &nonce(2)).unwrap().refused);
 }
 
@@ -132,7 +130,7 @@ fn adopting_what_is_known_keeps_the_newer_knowledge() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(0)), at(3_010));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     holds.adopt(hold(1, 3_000, 9_000), true);
     let known = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!((known.valid_until, known.published), (at(11_800), true));
@@ -142,7 +140,7 @@ fn adopting_what_is_known_keeps_the_newer_knowledge() {
 fn what_a_majority_refused_is_not_taken_up_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
+    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, at(3_010));
     holds.adopt(hold(1, 12_000, 15_000), true);
     assert!(holds.get("uid", &nonce(1)).unwrap().refused);
     assert!(holds.take_due(at(12_000)).is_empty());
@@ -202,7 +200,7 @@ fn naming(byte: u8) -> DistributedLock {
 fn what_a_majority_refused_of_an_earlier_hold_says_nothing_of_the_one_that_the_status_names() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
+    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, at(3_010));
     assert!(holds.of(&naming(1)).unwrap().refused);
     assert_eq!(holds.of(&naming(2)), None);
     holds.keep_only("uid", Some(&nonce(1)));
@@ -218,7 +216,7 @@ fn votes_count_until_a_restarted_member_could_vote_again() {
     let votes = |now| holds.get("uid", &nonce(1)).unwrap().votes_of(at(now));
     assert_eq!(votes(1_000), None, "another replica renewed it");
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     assert_eq!(votes(11_999), Some(Votes { yes: 3, of: 3 }));
     assert_eq!(votes(12_000), None, "of processes that may be gone");
 }

@@ -42,41 +42,6 @@ fn a_record_survives_its_publication() {
 }
 
 #[test]
-fn what_is_recorded_of_a_clock_lives_as_long_as_the_admission_of_its_process() {
-    let admitted = |run_id: &str| Record {
-        state: State::Admitted,
-        run_id: Some(RunId::new(run_id)),
-        admitted: true,
-        process: Some(process(run_id)),
-        ..Record::default()
-    };
-    let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
-    let with = |clock_offset| Stamps { clock_offset, ..Stamps::default() };
-    publish(&mut member, &admitted("a"), with(Some(-5)));
-    let unreachable = Record { state: State::Unreachable, ..admitted("a") };
-    for record in [unreachable, admitted("a")] {
-        publish(&mut member, &record, Stamps::default());
-        assert_eq!(member.clock_offset, Some(-5));
-    }
-    publish(&mut member, &admitted("b"), Stamps::default());
-    assert_eq!(member.clock_offset, None, "another process");
-    publish(&mut member, &admitted("b"), with(Some(7)));
-    publish(&mut member, &Record { state: State::Fenced, admitted: false, ..admitted("b") }, Stamps::default());
-    assert_eq!(member.clock_offset, None, "its clock may have been stepped");
-}
-
-#[test]
-fn the_clocks_of_admitted_processes_count() {
-    let quorum = quorum(json!([
-        {"name": "main-0", "state": "Admitted", "runID": "a", "clockOffset": 5},
-        {"name": "main-1", "state": "Fenced", "runID": "b", "clockOffset": 5},
-        {"name": "main-2", "state": "Unreachable", "runID": "c", "admittedAt": "2026-01-01T00:00:00.000Z"},
-    ]));
-    let recorded: Vec<_> = recorded_clocks(&quorum).into_iter().collect();
-    assert_eq!(recorded, [("main-0".into(), (RunId::new("a"), Some(5))), ("main-2".into(), (RunId::new("c"), None))]);
-}
-
-#[test]
 fn an_unconfirmed_predecessor_is_explained() {
     let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
     let record = Record {

@@ -103,33 +103,3 @@ async fn a_silent_member_is_not_waited_for() {
     observer.reads(2_000, &[-MINUTE, 0], Users::Open);
     assert_eq!(observer.stepped(), ["m0 -60.000 s"]);
 }
-#[tokio::test(start_paused = true)]
-async fn a_stepped_clock_has_no_part_in_the_quorums_and_what_was_known_is_carried_on() {
-    let observer = Observer::new(3);
-    let record = |members: &[(&str, i64)]| {
-        let recorded = members.iter().map(|(name, by)| ((*name).into(), (run_id(name), Some(*by))));
-        observer.guard.set_recorded(recorded.collect());
-    };
-    // Ahead of the time that a clock shows which is ahead by nothing, to the millisecond.
-    let clock = |millis: u64| {
-        let right = i64::try_from(millis * 1_000).unwrap() + 1_767_225_600_000_000;
-        let time = observer.guard.quorum_time(Boottime::new(Duration::from_millis(millis)));
-        time.map(|time| (time.0 - right + 500).div_euclid(1_000))
-    };
-    observer.reads(1_000, &[0, 2 * MINUTE, -MINUTE], Users::Open);
-    assert_eq!(clock(1_000), None, "nothing is recorded");
-    record(&[("m0", 7_000), ("m1", 7_000 - 2 * MINUTE), ("m2", 7_000 + MINUTE)]);
-    assert_eq!(clock(1_000), Some(7));
-    // Two are left, and one of them is stepped: from this very reading on it does not count. By so little that the two would be
-    // taken to agree.
-    observer.guard.lost(&"m2".into());
-    observer.guard.saw(&"m0".into(), &run_id("m0"), Users::Open, sample(1_500, 800_000), observer.own);
-    assert_eq!(clock(1_000), Some(7));
-    observer.guard.lost(&"m1".into());
-    assert_eq!(clock(1_000), Some(7), "nobody is left");
-    // Another process does not have the clock of the one before.
-    observer.guard.saw(&"m1".into(), &run_id("next"), Users::Open, sample(2_000, 9 * MINUTE), observer.own);
-    assert_eq!(clock(1_000), Some(7));
-    // Our own clock may run faster than the quorum's by one in a hundred.
-    assert_eq!((clock(2_000), clock(11_000)), (Some(-3), Some(-93)));
-}

@@ -48,12 +48,40 @@ fn a_short_lock_is_published_so_often_that_what_is_published_never_runs_out() {
     );
     let renewed = |at: i64| {
         let mut hold = hold(WALL.0 + at, 900);
-        hold.terms.renew_interval = Duration::from_millis(333);
+        (hold.terms.ttl, hold.terms.renew_interval) = (Duration::from_secs(1), Duration::from_millis(333));
         let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold))) else { panic!() };
         rest.status.renewed_at.map(|at| at.as_millis() - WALL.0)
     };
     assert_eq!(renewed(-67), Some(-67));
     assert_eq!(renewed(-400), Some(-400), "nothing new");
+}
+
+#[test]
+fn a_validity_is_published_by_the_earliest_reading_and_not_at_all_without_one() {
+    let lock = held_lock(json!({"spec": {"maxHold": "12s", "minHold": "11s"}}));
+    let read = |clock| {
+        let held = Held { clock, ..held(Verdict::Keep, Some(hold(WALL.0 + 2_000, 8_900))) };
+        let Step::Keep(rest) = decide(&View { held: Some(held), ..view(&lock) }) else { panic!() };
+        (rest.status.valid_until.unwrap().as_millis() - WALL.0, rest.renewal.is_some(), rest.wake.unwrap())
+    };
+    let (published, millis) = (7_000, Duration::from_millis);
+    assert_eq!(read(None), (published, false, millis(8_900)));
+    // It has held for 10 s.
+    assert_eq!(read(Some(clock())), (8_900, true, millis(1_000)));
+    let wide = ClockOffset::of_reading(UnixMicros((WALL.0 - 700) * 1_000), millis(1_000), NOW, NOW);
+    assert_eq!(read(Some(wide)), (8_200, true, millis(1_700)), "minHold late, maxHold early");
+}
+
+#[test]
+fn a_better_reading_of_the_clock_is_no_renewal() {
+    let lock = held_lock(json!({"spec": {"ttl": "9s", "renewInterval": "4500ms"}}));
+    let is_written = |better: i64| {
+        let mut hold = hold(WALL.0 - 100, u64::try_from(7_000 + better).unwrap());
+        hold.terms.renew_interval = Duration::from_millis(4_900);
+        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold))) else { panic!() };
+        rest.renewal.is_some()
+    };
+    assert!(!is_written(450) && is_written(451));
 }
 
 #[test]
@@ -84,7 +112,7 @@ fn nothing_is_published_before_a_round_of_this_replica_has_asked_the_members() {
 fn a_change_of_votes_alone_is_not_written_and_the_next_write_tells_it() {
     let lock = held_lock(json!({}));
     let votes = |renewed_after: i64| {
-        let hold = hold(WALL.0 + renewed_after, 8_000).granted(Votes { yes: 2, of: 3 }, NOW);
+        let hold = Hold { votes: Some(Votes { yes: 2, of: 3 }), ..hold(WALL.0 + renewed_after, 8_000) };
         let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold))) else { panic!() };
         (rest.status.votes, rest.renewal.is_some())
     };
@@ -120,7 +148,7 @@ fn while_its_quorum_is_not_known_a_hold_is_not_called_lost_before_the_members_ca
     let lock = held_lock(json!({}));
     let step = |seen_for: u64, exists: bool| {
         let sighting = Sighting { held: NOW.saturating_sub(Duration::from_secs(seen_for)), ending: None };
-        let held = Held { quorum_now: None, quorum_exists: exists, sighting, ..held(Verdict::Keep, None) };
+        let held = Held { clock: None, quorum_exists: exists, sighting, ..held(Verdict::Keep, None) };
         decide(&View { held: Some(held), ..view(&lock) })
     };
     assert!(matches!(step(30, true), Step::Rest(_)));
@@ -206,7 +234,7 @@ fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
     holds.adopt(hold(WALL.0 - 2_000, 5_000), true);
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
-    holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, (NOW, WALL), NOW);
+    holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, NOW);
     let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, holds.get("u", &nonce))) else { panic!() };
     assert!(rest.status.holder.is_some());
 }

@@ -1,0 +1,24 @@
+//! Pure: how long a lock has been held.
+
+use std::time::Duration;
+
+use crate::api::DistributedLock;
+use crate::time::{Boottime, ClockOffset};
+
+/// The time since `acquiredAt`, as far as a replica can read the API server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldFor {
+    /// It is not less. `minHold` goes by this.
+    pub least: Duration,
+    /// It is not more. `maxHold` goes by this.
+    pub most: Duration,
+}
+
+impl HeldFor {
+    /// What the status and the API server's clock say at `now`.
+    pub fn of(lock: &DistributedLock, clock: Option<ClockOffset>, now: Boottime) -> Option<Self> {
+        let (acquired, clock) = (lock.status.as_ref()?.acquired_at?.as_millis(), clock?);
+        let since = |time: i64| Duration::from_millis(u64::try_from(time.saturating_sub(acquired)).unwrap_or(0));
+        Some(Self { least: since(clock.earliest(now).floor().0), most: since(clock.latest(now).ceil().0) })
+    }
+}
