@@ -129,7 +129,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             self.end_if_overdue();
             self.attempt_in_time(&around).await;
             self.end_if_overdue();
-            let woken = self.pause(&shutdown).await;
+            let woken = self.pause(&shutdown, around.api_now()).await;
             // Before anything else: this process may have been stopped for a long time.
             self.end_if_overdue();
             match woken {
@@ -161,11 +161,11 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
     }
 
-    async fn pause(&self, shutdown: &CancellationToken) -> Woken {
+    async fn pause(&self, shutdown: &CancellationToken, api_now: UnixMillis) -> Woken {
         let Some(term) = &self.leading else {
             return tokio::select! {
                 () = shutdown.cancelled() => Woken::Shutdown,
-                () = sleep(RETRY_PERIOD) => Woken::ByTime,
+                () = sleep(until_next(RETRY_PERIOD, api_now)) => Woken::ByTime,
             };
         };
         let now = self.clock.boottime();
@@ -174,7 +174,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             () = shutdown.cancelled() => Woken::Shutdown,
             epoch = term.outdated_by(), if may_rise => Woken::Outdated(epoch),
             () = term.wished() => Woken::ByTime,
-            () = sleep(RENEW_PERIOD.min(term.until().since(now))) => Woken::ByTime,
+            () = sleep(until_next(RENEW_PERIOD, api_now).min(term.until().since(now))) => Woken::ByTime,
         }
     }
 
@@ -209,6 +209,15 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             tracing::info!(epoch = term.epoch, why, "this replica no longer leads");
         }
     }
+}
+
+/// Until the API server's clock shows the next multiple of `period`.
+///
+/// A `Date` header has whole seconds. An answer near the change of a second says on which side the clock is, so each one halves what is
+/// not known of it. Answers at other moments would leave up to a second, which published validities would lose.
+fn until_next(period: Duration, api_now: UnixMillis) -> Duration {
+    let period = i64::try_from(period.as_millis()).unwrap_or(i64::MAX);
+    Duration::from_millis(u64::try_from(period - api_now.0.rem_euclid(period)).unwrap_or(0))
 }
 
 #[cfg(test)]

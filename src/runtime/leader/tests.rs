@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use self::world::{Replica, Server, millis};
 use super::*;
-use crate::time::TokioClock;
+use crate::time::{ClockOffset, TokioClock, UnixMicros};
 
 const Q: &[(&str, bool)] = &[("ns/q", true)];
 const NO_Q: &[(&str, bool)] = &[("ns/q", false)];
@@ -215,4 +215,28 @@ async fn a_leader_that_shuts_down_lets_the_lease_go() {
     sleep(millis(2_000)).await;
     a.shutdown.cancel();
     assert!(until(|| b.leads(), millis(2_000)).await <= millis(550));
+}
+
+#[test]
+fn the_looks_at_the_lease_tell_the_api_servers_clock_to_some_milliseconds() {
+    // It runs 0.4 % slow, and shows 1,800,000,000.3 s when this machine boots.
+    let shows = |at: Boottime| {
+        let micros = i64::try_from(at.since_boot().as_micros()).unwrap();
+        UnixMicros(1_800_000_000_300_000 + micros - micros / 250)
+    };
+    for period in [RENEW_PERIOD, RETRY_PERIOD] {
+        let mut now = Boottime::default();
+        let mut known: Option<ClockOffset> = None;
+        for _look in 0..20 {
+            let (sent, served, received) = (now, now + millis(3), now + millis(7));
+            let date = UnixMicros(shows(served).0.div_euclid(1_000_000) * 1_000_000);
+            let reading = ClockOffset::of_reading(date, Duration::from_secs(1), sent, received);
+            let narrowed = known.map_or(reading, |known| known.narrowed_by(reading, 10_000)).aged(received, 10_000);
+            now = received + until_next(period, narrowed.middle(received).floor());
+            known = Some(narrowed);
+        }
+        let clock = known.unwrap().aged(now, 10_000);
+        let (earliest, truth, latest) = (clock.earliest(now).0, shows(now).0, clock.latest(now).0);
+        assert!(earliest <= truth && truth <= latest && latest - earliest < 60_000, "{earliest} {truth} {latest}");
+    }
 }
