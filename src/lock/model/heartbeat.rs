@@ -61,7 +61,9 @@ pub fn bounded(last: Boottime, ttl: Duration, drift: Drift, now: Boottime) -> Bo
     Bounded::Renew(last.since(now).min(ttl), valid_until.saturating_sub(early))
 }
 
-/// The API server writes the time of a change in whole seconds, and several API servers differ a little.
+/// How far a time that the API server wrote can be off.
+///
+/// It writes whole seconds, and several API servers differ a little.
 const GRAIN: Duration = Duration::from_secs(2);
 
 /// Whether a claim that waits has shown life within its `ttl`.
