@@ -29,7 +29,7 @@ const TTL: Duration = Duration::from_secs(30);
 /// Of the elector.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// A leader that still leads has said so within this time.
-const LATELY: i64 = 1_000_000;
+const LATELY: i64 = 3_000_000;
 /// The next leader has the lock, and tries its Lease again after up to 4.4 s. That is far from the lease duration.
 const FOLLOWED: Duration = Duration::from_secs(8);
 const LONG: Duration = Duration::from_secs(90);
