@@ -81,7 +81,6 @@ const FORBIDDEN: &[&str] = &[
     "create pods/exec",
     "create pods/eviction",
     "patch pods/status",
-    "create distributedlocks.redlock-operator.io",
     "delete redisquorums.redlock-operator.io",
     "delete namespaces",
     "patch nodes",

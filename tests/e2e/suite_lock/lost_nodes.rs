@@ -40,7 +40,7 @@ pub(crate) async fn a_leader_on_a_node_that_is_cut_off_is_followed(bench: Bench)
         lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
         lock
     };
-    let asked = json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}}});
+    let asked = json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}});
     let asked = Lock::create(&bench, lowest("asked", asked)).await?;
     let unasked = Lock::create(&bench, lowest("unasked", json!({}))).await?;
     let mut tokens = Vec::new();

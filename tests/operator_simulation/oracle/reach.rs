@@ -55,6 +55,8 @@ struct Sample {
     at: At,
     place: Place,
     able: Vec<Able>,
+    /// The replica that holds the Lease.
+    leader: Option<usize>,
 }
 
 /// What is known of a hold when it was granted.
@@ -79,8 +81,8 @@ fn since(known: Option<At>, is: bool, now: At) -> Option<At> {
 }
 
 impl Reach {
-    /// The longest times, from `from` on, in which no replica could renew this hold, and in which none could renew it and lead, in
-    /// microseconds.
+    /// The longest times, from `from` on, in which no replica could renew this hold, and in which neither the leader nor another replica
+    /// that can lead could renew it, in microseconds.
     fn longest_gaps(&self, place: &Place, from: At, granted: &Granted, needed: usize) -> (u64, u64) {
         let knows = |able: &Able| {
             if able.reached < needed {
@@ -89,17 +91,25 @@ impl Reach {
             let led = granted.by == Some(able.process) && able.started <= granted.at;
             led || able.informed.is_some_and(|informed| informed >= granted.at + CATCHES_UP)
         };
-        let longest = |is_well: &dyn Fn(&Able) -> bool| {
+        let longest = |is_well: &dyn Fn(&Sample, &Able) -> bool| {
             let (mut longest, mut well) = (0, from);
             for sample in self.samples.iter().filter(|sample| sample.at >= from && sample.place == *place) {
-                if sample.able.iter().any(is_well) {
+                if sample.able.iter().any(|able| is_well(sample, able)) {
                     well = sample.at;
                 }
                 longest = longest.max(sample.at.0 - well.0);
             }
             longest
         };
-        (longest(&knows), longest(&|able| able.leads && knows(able)))
+        let led = |sample: &Sample, able: &Able| able.leads || sample.leader == Some(able.process);
+        (longest(&|_, able| knows(able)), longest(&|sample, able| led(sample, able) && knows(able)))
+    }
+
+    /// Whether this process has reached the members of `place` for so long.
+    fn reaches(&self, process: usize, place: &Place, now: At, length: u64) -> bool {
+        let Some(replica) = self.replicas.get(&process) else { return false };
+        let long = |since: Option<At>| since.is_some_and(|since| since + length <= now);
+        long(replica.runs) && long(replica.reaches.get(place).copied())
     }
 
     /// Whether this process has followed the API server and reached the members of `place` for so long.
@@ -145,6 +155,7 @@ impl World {
                 replica.informed = Some(now);
             }
         }
+        let leader = self.leading();
         let reach = &mut self.oracle.reach;
         for (place, ..) in voting {
             let well = |replica: &Replica| {
@@ -160,7 +171,7 @@ impl World {
                 reached: replica.reached.get(&place).copied().unwrap_or_default(),
             });
             let able = able.collect();
-            reach.samples.push_back(Sample { at: now, place, able });
+            reach.samples.push_back(Sample { at: now, place, able, leader });
         }
         while reach.samples.front().is_some_and(|sample| sample.at + MEMORY < now) {
             reach.samples.pop_front();
@@ -214,7 +225,8 @@ impl World {
         // A leader that does not reach the members for a ttl ends the hold, unless another replica can lead meanwhile, and the Lease was
         // not let go a short while ago.
         let has_just_begun = self.oracle.leads_since + HAND_OVERS > self.now;
-        let led = has_just_begun && !self.leader_is_well(Some(place), RECOVERS);
+        let reaches = |process| self.oracle.reach.reaches(process, place, self.now, RECOVERS);
+        let led = has_just_begun && !self.leading().is_some_and(reaches);
         if gap < granted.ttl / 3 && unled < granted.ttl * 2 / 3 && !led {
             let what = format!(
                 "{name} was lost at {} without a cause: since {from} a replica that knew of it reached a majority, but for {gap} us",

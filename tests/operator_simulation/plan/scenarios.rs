@@ -15,7 +15,7 @@ pub(crate) struct Scenario {
     faults: fn() -> Vec<(u64, Fault)>,
 }
 
-pub(crate) const SCENARIOS: [Scenario; 2] = [
+pub(crate) const SCENARIOS: [Scenario; 3] = [
     // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and standby 0 is refused for the former
     // one. The API server forgets its history, so the standby learns of the new hold by a list, when its published validity is over. What
     // the members answered for the former hold says nothing of the new one.
@@ -23,6 +23,9 @@ pub(crate) const SCENARIOS: [Scenario; 2] = [
     // Standby 0 does not reach the members for longer than a ttl, while the leader renews a lock that publishes only transitions. When
     // everything has been well for a while the leader dies.
     Scenario { name: "a standby that was cut from the members once", replicas: 2, faults: blip },
+    // One hold, and no replica reaches the API server for longer than its ttl. No event wakes the renewing task then, so it must know by
+    // itself when the next renewal is due.
+    Scenario { name: "a lone hold without an API server", replicas: 2, faults: outage },
 ];
 
 /// The history that `SCENARIO` asks for.
@@ -74,6 +77,17 @@ fn blip() -> Vec<(u64, Fault)> {
         (9_000, lock("c", &claim)),
         (20_000, Fault::AtStandby(0, Box::new(Fault::CutAll { process: 0, length: 14_000_000 }))),
         (50_000, Fault::AtLeader(Box::new(Fault::Kill { process: 0, away: 20_000_000 }))),
+    ]
+}
+
+fn outage() -> Vec<(u64, Fault)> {
+    let claim = json!({"key": "x/c", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
+        "claim": {"identity": "c"}});
+    let cut = || Box::new(Fault::CutApi { process: 0, length: 35_000_000 });
+    vec![
+        (9_000, lock("c", &claim)),
+        (20_000, Fault::AtStandby(0, cut())),
+        (20_100, Fault::AtLeader(cut())),
     ]
 }
 
