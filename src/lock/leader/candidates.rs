@@ -15,6 +15,9 @@ use crate::runtime::context::Context;
 use crate::runtime::keys;
 use crate::time::UnixMillis;
 
+/// A leader that dies is followed within its Lease of 4 s, and the next one has to fill its caches.
+const CHANGE_OF_LEADER: Duration = Duration::from_secs(10);
+
 /// Between two looks at the older claim of a Job.
 const OLDER_CLAIM: Duration = Duration::from_secs(1);
 
@@ -91,14 +94,14 @@ impl Candidates {
     }
 }
 
-/// The pod whose hold has ended less than one ttl ago. Another candidate leads next, if there is one.
+/// The pod whose hold has just ended: less than one ttl ago, or so recently that the operator's leader can have changed since.
 ///
-/// The time of transition of the condition Held is of the API server's clock, in whole seconds.
+/// Another candidate leads next, if there is one. The time of transition of the condition Held is of the API server's clock, in whole seconds.
 fn just_ended(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
     let status = lock.status.as_ref()?;
     let held = find_condition(&status.conditions, LockCondition::Held).filter(|held| held.status == "False")?;
-    let ttl = i64::try_from(lock.spec.ttl.get().as_millis()).unwrap_or(i64::MAX);
-    let again = held.last_transition_time.0.as_millisecond().saturating_add(ttl).saturating_add(1_000);
+    let recent = i64::try_from(lock.spec.ttl.get().max(CHANGE_OF_LEADER).as_millis()).unwrap_or(i64::MAX);
+    let again = held.last_transition_time.0.as_millisecond().saturating_add(recent).saturating_add(1_000);
     status.history.first().filter(|_| now.0 < again).map(|last| last.identity.as_str())
 }
 
@@ -107,15 +110,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pod_whose_hold_has_just_ended_is_known_for_one_ttl() {
+    fn the_pod_whose_hold_has_just_ended_is_known_for_one_ttl_and_across_a_change_of_leader() {
         let end = serde_json::json!({"identity": "a-0", "to": "1970-01-01T00:00:10.400Z", "reason": "Released"});
         let held = serde_json::json!({"type": "Held", "status": "False", "reason": "Released", "message": "",
             "lastTransitionTime": "1970-01-01T00:00:10Z"});
-        let object = serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "l"}, "spec": {"ttl": "5s"},
-            "status": {"transitions": 1, "history": [end], "conditions": [held]}});
-        let lock: DistributedLock = serde_json::from_value(object).unwrap();
-        assert_eq!(just_ended(&lock, UnixMillis(15_999)), Some("a-0"));
-        assert_eq!(just_ended(&lock, UnixMillis(16_000)), None);
+        let lock = |ttl| -> DistributedLock {
+            let object = serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "l"}, "spec": {"ttl": ttl},
+                "status": {"transitions": 1, "history": [end], "conditions": [held]}});
+            serde_json::from_value(object).unwrap()
+        };
+        for (ttl, until) in [("15s", 26_000), ("2s", 21_000)] {
+            assert_eq!(just_ended(&lock(ttl), UnixMillis(until - 1)), Some("a-0"));
+            assert_eq!(just_ended(&lock(ttl), UnixMillis(until)), None);
+        }
     }
 }

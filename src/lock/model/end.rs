@@ -11,8 +11,8 @@ pub enum End {
     BrokenByForce { reason: String },
     /// Broken: {reason}
     Broken { reason: String },
-    /// The annotation step-down asked the holder to pass the lock on
-    SteppedDown,
+    /// The annotation step-down asked the holder to pass the lock on: {reason}
+    SteppedDown { reason: String },
     /// Node {node} of the holder was cordoned
     Cordoned { node: String },
     /// The holder released the lock
@@ -62,7 +62,7 @@ impl End {
     pub const fn reason(&self) -> HeldReason {
         match self {
             Self::BrokenByForce { .. } | Self::Broken { .. } => HeldReason::Broken,
-            Self::SteppedDown | Self::Cordoned { .. } => HeldReason::SteppedDown,
+            Self::SteppedDown { .. } | Self::Cordoned { .. } => HeldReason::SteppedDown,
             Self::Released | Self::Deleted | Self::DeletedWhileHeld => HeldReason::Released,
             Self::DeletedWithOwner { .. } | Self::UnknownOwner { .. } | Self::NamespaceEnds => HeldReason::Released,
             Self::Suspended => HeldReason::Suspended,

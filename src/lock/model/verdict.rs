@@ -216,8 +216,8 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_ANNOTATION) {
         return Verdict::let_expire(&End::Broken { reason: reason.to_owned() });
     }
-    if annotation(lock, STEP_DOWN_ANNOTATION).is_some() {
-        return Verdict::let_expire(&End::SteppedDown);
+    if let Some(reason) = annotation(lock, STEP_DOWN_ANNOTATION) {
+        return Verdict::let_expire(&End::SteppedDown { reason: reason.to_owned() });
     }
     if is_deleting(lock) && !matches!(evidence.liveness, Liveness::Owned(Instance::Running)) {
         return Verdict::let_expire(&End::DeletedWhileHeld);

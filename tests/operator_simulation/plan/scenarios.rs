@@ -84,11 +84,7 @@ fn outage() -> Vec<(u64, Fault)> {
     let claim = json!({"key": "x/c", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
         "claim": {"identity": "c"}});
     let cut = || Box::new(Fault::CutApi { process: 0, length: 35_000_000 });
-    vec![
-        (9_000, lock("c", &claim)),
-        (20_000, Fault::AtStandby(0, cut())),
-        (20_100, Fault::AtLeader(cut())),
-    ]
+    vec![(9_000, lock("c", &claim)), (20_000, Fault::AtStandby(0, cut())), (20_100, Fault::AtLeader(cut()))]
 }
 
 impl Fault {
