@@ -69,11 +69,11 @@ pub(crate) async fn a_claim_whose_heartbeat_stopped_while_it_waited_is_passed_ov
     poll::until(10 * SECOND, "the claim is older than its ttl", is_old).await?;
     first.delete().await?;
     next.held(SOON).await.context("the claim behind the silent one")?;
+    next.delete().await?;
     let version = silent.reason("NoCandidate", SOON).await?;
     let message = message_of(&version.object, "Held");
     ensure!(message.contains("heartbeat has stopped"), "{message}");
     bench.create::<Lease>(json!({"metadata": {"name": "silent"}, "spec": {"holderIdentity": "silent"}})).await?;
-    next.delete().await?;
     silent.held(SOON).await.context("a claim with a heartbeat")?;
     Ok(())
 }
