@@ -30,19 +30,19 @@ pub mod line;
 pub mod list;
 #[cfg(target_os = "linux")]
 pub mod loopback;
+pub mod objects;
 pub mod output;
 pub mod quorum;
 pub mod release;
 pub mod report;
 #[cfg(target_os = "linux")]
 pub mod run;
-pub mod seen;
 pub mod shell;
 pub mod status;
 pub mod target;
+pub mod text;
 pub mod top;
 pub mod wait;
-pub mod words;
 
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::{agent, run};

@@ -26,7 +26,8 @@ pub struct AcquireArgs {
 /// Takes the lock and prints its token.
 pub fn run(args: &AcquireArgs) -> ExitCode {
     let outcome = block_on(acquire(args)).unwrap_or_else(|error| Some(Outcome::Failed(error)));
-    outcome.map_or(ExitCode::SUCCESS, |outcome| outcome.told(&args.lock.lock.to_string(), args.not_acquired_exit_code))
+    outcome
+        .map_or(ExitCode::SUCCESS, |outcome| outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code))
 }
 
 async fn acquire(args: &AcquireArgs) -> anyhow::Result<Option<Outcome>> {

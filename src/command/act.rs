@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, Problem};
 use super::holding::whoami;
 use super::list;
+use super::objects::LockObject;
 use super::output::{Answer, Paint, Printer, Tone};
-use super::seen::SeenLock;
 use super::status::LockArgs;
 use crate::api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, STEP_DOWN_ANNOTATION};
 use crate::command::console;
@@ -48,7 +48,7 @@ pub struct BreakArgs {
 
 /// What was asked of a hold.
 struct Asked {
-    lock: SeenLock,
+    lock: LockObject,
     act: &'static str,
     then: String,
 }
@@ -113,20 +113,20 @@ pub async fn break_lock(args: BreakArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ttl(lock: &SeenLock) -> String {
+fn ttl(lock: &LockObject) -> String {
     lock.spec.ttl.map_or("one ttl".to_owned(), |ttl| ttl.to_string())
 }
 
 /// The one hold that is meant.
-async fn held(cluster: &Cluster, args: &LockArgs) -> Result<SeenLock, Problem> {
+async fn held(cluster: &Cluster, args: &LockArgs) -> Result<LockObject, Problem> {
     let target = args.target(cluster)?;
     let found = list::find(cluster, &target).await?;
     only_hold(&target.to_string(), found.meant)
 }
 
 /// Pure: the one object that is held; with several slots the user has to name it.
-fn only_hold(target: &str, locks: Vec<SeenLock>) -> Result<SeenLock, Problem> {
-    let mut held: Vec<SeenLock> = locks.into_iter().filter(SeenLock::is_held).collect();
+fn only_hold(target: &str, locks: Vec<LockObject>) -> Result<LockObject, Problem> {
+    let mut held: Vec<LockObject> = locks.into_iter().filter(LockObject::is_held).collect();
     match (held.pop(), held.is_empty()) {
         (Some(only), true) => Ok(only),
         (None, _) => Err(Problem::new(format!("{target} is not held"), format!("See why: redlock explain {target}"))),
@@ -138,7 +138,7 @@ fn only_hold(target: &str, locks: Vec<SeenLock>) -> Result<SeenLock, Problem> {
     }
 }
 
-fn confirm(lock: &SeenLock) -> Result<(), Problem> {
+fn confirm(lock: &LockObject) -> Result<(), Problem> {
     let stop = |what: &str| Problem::new(what, "Use --force --yes if you are sure that the holder has stopped.");
     if !io::stdin().is_terminal() {
         return Err(stop("--force gives up exclusion, and there is no terminal to ask at"));
@@ -162,9 +162,9 @@ async fn user(cluster: &Cluster) -> Result<String, Problem> {
 }
 
 /// Annotates the hold that was seen, and no later one.
-async fn annotate(cluster: &Cluster, seen: &SeenLock, annotations: &Value) -> Result<(), Problem> {
+async fn annotate(cluster: &Cluster, seen: &LockObject, annotations: &Value) -> Result<(), Problem> {
     let (namespace, name) = (seen.namespace().unwrap_or_default(), seen.name_any());
-    let api = Api::<SeenLock>::namespaced(cluster.client.clone(), &namespace);
+    let api = Api::<LockObject>::namespaced(cluster.client.clone(), &namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let mut version = seen.resource_version();
     for _ in 0..ATTEMPTS {
@@ -187,7 +187,7 @@ async fn annotate(cluster: &Cluster, seen: &SeenLock, annotations: &Value) -> Re
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::fake::{held, waiting};
+    use super::super::objects::fake::{held, waiting};
     use super::*;
 
     #[test]

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, ClusterArgs, Problem};
 use super::installation;
+use super::objects::{LockObject, QuorumObject};
 use super::output::{Answer, OutputArgs, Paint, Printer, Tone};
-use super::seen::{SeenLock, SeenQuorum};
-use super::words::count;
+use super::text::count;
 use crate::api::{self, GROUP, VERSION};
 use crate::time::{Clock as _, SystemClock};
 
@@ -97,7 +97,7 @@ pub async fn examine(cluster: &Cluster) -> Findings {
         Err(problem) => return Findings(vec![checks::problem("API server", problem)]),
     };
     let mut found = vec![server, clock(cluster)];
-    let (kinds, rights, quorums) = (kinds(cluster), rights(cluster), cluster.list::<SeenQuorum>(None, ""));
+    let (kinds, rights, quorums) = (kinds(cluster), rights(cluster), cluster.list::<QuorumObject>(None, ""));
     let (kinds, rights, quorums) = futures::join!(kinds, rights, quorums);
     found.extend(kinds);
     found.extend(rights);
@@ -112,8 +112,8 @@ pub async fn examine(cluster: &Cluster) -> Findings {
         }
         Err(problem) => found.push(checks::problem("quorums", problem)),
     }
-    let locks = match cluster.list::<SeenLock>(None, "").await {
-        Err(problem) if problem.is_forbidden() => cluster.list::<SeenLock>(Some(&cluster.namespace), "").await,
+    let locks = match cluster.list::<LockObject>(None, "").await {
+        Err(problem) if problem.is_forbidden() => cluster.list::<LockObject>(Some(&cluster.namespace), "").await,
         listed => listed,
     };
     match locks {
@@ -185,7 +185,7 @@ async fn rights(cluster: &Cluster) -> Vec<Finding> {
 }
 
 /// Jobs that ask for a lock, where this user may see Jobs.
-async fn jobs(cluster: &Cluster, locks: &[SeenLock]) -> Option<Finding> {
+async fn jobs(cluster: &Cluster, locks: &[LockObject]) -> Option<Finding> {
     let listed = match cluster.list::<Job>(None, "").await {
         Err(problem) if problem.is_forbidden() => cluster.list::<Job>(Some(&cluster.namespace), "").await,
         listed => listed,
@@ -198,7 +198,7 @@ async fn jobs(cluster: &Cluster, locks: &[SeenLock]) -> Option<Finding> {
 }
 
 /// Whether operators are at work, and of which version.
-async fn operators(cluster: &Cluster, quorums: &[SeenQuorum]) -> Vec<Finding> {
+async fn operators(cluster: &Cluster, quorums: &[QuorumObject]) -> Vec<Finding> {
     let mut operators: Vec<_> = quorums.iter().filter_map(|quorum| quorum.status.operator.clone()).collect();
     operators.sort();
     operators.dedup();

@@ -66,7 +66,7 @@ impl Outcome {
     }
 
     /// Says in one line what happened, unless the command can be heard by itself.
-    pub(super) fn told(self, lock: &str, not_acquired: u8) -> ExitCode {
+    pub(super) fn report(self, lock: &str, not_acquired: u8) -> ExitCode {
         let (code, line) = match self {
             Self::Command(status) => (of_command(status), None),
             Self::Signal(signal) => (of_signal(signal), None),

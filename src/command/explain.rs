@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Problem};
 use super::list;
+use super::objects::{LockObject, QuorumObject};
 use super::output::{Answer, Paint, Printer, Tone};
-use super::seen::{SeenLock, SeenQuorum};
 use super::status::LockArgs;
 
 pub mod chain;
 
-use chain::{Explanation, QuorumSight};
+use chain::{Explanation, QuorumState};
 pub use chain::{Link, State, member_says, of_quorum};
 
 impl Answer for Explanation {
@@ -62,37 +62,37 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
     let target = args.target(&cluster)?;
     let found = list::find(&cluster, &target).await?;
     let quorum = match found.meant.iter().find(|lock| !lock.is_finished()).or(found.meant.first()) {
-        Some(lock) => sight(&cluster, lock).await?,
-        None => QuorumSight::Unknown,
+        Some(lock) => quorum_state(&cluster, lock).await?,
+        None => QuorumState::Unknown,
     };
     let explained = chain::explain(&target.to_string(), &found.meant, &found.others, &quorum, cluster.now());
     Printer::new(args.output).show(&Explanation { lock: target.name(), ..explained })
 }
 
 /// The quorum of a lock. That it may not be read is no failure: the lock says something, too.
-async fn sight(cluster: &Cluster, lock: &SeenLock) -> Result<QuorumSight, Problem> {
+async fn quorum_state(cluster: &Cluster, lock: &LockObject) -> Result<QuorumState, Problem> {
     let Some((namespace, name)) = lock.quorum() else { return default(cluster).await };
-    let api = Api::<SeenQuorum>::namespaced(cluster.client.clone(), &namespace);
+    let api = Api::<QuorumObject>::namespaced(cluster.client.clone(), &namespace);
     let full_name = format!("{namespace}/{name}");
     match cluster.call(&format!("read RedisQuorum {full_name}"), api.get(&name)).await {
-        Ok(quorum) => Ok(QuorumSight::Seen(Box::new(quorum))),
-        Err(problem) if problem.is_not_found() => Ok(QuorumSight::Absent(full_name)),
-        Err(problem) if problem.is_forbidden() => Ok(QuorumSight::Hidden(full_name)),
+        Ok(quorum) => Ok(QuorumState::Found(Box::new(quorum))),
+        Err(problem) if problem.is_not_found() => Ok(QuorumState::Absent(full_name)),
+        Err(problem) if problem.is_forbidden() => Ok(QuorumState::Hidden(full_name)),
         Err(problem) => Err(problem),
     }
 }
 
 /// The quorum that is marked as the default, if this user may look for it.
-async fn default(cluster: &Cluster) -> Result<QuorumSight, Problem> {
-    match cluster.list::<SeenQuorum>(None, "").await {
+async fn default(cluster: &Cluster) -> Result<QuorumState, Problem> {
+    match cluster.list::<QuorumObject>(None, "").await {
         Ok(quorums) => {
-            let mut marked = quorums.into_iter().filter(SeenQuorum::is_default);
+            let mut marked = quorums.into_iter().filter(QuorumObject::is_default);
             Ok(match (marked.next(), marked.next()) {
-                (Some(only), None) => QuorumSight::Seen(Box::new(only)),
-                _ => QuorumSight::Unknown,
+                (Some(only), None) => QuorumState::Found(Box::new(only)),
+                _ => QuorumState::Unknown,
             })
         }
-        Err(problem) if problem.is_forbidden() => Ok(QuorumSight::Unknown),
+        Err(problem) if problem.is_forbidden() => Ok(QuorumState::Unknown),
         Err(problem) => Err(problem),
     }
 }

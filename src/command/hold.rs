@@ -20,7 +20,8 @@ pub struct HoldArgs {
 /// Takes the lock, prints its token, and releases it after a signal.
 pub fn run(args: &HoldArgs) -> ExitCode {
     let outcome = block_on(hold(args)).unwrap_or_else(|error| Some(Outcome::Failed(error)));
-    outcome.map_or(ExitCode::SUCCESS, |outcome| outcome.told(&args.lock.lock.to_string(), args.not_acquired_exit_code))
+    outcome
+        .map_or(ExitCode::SUCCESS, |outcome| outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code))
 }
 
 /// `None` when it was stopped and the lock is released.

@@ -16,7 +16,7 @@ pub(super) use answer::Answer;
 use anyhow::Context as _;
 pub use arguments::{DirectArgs, LockArgs, LockName};
 pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
-pub(super) use claim::{Holding, Look, Trust, check_wall_clock, own_pod, send_release, take_detached};
+pub(super) use claim::{HoldState, Holding, Trust, check_wall_clock, own_pod, send_release, take_detached};
 pub(super) use held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity, reserve};
 pub(super) use identity::{of_process, whoami};
 pub(super) use progress::Progress;

@@ -4,7 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
 use super::cluster::{Cluster, Problem};
-use super::words::{between, span};
+use super::text::{between, span};
 use crate::api::MilliTime;
 
 /// A leader that has not renewed its Lease for so long, in milliseconds, does not work.
@@ -69,7 +69,7 @@ pub async fn leader(cluster: &Cluster, installation: &str) -> Result<Leader, Pro
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::fake::now;
+    use super::super::objects::fake::now;
     use super::*;
 
     #[test]

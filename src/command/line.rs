@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::objects::LockObject;
 use super::output::{Cell, Table, Tone};
-use super::seen::SeenLock;
-use super::words::{between, span};
+use super::text::{between, span};
 use crate::api::conditions::{HeldReason, LockCondition};
 use crate::api::{DistributedLockSpec, LockHolder, MilliTime};
 use kube::ResourceExt as _;
@@ -27,7 +27,7 @@ pub fn titles(wide: bool) -> Table {
 
 /// One line of it.
 #[must_use]
-pub fn cells(lock: &SeenLock, now: MilliTime, wide: bool) -> Vec<Cell> {
+pub fn cells(lock: &LockObject, now: MilliTime, wide: bool) -> Vec<Cell> {
     let status = &lock.status;
     let text = |number: Option<i64>| number.map(|number| number.to_string()).unwrap_or_default();
     let mut cells = vec![
@@ -51,20 +51,20 @@ pub fn cells(lock: &SeenLock, now: MilliTime, wide: bool) -> Vec<Cell> {
     cells
 }
 
-fn holder(lock: &SeenLock) -> String {
+fn holder(lock: &LockObject) -> String {
     lock.status.holder.as_ref().map(|holder| holder.identity.clone()).unwrap_or_default()
 }
 
 /// The reason of Held, and the end of the object.
 #[must_use]
-pub fn state(lock: &SeenLock) -> String {
+pub fn state(lock: &LockObject) -> String {
     let reason = if lock.is_held() && lock.status.ending.is_some() { "Ending" } else { lock.reason() };
     if lock.metadata.deletion_timestamp.is_some() { format!("{reason},Deleting") } else { reason.to_owned() }
 }
 
 /// How that is to be seen.
 #[must_use]
-pub fn tone(lock: &SeenLock) -> Tone {
+pub fn tone(lock: &LockObject) -> Tone {
     let reason = lock.reason();
     match reason {
         _ if lock.is_held() && lock.status.ending.is_none() => Tone::Good,
@@ -81,7 +81,7 @@ const TTLS_WITHOUT_CANDIDATE: i64 = 3;
 ///
 /// Its reason is one that does not pass, or it has had no candidate for three ttls.
 #[must_use]
-pub fn is_troubled(lock: &SeenLock, now: MilliTime) -> bool {
+pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
     let ttl = lock.spec.ttl.unwrap_or(DistributedLockSpec::default().ttl).get().as_millis();
     let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
     let is_orphaned = lock.condition(LockCondition::Held).is_some_and(|held| {
@@ -92,7 +92,7 @@ pub fn is_troubled(lock: &SeenLock, now: MilliTime) -> bool {
 }
 
 /// What is left of the validity.
-fn validity(lock: &SeenLock, now: MilliTime) -> String {
+fn validity(lock: &LockObject, now: MilliTime) -> String {
     match lock.valid_until() {
         Some(until) => span(between(now, until).max(0)),
         None if lock.is_held() => "renewed".into(),
@@ -102,7 +102,7 @@ fn validity(lock: &SeenLock, now: MilliTime) -> String {
 
 /// For programs.
 #[must_use]
-pub fn value(lock: &SeenLock, now: MilliTime) -> Value {
+pub fn value(lock: &LockObject, now: MilliTime) -> Value {
     let status = &lock.status;
     let held = lock.condition(crate::api::conditions::LockCondition::Held);
     let mut value = Map::new();
@@ -151,7 +151,7 @@ fn holder_value(holder: &LockHolder) -> Value {
 }
 
 /// Holders first, then the queue in its order, then what has ended.
-pub fn sort(locks: &mut [SeenLock]) {
+pub fn sort(locks: &mut [LockObject]) {
     locks.sort_by_cached_key(|lock| {
         let place = lock.status.queue_position.unwrap_or(i32::MAX);
         let turn = (!lock.is_held(), lock.is_finished(), place, std::cmp::Reverse(lock.spec.priority), lock.created());
@@ -161,8 +161,8 @@ pub fn sort(locks: &mut [SeenLock]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::objects::fake::{held, now, waiting};
     use super::super::output::Paint;
-    use super::super::seen::fake::{held, now, waiting};
     use super::*;
 
     #[test]

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use super::line;
+use super::objects::LockObject;
 use super::output::{Answer, Format, OutputArgs, Paint, Printer};
-use super::seen::SeenLock;
 use crate::api::MilliTime;
 use crate::command::console;
 
@@ -33,7 +33,7 @@ pub struct ListArgs {
 }
 
 impl ListArgs {
-    fn means(&self, lock: &SeenLock) -> bool {
+    fn means(&self, lock: &LockObject) -> bool {
         (!self.held || lock.is_held()) && (!self.waiting || !lock.is_held() && !lock.is_finished())
     }
 }
@@ -42,7 +42,7 @@ impl ListArgs {
 #[derive(Debug)]
 pub struct Listed {
     /// In the order in which they are shown.
-    pub locks: Vec<SeenLock>,
+    pub locks: Vec<LockObject>,
     /// When.
     pub now: MilliTime,
     /// Where, in words.
@@ -79,7 +79,7 @@ pub async fn run(args: ListArgs) -> anyhow::Result<()> {
     if args.watch {
         return watch(&cluster, namespace, &args, printer).await;
     }
-    let mut locks: Vec<SeenLock> = cluster.list(namespace, "").await?;
+    let mut locks: Vec<LockObject> = cluster.list(namespace, "").await?;
     locks.retain(|lock| args.means(lock));
     line::sort(&mut locks);
     printer.show(&Listed { locks, now: cluster.now(), place: any_of(namespace) })
@@ -87,9 +87,9 @@ pub async fn run(args: ListArgs) -> anyhow::Result<()> {
 
 async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, printer: Printer) -> anyhow::Result<()> {
     // An error of the first request is told at once, by the list; later ones are tried again.
-    let _allowed: Vec<SeenLock> = cluster.list(namespace, "").await?;
+    let _allowed: Vec<LockObject> = cluster.list(namespace, "").await?;
     let api = match namespace {
-        Some(namespace) => Api::<SeenLock>::namespaced(cluster.client.clone(), namespace),
+        Some(namespace) => Api::<LockObject>::namespaced(cluster.client.clone(), namespace),
         None => Api::all(cluster.client.clone()),
     };
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
@@ -131,7 +131,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
 
 /// Prints locks as the next part of a sequence; gives the widths of the columns.
 fn print(
-    locks: Vec<SeenLock>,
+    locks: Vec<LockObject>,
     now: MilliTime,
     printer: Printer,
     widths: Option<&[usize]>,
@@ -157,9 +157,9 @@ fn print(
 #[derive(Debug)]
 pub struct Found {
     /// What was named.
-    pub meant: Vec<SeenLock>,
+    pub meant: Vec<LockObject>,
     /// What competes with them.
-    pub others: Vec<SeenLock>,
+    pub others: Vec<LockObject>,
 }
 
 /// Looks for the locks of a target.
@@ -168,14 +168,14 @@ pub struct Found {
 /// If there is none, or the API server does not answer.
 pub async fn find(cluster: &Cluster, target: &super::target::Target) -> Result<Found, Problem> {
     use super::target::Named;
-    let mut all: Vec<SeenLock> = cluster.list(Some(&target.namespace), "").await?;
+    let mut all: Vec<LockObject> = cluster.list(Some(&target.namespace), "").await?;
     line::sort(&mut all);
     let key = match &target.lock {
         Named::Key(key) => Some(key.clone()),
-        Named::Object(name) => all.iter().find(|lock| lock.name_any() == *name).map(SeenLock::key),
+        Named::Object(name) => all.iter().find(|lock| lock.name_any() == *name).map(LockObject::key),
     };
     all.retain(|lock| Some(lock.key()) == key);
-    let is_meant = |lock: &SeenLock| match &target.lock {
+    let is_meant = |lock: &LockObject| match &target.lock {
         Named::Key(_) => true,
         Named::Object(name) => lock.name_any() == *name,
     };
@@ -193,7 +193,7 @@ pub async fn find(cluster: &Cluster, target: &super::target::Target) -> Result<F
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::fake::{held, now, waiting};
+    use super::super::objects::fake::{held, now, waiting};
     use super::*;
 
     #[test]

@@ -117,7 +117,7 @@ impl Table {
     pub fn widths(&self, before: &[usize]) -> Vec<usize> {
         let width = |column: usize| {
             let cells =
-                self.rows.iter().filter_map(|row| row.get(column)).map(|cell| shown(&cell.text).chars().count());
+                self.rows.iter().filter_map(|row| row.get(column)).map(|cell| or_dash(&cell.text).chars().count());
             let title = self.titles.get(column).map_or(0, |title| title.len());
             cells.max().unwrap_or(0).max(title).max(before.get(column).copied().unwrap_or(0))
         };
@@ -142,14 +142,14 @@ impl Table {
 }
 
 /// An empty cell is a dash, so that columns can be told apart by programs such as awk.
-fn shown(text: &str) -> &str {
+fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
 fn line(cells: &[Cell], widths: &[usize], paint: Paint) -> String {
     let mut text = String::new();
     for (index, cell) in cells.iter().enumerate() {
-        let plain = shown(&cell.text);
+        let plain = or_dash(&cell.text);
         text.push_str(&paint.tone(cell.tone, plain));
         if index + 1 < cells.len() {
             let width = widths.get(index).copied().unwrap_or(0);

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use super::explain::{State, member_says, of_quorum};
+use super::objects::{QuorumMember, QuorumObject};
 use super::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
-use super::seen::{SeenMember, SeenQuorum};
-use super::words::{between, span};
+use super::text::{between, span};
 use crate::api::MilliTime;
 use crate::api::conditions::{QuorumCondition, find_condition};
 
@@ -28,7 +28,7 @@ pub enum QuorumCommand {
     Restart(RestartArgs),
 }
 
-/// Which quorums, and how they are shown.
+/// Which quorums, and how they are view.
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
     /// The RedisQuorum, as `<name>` or `<namespace>/<name>`. Default: all of the namespace.
@@ -43,16 +43,16 @@ pub struct StatusArgs {
 }
 
 /// Quorums at one moment.
-pub struct Shown {
+pub struct QuorumsView {
     /// These.
-    pub quorums: Vec<SeenQuorum>,
+    pub quorums: Vec<QuorumObject>,
     /// When.
     pub now: MilliTime,
     /// Where, in words.
     pub place: String,
 }
 
-impl Answer for Shown {
+impl Answer for QuorumsView {
     fn value(&self) -> Value {
         json!({"items": self.quorums.iter().map(|quorum| value(quorum, self.now)).collect::<Vec<_>>()})
     }
@@ -70,9 +70,9 @@ impl Answer for Shown {
 }
 
 /// For programs.
-fn value(quorum: &SeenQuorum, now: MilliTime) -> Value {
+fn value(quorum: &QuorumObject, now: MilliTime) -> Value {
     let status = &quorum.status;
-    let member = |member: &SeenMember| {
+    let member = |member: &QuorumMember| {
         json!({
             "name": member.name, "state": member.state, "reason": member.reason, "message": member.message,
             "votes": member.votes() && quorum.counts(&member.name), "podName": member.pod_name, "nodeName": member.node_name,
@@ -95,11 +95,11 @@ fn value(quorum: &SeenQuorum, now: MilliTime) -> Value {
 }
 
 /// How long a member still waits, in milliseconds.
-fn fence(member: &SeenMember, now: MilliTime) -> Option<i64> {
+fn fence(member: &QuorumMember, now: MilliTime) -> Option<i64> {
     member.rejoin_at.filter(|_| !member.votes()).map(|at| between(now, at).max(0))
 }
 
-fn text(quorum: &SeenQuorum, now: MilliTime, paint: Paint, wide: bool) -> String {
+fn text(quorum: &QuorumObject, now: MilliTime, paint: Paint, wide: bool) -> String {
     let link = of_quorum(quorum, now);
     let tone = match link.state {
         State::Fine if quorum.voting() == quorum.status.voters.len() => Tone::Good,
@@ -161,16 +161,16 @@ pub async fn status(args: StatusArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.scope.cluster).await?;
     let printer = Printer::new(args.output);
     if args.watch {
-        return run::watch(&cluster, printer, async || look(&cluster, &args).await).await;
+        return run::watch(&cluster, printer, async || load(&cluster, &args).await).await;
     }
-    printer.show(&look(&cluster, &args).await?)
+    printer.show(&load(&cluster, &args).await?)
 }
 
-async fn look(cluster: &Cluster, args: &StatusArgs) -> Result<Shown, Problem> {
+async fn load(cluster: &Cluster, args: &StatusArgs) -> Result<QuorumsView, Problem> {
     let (namespace, name) = named(args.name.as_deref(), &cluster.namespace);
     let scope = args.scope.of(&namespace);
-    let mut quorums: Vec<SeenQuorum> = cluster.list(scope, "").await?;
-    quorums.sort_by_key(SeenQuorum::full_name);
+    let mut quorums: Vec<QuorumObject> = cluster.list(scope, "").await?;
+    quorums.sort_by_key(QuorumObject::full_name);
     if let Some(name) = name {
         quorums.retain(|quorum| quorum.name_any() == name);
         if quorums.is_empty() {
@@ -179,7 +179,7 @@ async fn look(cluster: &Cluster, args: &StatusArgs) -> Result<Shown, Problem> {
             return Err(Problem { code: Some(404), ..Problem::new(what, next) });
         }
     }
-    Ok(Shown { quorums, now: cluster.now(), place: any_of(scope) })
+    Ok(QuorumsView { quorums, now: cluster.now(), place: any_of(scope) })
 }
 
 /// `<namespace>/<name>`, or a name in the namespace at hand.
@@ -197,14 +197,14 @@ fn is_for_programs(format: Option<Format>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::fake::{now, quorum};
+    use super::super::objects::fake::{now, quorum};
     use super::*;
 
     #[test]
     fn a_quorum_says_who_votes_and_who_waits_until_when() {
         let quorum = quorum(["Admitted", "Admitted", "Fenced"]);
-        let shown = Shown { quorums: vec![quorum], now: now(), place: "x".into() };
-        let text = shown.text(Paint(false), false);
+        let view = QuorumsView { quorums: vec![quorum], now: now(), place: "x".into() };
+        let text = view.text(Paint(false), false);
         assert_eq!(
             text,
             "RedisQuorum redlock-system/main: 2 of 3 members vote, and 2 are needed. It is the default quorum.\n\
@@ -215,7 +215,7 @@ mod tests {
              Ready (MembersFenced): main-2 votes from 12:00:12\n\
              Member main-2 is Fenced (Restarted) and votes from 12:00:12 UTC (in 12s).\n"
         );
-        let value = &shown.value()["items"][0];
+        let value = &view.value()["items"][0];
         assert_eq!((&value["voting"], &value["grantsLocks"]), (&json!(2), &json!(true)));
         assert_eq!(value["members"][2]["fencedForMs"], 12_000);
         assert_eq!((&value["members"][2]["votes"], &value["maxTTLMs"]), (&json!(false), &json!(30_000)));

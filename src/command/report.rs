@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, Problem, ScopeArgs};
 use super::doctor;
+use super::objects::{LockObject, QuorumObject};
 use super::output::{Answer as _, Paint};
-use super::seen::{SeenLock, SeenQuorum};
-use super::words::{count, date};
+use super::text::{count, date};
 use crate::command::console;
 
 pub mod redact;
@@ -64,8 +64,8 @@ pub async fn run(args: ReportArgs) -> anyhow::Result<()> {
     let mut report = Report { cluster: &cluster, directory: args.directory, scope, about: Vec::new() };
     let findings = doctor::examine(&cluster).await;
     report.write("doctor.txt", &redact_text(&findings.text(Paint(false), false)))?;
-    report.objects::<SeenQuorum>("redisquorums.yaml", "").await?;
-    report.objects::<SeenLock>("distributedlocks.yaml", "").await?;
+    report.objects::<QuorumObject>("redisquorums.yaml", "").await?;
+    report.objects::<LockObject>("distributedlocks.yaml", "").await?;
     report.events().await?;
     report.objects::<Pod>("members.yaml", MEMBERS).await?;
     let operators = report.operators().await?;
@@ -121,11 +121,11 @@ impl Report<'_> {
 
     /// Namespaces of the operators that serve the quorums which may be read.
     async fn operators(&self) -> Result<Vec<String>, Problem> {
-        let quorums: Vec<SeenQuorum> = match self.cluster.list(None, "").await {
+        let quorums: Vec<QuorumObject> = match self.cluster.list(None, "").await {
             Err(problem) if problem.is_forbidden() => self.cluster.list(self.scope.as_deref(), "").await?,
             listed => listed?,
         };
-        let namespace = |quorum: &SeenQuorum| {
+        let namespace = |quorum: &QuorumObject| {
             let operator = quorum.status.operator.as_deref()?;
             operator.split_once('/').map(|(namespace, _)| namespace.to_owned())
         };

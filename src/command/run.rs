@@ -39,10 +39,10 @@ use crate::api::GoDuration;
 use crate::command::console;
 use crate::time::{Boottime, Clock, SystemClock};
 
-/// Between two looks at the clock: tokio's stands still while the machine is suspended.
-const LOOK: Duration = Duration::from_millis(100);
+/// Between two readings of the clock: tokio's stands still while the machine is suspended.
+const TICK: Duration = Duration::from_millis(100);
 /// While a guard that was killed has not closed its line yet.
-const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+const SHORTEST_TICK: Duration = Duration::from_millis(1);
 
 /// The lock, and the command that needs it.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub struct RunArgs {
 /// Takes the lock, runs the command, releases the lock.
 pub fn run(args: &RunArgs) -> ExitCode {
     let outcome = block_on(conduct(args)).unwrap_or_else(Outcome::Failed);
-    outcome.told(&args.lock.lock.to_string(), args.not_acquired_exit_code)
+    outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code)
 }
 
 /// The hidden command between `run` and the command.
@@ -158,7 +158,7 @@ impl Course {
     async fn run(mut self, held: &Held, signals: &mut Signals) -> Outcome {
         let mut validity = held.validity.clone();
         validity.mark_changed();
-        let mut is_known = true;
+        let mut is_followed = true;
         loop {
             let pause = self.pause();
             tokio::select! {
@@ -168,24 +168,24 @@ impl Course {
                         self.guard.leave().await;
                         return Outcome::of(self.why, self.status);
                     }
-                    Some(report) => self.hears(report),
+                    Some(report) => self.handle(report),
                     None => {
                         self.guard.bury().await;
                         return Outcome::of(self.why, self.status);
                     }
                 },
-                changed = validity.changed(), if is_known => {
-                    is_known = changed.is_ok();
-                    let known = validity.borrow_and_update().clone();
-                    self.learns(known).await;
+                changed = validity.changed(), if is_followed => {
+                    is_followed = changed.is_ok();
+                    let current = validity.borrow_and_update().clone();
+                    self.apply(current).await;
                 }
-                signal = signals.next() => self.guard.tell(Order::Forward(signal)).await,
-                () = sleep(pause) => self.look().await,
+                signal = signals.next() => self.guard.send(Order::Forward(signal)).await,
+                () = sleep(pause) => self.tick().await,
             }
         }
     }
 
-    fn hears(&mut self, report: Report) {
+    fn handle(&mut self, report: Report) {
         match report {
             Report::Ending => {
                 let lost = || End::Lost("it was not renewed in time".to_owned());
@@ -198,14 +198,14 @@ impl Course {
     }
 
     /// Something new about the hold.
-    async fn learns(&mut self, known: Validity) {
-        let (ask, kill) = self.limits.deadlines(known.until);
-        if let Some(end) = known.end {
+    async fn apply(&mut self, validity: Validity) {
+        let (ask, kill) = self.limits.deadlines(validity.until);
+        if let Some(end) = validity.end {
             self.end(end).await;
         } else if self.why.is_none() && kill > self.kill {
             self.kill = kill;
             self.share.set_deadline(kill);
-            self.guard.tell(Order::Until { ask, kill }).await;
+            self.guard.send(Order::Until { ask, kill }).await;
         }
     }
 
@@ -216,7 +216,7 @@ impl Course {
         }
         self.why = Some(why);
         let kill = (SystemClock.boottime() + self.limits.grace).min(self.kill);
-        self.guard.tell(Order::End { signal: self.signal, kill }).await;
+        self.guard.send(Order::End { signal: self.signal, kill }).await;
         self.kill = kill;
         self.share.set_deadline(kill);
     }
@@ -224,10 +224,10 @@ impl Course {
     /// Until the clock has to be looked at.
     fn pause(&self) -> Duration {
         let takes_over = self.limits.takes_over_at(self.kill).since(SystemClock.boottime());
-        takes_over.clamp(SHORTEST_LOOK, LOOK)
+        takes_over.clamp(SHORTEST_TICK, TICK)
     }
 
-    async fn look(&mut self) {
+    async fn tick(&mut self) {
         let now = SystemClock.boottime();
         self.guard.reap_orphans();
         if self.max_hold.is_some_and(|end| end <= now) {

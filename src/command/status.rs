@@ -4,15 +4,15 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, ClusterArgs};
+use super::objects::LockObject;
 use super::output::{Answer, Cell, OutputArgs, Paint, Printer, Table, Tone};
-use super::seen::SeenLock;
 use super::target::Target;
-use super::words::{between, date, moment, span};
+use super::text::{between, date, moment, span};
 use super::{line, list};
 use crate::api::conditions::LockCondition;
 use crate::api::{MilliTime, PastHold};
 
-/// A lock, and how it is shown.
+/// A lock, and how it is view.
 #[derive(Debug, clap::Args)]
 pub struct LockArgs {
     /// The lock: `<namespace>/<key>`, `<key>` with -n, or `dlock/<name>`.
@@ -20,7 +20,7 @@ pub struct LockArgs {
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// How it is shown.
+    /// How it is view.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -36,22 +36,22 @@ impl LockArgs {
 }
 
 /// All that competes for one key, or one object.
-struct Shown {
+struct LocksView {
     target: Target,
-    locks: Vec<SeenLock>,
+    locks: Vec<LockObject>,
     now: MilliTime,
 }
 
-impl Answer for Shown {
+impl Answer for LocksView {
     fn value(&self) -> Value {
-        let conditions = |lock: &SeenLock| {
+        let conditions = |lock: &LockObject| {
             let mut value = line::value(lock, self.now);
             value["conditions"] = json!(lock.status.conditions);
             value
         };
         json!({
             "lock": self.target.name(),
-            "held": self.locks.iter().any(SeenLock::is_held),
+            "held": self.locks.iter().any(LockObject::is_held),
             "items": self.locks.iter().map(conditions).collect::<Vec<_>>(),
         })
     }
@@ -72,7 +72,7 @@ impl Answer for Shown {
         self.locks.iter().for_each(|lock| table.push(line::cells(lock, self.now, wide)));
         text += &format!("\n{}", table.render(paint));
         for lock in self.locks.iter().filter(|lock| !lock.is_finished()) {
-            for condition in lock.status.conditions.iter().filter(|condition| is_worth_telling(condition)) {
+            for condition in lock.status.conditions.iter().filter(|condition| is_relevant(condition)) {
                 text += &format!(
                     "{}: {} ({}): {}\n",
                     lock.name_any(),
@@ -91,7 +91,7 @@ impl Answer for Shown {
 }
 
 /// What differs from a lock that is held and well.
-fn is_worth_telling(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
+fn is_relevant(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
     let is = |type_: LockCondition| condition.type_ == type_.as_str();
     if is(LockCondition::PublicationDelayed) {
         return condition.status == "True";
@@ -100,7 +100,7 @@ fn is_worth_telling(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::
     condition.status != "True" && !is_told_by_another
 }
 
-fn details(lock: &SeenLock, now: MilliTime, paint: Paint) -> String {
+fn details(lock: &LockObject, now: MilliTime, paint: Paint) -> String {
     let status = &lock.status;
     let holder = status.holder.clone().unwrap_or_default();
     let mut lines = vec![("holder", holder.identity.clone())];
@@ -133,7 +133,7 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let target = args.target(&cluster)?;
     let locks = list::find(&cluster, &target).await?.meant;
-    Printer::new(args.output).show(&Shown { target, locks, now: cluster.now() })
+    Printer::new(args.output).show(&LocksView { target, locks, now: cluster.now() })
 }
 
 /// One hold, past or present.
@@ -152,7 +152,7 @@ struct History {
 }
 
 impl History {
-    fn of(target: Target, locks: &[SeenLock], now: MilliTime) -> Self {
+    fn of(target: Target, locks: &[LockObject], now: MilliTime) -> Self {
         let mut holds = Vec::new();
         for lock in locks {
             let past = |hold: &PastHold| Past { object: lock.name_any(), hold: hold.clone(), is_present: false };
@@ -239,7 +239,7 @@ pub async fn history(args: LockArgs) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::fake::{held, lock, now, waiting};
+    use super::super::objects::fake::{held, lock, now, waiting};
     use super::*;
 
     fn target() -> Target {
@@ -249,15 +249,15 @@ mod tests {
     #[test]
     fn a_status_tells_the_holder_and_the_queue() {
         let locks = vec![held("a"), waiting("b", "Queued", "a has the key", Some(1))];
-        let shown = Shown { target: target(), locks, now: now() };
-        let text = shown.text(Paint(false), false);
+        let view = LocksView { target: target(), locks, now: now() };
+        let text = view.text(Paint(false), false);
         assert!(text.starts_with("shop/reindex is held.\n  holder:      a\n  token:       42\n"), "{text}");
         assert!(text.contains("  valid until: 12:00:08 UTC (in 8.2s)\n"), "{text}");
         assert!(text.ends_with("b: Held (Queued): a has the key\n"), "{text}");
-        let value = shown.value();
+        let value = view.value();
         assert_eq!((&value["held"], &value["items"][1]["reason"]), (&json!(true), &json!("Queued")));
         assert_eq!(value["items"][0]["conditions"][1]["type"], "Held");
-        let free = Shown { target: target(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
+        let free = LocksView { target: target(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
         assert!(free.text(Paint(false), false).starts_with("shop/reindex is not held.\n"));
     }
 

@@ -9,9 +9,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::cluster::{Cluster, Problem, ScopeArgs};
 use super::explain::of_quorum;
 use super::line;
+use super::objects::{LockObject, QuorumObject};
 use super::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
-use super::seen::{SeenLock, SeenQuorum};
-use super::words::{between, count, span};
+use super::text::{between, count, span};
 use crate::api::MilliTime;
 
 /// Between two looks.
@@ -47,7 +47,7 @@ struct Contended {
 /// A view at one moment.
 struct View {
     keys: Vec<Contended>,
-    quorums: Vec<SeenQuorum>,
+    quorums: Vec<QuorumObject>,
     held: usize,
     waiting: usize,
     troubled: usize,
@@ -57,10 +57,10 @@ struct View {
 
 impl View {
     /// Pure: what most wait for comes first, then what changes hands most.
-    fn of(locks: &[SeenLock], quorums: Vec<SeenQuorum>, most: usize, now: MilliTime) -> Self {
+    fn of(locks: &[LockObject], quorums: Vec<QuorumObject>, most: usize, now: MilliTime) -> Self {
         let mut keys: BTreeMap<String, Contended> = BTreeMap::new();
-        let is_troubled = |lock: &SeenLock| line::is_troubled(lock, now);
-        let waits = |lock: &SeenLock| !lock.is_held() && !lock.is_finished();
+        let is_troubled = |lock: &LockObject| line::is_troubled(lock, now);
+        let waits = |lock: &LockObject| !lock.is_held() && !lock.is_finished();
         for lock in locks {
             let name = lock.lock();
             let key = keys.entry(name.clone()).or_insert_with(|| Contended {
@@ -82,8 +82,8 @@ impl View {
         }
         let mut keys: Vec<_> = keys.into_values().collect();
         keys.sort_by_key(|key| std::cmp::Reverse((key.troubled, key.waiting, key.transitions, key.longest)));
-        let number = |of: &dyn Fn(&SeenLock) -> bool| locks.iter().filter(|lock| of(lock)).count();
-        let (held, waiting) = (number(&SeenLock::is_held), number(&waits));
+        let number = |of: &dyn Fn(&LockObject) -> bool| locks.iter().filter(|lock| of(lock)).count();
+        let (held, waiting) = (number(&LockObject::is_held), number(&waits));
         Self { keys, quorums, held, waiting, troubled: number(&is_troubled), most, now }
     }
 }
@@ -94,7 +94,7 @@ impl Answer for View {
             json!({"lock": key.lock, "holders": key.holders, "waiting": key.waiting, "longestWaitMs": key.longest,
                 "transitions": key.transitions, "troubled": key.troubled})
         };
-        let quorum = |quorum: &SeenQuorum| {
+        let quorum = |quorum: &QuorumObject| {
             let members = quorum.status.voters.len();
             json!({"name": quorum.full_name(), "voting": quorum.voting(), "memberCount": members})
         };
@@ -146,7 +146,7 @@ pub async fn run(args: TopArgs) -> anyhow::Result<()> {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let view = look(&cluster, &args).await?;
+        let view = load(&cluster, &args).await?;
         if !is_live {
             return printer.show(&view);
         }
@@ -155,10 +155,10 @@ pub async fn run(args: TopArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn look(cluster: &Cluster, args: &TopArgs) -> Result<View, Problem> {
-    let locks: Vec<SeenLock> = cluster.list(args.scope.of(&cluster.namespace), "").await?;
+async fn load(cluster: &Cluster, args: &TopArgs) -> Result<View, Problem> {
+    let locks: Vec<LockObject> = cluster.list(args.scope.of(&cluster.namespace), "").await?;
     // Those of other namespaces serve these locks, too, if this user may read them.
-    let quorums = match cluster.list::<SeenQuorum>(None, "").await {
+    let quorums = match cluster.list::<QuorumObject>(None, "").await {
         Ok(quorums) => quorums,
         Err(problem) if problem.is_forbidden() => cluster.list(Some(&cluster.namespace), "").await?,
         Err(problem) => return Err(problem),
@@ -168,7 +168,7 @@ async fn look(cluster: &Cluster, args: &TopArgs) -> Result<View, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::fake::{held, lock, now, quorum, waiting};
+    use super::super::objects::fake::{held, lock, now, quorum, waiting};
     use super::*;
 
     #[test]

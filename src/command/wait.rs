@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Problem};
 use super::line;
+use super::objects::LockObject;
 use super::output::{Answer, Paint, Printer, Tone};
-use super::seen::SeenLock;
 use super::status::LockArgs;
 use super::target::{Named, Target};
-use super::words::span;
+use super::text::span;
 use crate::api::{GoDuration, MilliTime};
 use crate::command::console;
 use crate::time::{Clock as _, SystemClock};
@@ -71,8 +71,8 @@ impl FromStr for Wanted {
 
 impl Wanted {
     /// Whether it is so, by all objects that were meant.
-    fn is_met(&self, locks: &[&SeenLock]) -> bool {
-        let is_renewed = |lock: &&&SeenLock| lock.is_held() && lock.status.ending.is_none();
+    fn is_met(&self, locks: &[&LockObject]) -> bool {
+        let is_renewed = |lock: &&&LockObject| lock.is_held() && lock.status.ending.is_none();
         match self {
             Self::Held => locks.iter().any(|lock| is_renewed(&lock)),
             Self::Free => !locks.iter().any(|lock| lock.is_held()),
@@ -89,7 +89,7 @@ struct Waited {
     target: Target,
     met: bool,
     took: Duration,
-    locks: Vec<SeenLock>,
+    locks: Vec<LockObject>,
     now: MilliTime,
 }
 
@@ -111,8 +111,8 @@ impl Answer for Waited {
 }
 
 /// The locks in one line.
-fn says(locks: &[&SeenLock]) -> String {
-    let one = |lock: &&SeenLock| match lock.status.fencing_token.filter(|_| lock.is_held()) {
+fn says(locks: &[&LockObject]) -> String {
+    let one = |lock: &&LockObject| match lock.status.fencing_token.filter(|_| lock.is_held()) {
         Some(token) => {
             format!("dlock/{} is {} by {} with token {token}", lock.name_any(), line::state(lock), lock.who())
         }
@@ -146,9 +146,9 @@ async fn until(
     target: &Target,
     wanted: &Wanted,
     printer: Printer,
-    known: &mut BTreeMap<String, SeenLock>,
+    known: &mut BTreeMap<String, LockObject>,
 ) -> Result<(), Problem> {
-    let api = Api::<SeenLock>::namespaced(cluster.client.clone(), &target.namespace);
+    let api = Api::<LockObject>::namespaced(cluster.client.clone(), &target.namespace);
     let config = match &target.lock {
         Named::Object(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
         Named::Key(_) => watcher::Config::default(),
@@ -156,7 +156,7 @@ async fn until(
     // What is refused now would be refused to the watch, too, which tries again and says nothing.
     let params = kube::api::ListParams::default().limit(1);
     cluster.call(&format!("list locks in namespace {}", target.namespace), api.list(&params)).await?;
-    let is_meant = |lock: &SeenLock| match &target.lock {
+    let is_meant = |lock: &LockObject| match &target.lock {
         Named::Key(key) => lock.key() == *key,
         Named::Object(name) => lock.name_any() == *name,
     };
@@ -176,7 +176,7 @@ async fn until(
         if !is_complete {
             continue;
         }
-        let locks: Vec<&SeenLock> = known.values().collect();
+        let locks: Vec<&LockObject> = known.values().collect();
         if wanted.is_met(&locks) {
             return Ok(());
         }
@@ -190,13 +190,13 @@ async fn until(
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::fake::{held, now, waiting};
+    use super::super::objects::fake::{held, now, waiting};
     use super::*;
 
     #[test]
     fn what_is_waited_for_is_seen_in_the_locks() {
         let (a, b) = (held("a"), waiting("b", "Queued", "", Some(1)));
-        let met = |wanted: &str, locks: &[&SeenLock]| wanted.parse::<Wanted>().unwrap().is_met(locks);
+        let met = |wanted: &str, locks: &[&LockObject]| wanted.parse::<Wanted>().unwrap().is_met(locks);
         assert!(met("held", &[&b, &a]) && !met("held", &[&b]) && !met("held", &[]));
         assert!(met("free", &[&b]) && met("free", &[]) && !met("free", &[&a]));
         assert!(met("holder=a", &[&a]) && !met("holder=b", &[&a, &b]));

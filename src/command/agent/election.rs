@@ -10,7 +10,9 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use super::super::holding::{Holding, LONGEST_SLEEP, Look, Members, Trust, check_wall_clock, reserve, send_release};
+use super::super::holding::{
+    HoldState, Holding, LONGEST_SLEEP, Members, Trust, check_wall_clock, reserve, send_release,
+};
 use super::leadership::{Hold, Leadership};
 use super::task::{Agent, now};
 use crate::api::DistributedLock;
@@ -252,9 +254,9 @@ impl Follower {
                 self.followed = Some(Followed { holding: holding.clone(), is_own, trust, is_lost: false });
             }
         }
-        match self.followed.as_mut().map_or(Look::Unknown, |followed| followed.trust.published(&holding, ttl)) {
+        match self.followed.as_mut().map_or(HoldState::Unknown, |followed| followed.trust.published(&holding, ttl)) {
             // The members are asked at once.
-            Look::Unknown => self.query_members(false).await,
+            HoldState::Unknown => self.query_members(false).await,
             look => self.apply(look),
         }
         Ok(())
@@ -265,23 +267,23 @@ impl Follower {
         if refreshes {
             followed.trust.refresh();
         }
-        let look = followed.trust.look().await;
+        let look = followed.trust.read().await;
         self.apply(look);
     }
 
-    fn apply(&mut self, look: Look) {
+    fn apply(&mut self, look: HoldState) {
         let Some(followed) = &mut self.followed else { return };
         match look {
-            Look::Until(until) if !followed.is_lost => {
+            HoldState::Until(until) if !followed.is_lost => {
                 let Holding { token, identity, .. } = followed.holding.clone();
                 let hold = Hold::new(token, identity, followed.is_own, until, reserve(self.ttl));
                 self.report(move |election, now| election.held(hold, now));
             }
-            Look::Lost(why) => {
+            HoldState::Lost(why) => {
                 followed.is_lost = true;
                 self.not_held(format!("it was lost: {why}"));
             }
-            Look::Until(_) | Look::Unknown => {}
+            HoldState::Until(_) | HoldState::Unknown => {}
         }
     }
 

@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::super::cluster::Problem;
 use super::super::explain::{self, of_quorum};
 use super::super::installation::Leader;
+use super::super::objects::{LockObject, QuorumObject};
 use super::super::quorum::is_trouble;
-use super::super::seen::{SeenLock, SeenQuorum};
-use super::super::words::{and, between, count, span};
+use super::super::text::{and, between, count, span};
 use super::super::{advice, line};
 use crate::api::conditions::LockCondition;
 use crate::api::{GROUP, MilliTime};
@@ -295,9 +295,9 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
 }
 
 /// The quorums, and that one at most is the default.
-pub fn quorums(quorums: &[SeenQuorum], now: MilliTime) -> Vec<Finding> {
+pub fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> {
     let mut found: Vec<_> = quorums.iter().map(|quorum| one_quorum(quorum, now)).collect();
-    let default: Vec<_> = quorums.iter().filter(|quorum| quorum.is_default()).map(SeenQuorum::full_name).collect();
+    let default: Vec<_> = quorums.iter().filter(|quorum| quorum.is_default()).map(QuorumObject::full_name).collect();
     if default.is_empty() && !quorums.is_empty() {
         let says = "No RedisQuorum that you may read is marked as the default.";
         found.push(finding(
@@ -310,7 +310,7 @@ pub fn quorums(quorums: &[SeenQuorum], now: MilliTime) -> Vec<Finding> {
     found
 }
 
-fn one_quorum(quorum: &SeenQuorum, now: MilliTime) -> Finding {
+fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Finding {
     let link = of_quorum(quorum, now);
     let trouble: Vec<_> = quorum.status.conditions.iter().filter(|condition| is_trouble(condition)).collect();
     let mut says = link.says.join(" ");
@@ -331,15 +331,15 @@ fn one_quorum(quorum: &SeenQuorum, now: MilliTime) -> Finding {
 }
 
 /// All locks together, and those in trouble by their names.
-pub fn locks(locks: &[SeenLock], now: MilliTime) -> Finding {
+pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
     let held = locks.iter().filter(|lock| lock.is_held()).count();
     let says = format!("{}, {held} of them held.", count(locks.len(), "lock"));
-    let stuck = |lock: &&SeenLock| {
+    let stuck = |lock: &&LockObject| {
         let since = lock.metadata.deletion_timestamp.as_ref().map(|time| MilliTime::from(time.0));
         since.is_some_and(|since| between(since, now) > LONGEST_DELETION)
     };
-    let is_troubled = |lock: &&SeenLock| line::is_troubled(lock, now);
-    let names = |locks: Vec<&SeenLock>| {
+    let is_troubled = |lock: &&LockObject| line::is_troubled(lock, now);
+    let names = |locks: Vec<&LockObject>| {
         let more = locks.len().saturating_sub(NAMED);
         let mut names: Vec<_> =
             locks.iter().take(NAMED).map(|lock| format!("{} ({})", lock.lock(), lock.reason())).collect();

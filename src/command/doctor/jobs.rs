@@ -5,8 +5,8 @@ use kube::ResourceExt;
 
 use super::checks::{Finding, State};
 use crate::api::MilliTime;
-use crate::command::seen::SeenLock;
-use crate::command::words::{and, between, count};
+use crate::command::objects::LockObject;
+use crate::command::text::{and, between, count};
 use crate::lock::model::job::{asked_lock, is_finished, is_suspended};
 
 /// An operator has created the claim of a Job after so many milliseconds.
@@ -15,7 +15,7 @@ const HEARD: i64 = 30_000;
 const NAMED: usize = 5;
 
 /// What is the matter with the Jobs that ask for a lock. `None`: there are none.
-pub(super) fn jobs(jobs: &[Job], locks: &[SeenLock], now: MilliTime) -> Option<Finding> {
+pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option<Finding> {
     let asks = |job: &&Job| asked_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
     let asking: Vec<_> = jobs.iter().filter(asks).collect();
     if asking.is_empty() {
@@ -67,7 +67,7 @@ mod tests {
         let (now, soon) = (at("2026-01-01T00:01:00.000Z"), at("2026-01-01T00:00:10.000Z"));
         let asks = json!({JOB_LOCK_ANNOTATION: "k"});
         let all = [job("a", asks.clone()), job("b", asks), job("other", json!({JOB_LOCK_ANNOTATION: ""}))];
-        let claim: SeenLock = serde_json::from_value(json!({"metadata": {"name": "a-a", "namespace": "shop"},
+        let claim: LockObject = serde_json::from_value(json!({"metadata": {"name": "a-a", "namespace": "shop"},
             "spec": {"claim": {"jobName": "a", "jobUID": "a"}}}))
         .unwrap();
         let found = jobs(&all, &[claim], now).unwrap();

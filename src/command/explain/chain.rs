@@ -2,8 +2,8 @@
 
 use kube::ResourceExt as _;
 
-use super::super::seen::{SeenLock, SeenMember, SeenQuorum};
-use super::super::words::{and, count, moment};
+use super::super::objects::{LockObject, QuorumMember, QuorumObject};
+use super::super::text::{and, count, moment};
 use super::super::{advice, line};
 use crate::api::MilliTime;
 use crate::api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition};
@@ -70,11 +70,11 @@ impl Explanation {
     }
 }
 
-/// What is seen of the quorum.
+/// What the API server answers about the quorum.
 #[derive(Clone, Debug)]
-pub enum QuorumSight {
+pub enum QuorumState {
     /// This.
-    Seen(Box<SeenQuorum>),
+    Found(Box<QuorumObject>),
     /// There is none of this name.
     Absent(String),
     /// This user may not read it.
@@ -86,13 +86,13 @@ pub enum QuorumSight {
 /// Explains the locks that were meant; `others` compete with them.
 pub fn explain(
     target: &str,
-    meant: &[SeenLock],
-    others: &[SeenLock],
-    quorum: &QuorumSight,
+    meant: &[LockObject],
+    others: &[LockObject],
+    quorum: &QuorumState,
     now: MilliTime,
 ) -> Explanation {
-    let all: Vec<&SeenLock> = meant.iter().chain(others).collect();
-    let held = meant.iter().any(SeenLock::is_held);
+    let all: Vec<&LockObject> = meant.iter().chain(others).collect();
+    let held = meant.iter().any(LockObject::is_held);
     // What it is all about: the holder, else who is next, else what has ended.
     let first = meant.iter().find(|lock| lock.is_held()).or_else(|| meant.iter().find(|lock| !lock.is_finished()));
     let mut links = vec![quorum_link(quorum, now)];
@@ -106,7 +106,7 @@ pub fn explain(
     Explanation { lock: target.to_owned(), held, summary, links }
 }
 
-fn summary(target: &str, first: Option<&SeenLock>, all: &[&SeenLock], now: MilliTime) -> String {
+fn summary(target: &str, first: Option<&LockObject>, all: &[&LockObject], now: MilliTime) -> String {
     let Some(lock) = first else {
         return format!("{target} is not held: every claim on it has ended.");
     };
@@ -119,13 +119,13 @@ fn summary(target: &str, first: Option<&SeenLock>, all: &[&SeenLock], now: Milli
     }
     let holders: Vec<_> = all.iter().filter(|other| other.is_held()).map(|other| other.who()).collect();
     if holders.is_empty() {
-        format!("{target} is not held: {}.", reason_in_words(lock))
+        format!("{target} is not held: {}.", reason_text(lock))
     } else {
         format!("{target} is not held by dlock/{}: {} has the key.", lock.name_any(), and(&holders))
     }
 }
 
-fn reason_in_words(lock: &SeenLock) -> String {
+fn reason_text(lock: &LockObject) -> String {
     let reason = lock.reason();
     let means = lock.condition(LockCondition::Held).map(|held| advice::of_lock(held).means).unwrap_or_default();
     match reason {
@@ -143,23 +143,23 @@ fn lower(text: &str) -> String {
     (first + letters.as_str()).replace('`', "")
 }
 
-fn quorum_link(sight: &QuorumSight, now: MilliTime) -> Link {
+fn quorum_link(sight: &QuorumState, now: MilliTime) -> Link {
     let unseen = |text: String| Link { about: "quorum", state: State::Unknown, says: vec![text], to_do: None };
     match sight {
-        QuorumSight::Seen(quorum) => of_quorum(quorum, now),
-        QuorumSight::Absent(name) => Link {
+        QuorumState::Found(quorum) => of_quorum(quorum, now),
+        QuorumState::Absent(name) => Link {
             about: "quorum",
             state: State::Stops,
             says: vec![format!("RedisQuorum {name} does not exist.")],
             to_do: Some(format!("Create RedisQuorum {name}, or create the lock again with another quorumRef.")),
         },
-        QuorumSight::Hidden(name) => unseen(format!("You may not read RedisQuorum {name}.")),
-        QuorumSight::Unknown => unseen("The lock uses the default quorum, which you may not look for.".into()),
+        QuorumState::Hidden(name) => unseen(format!("You may not read RedisQuorum {name}.")),
+        QuorumState::Unknown => unseen("The lock uses the default quorum, which you may not look for.".into()),
     }
 }
 
 /// Whether a majority of a quorum votes, and what the others wait for.
-pub fn of_quorum(quorum: &SeenQuorum, now: MilliTime) -> Link {
+pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
     let (name, status) = (quorum.full_name(), &quorum.status);
     let (voting, members) = (quorum.voting(), status.voters.len());
     let needed = status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
@@ -199,7 +199,7 @@ pub fn of_quorum(quorum: &SeenQuorum, now: MilliTime) -> Link {
 }
 
 /// Why a member does not vote, and when it will.
-pub fn member_says(member: &SeenMember, now: MilliTime) -> String {
+pub fn member_says(member: &QuorumMember, now: MilliTime) -> String {
     let reason = member.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     let when = member.rejoin_at.map(|at| format!(" and votes from {}", moment(at, now))).unwrap_or_default();
     let why = member.message.as_deref().filter(|_| member.rejoin_at.is_none());
@@ -213,7 +213,7 @@ fn trim(message: &str) -> &str {
 }
 
 /// That the operator has seen the object as it is now.
-fn operator_link(lock: &SeenLock) -> Option<Link> {
+fn operator_link(lock: &LockObject) -> Option<Link> {
     let observed = lock.status.observed_generation;
     if !lock.status.conditions.is_empty() && (observed.is_none() || observed >= lock.metadata.generation) {
         return None;
@@ -229,7 +229,7 @@ fn operator_link(lock: &SeenLock) -> Option<Link> {
     Some(Link { about: "operator", state: State::Waits, says: vec![says], to_do })
 }
 
-fn accepted_link(lock: &SeenLock) -> Link {
+fn accepted_link(lock: &LockObject) -> Link {
     let about = "accepted";
     let Some(accepted) = lock.condition(LockCondition::Accepted) else {
         let says = vec!["The operator has not said whether it can serve the lock.".into()];
@@ -247,7 +247,7 @@ fn accepted_link(lock: &SeenLock) -> Link {
     Link { about, state, says, to_do: advice.to_do }
 }
 
-fn hold_link(lock: &SeenLock, now: MilliTime) -> Link {
+fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
     let status = &lock.status;
     let who = lock.who();
     let since = status.acquired_at.map(|at| format!(" since {}", moment(at, now))).unwrap_or_default();
@@ -273,7 +273,7 @@ fn hold_link(lock: &SeenLock, now: MilliTime) -> Link {
 }
 
 /// Why a lock that could be held is not.
-fn wait_link(lock: &SeenLock, all: &[&SeenLock], now: MilliTime) -> Link {
+fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
     let about = if lock.spec.election.is_some() { "candidate" } else { "claim" };
     let Some(held) = lock.condition(LockCondition::Held) else {
         let says = vec!["The operator has not said why the lock is not held.".into()];
@@ -304,14 +304,15 @@ fn wait_link(lock: &SeenLock, all: &[&SeenLock], now: MilliTime) -> Link {
 }
 
 /// Who waits for the key, in order.
-fn queue_link(all: &[&SeenLock], first: Option<&SeenLock>) -> Option<Link> {
-    let mut queue: Vec<&SeenLock> = all.iter().copied().filter(|lock| !lock.is_held() && !lock.is_finished()).collect();
+fn queue_link(all: &[&LockObject], first: Option<&LockObject>) -> Option<Link> {
+    let mut queue: Vec<&LockObject> =
+        all.iter().copied().filter(|lock| !lock.is_held() && !lock.is_finished()).collect();
     queue.sort_by_key(|lock| lock.status.queue_position.unwrap_or(i32::MAX));
     let (far, near): (Vec<_>, Vec<_>) = queue.iter().partition(|lock| lock.status.queue_position.is_none());
     if queue.is_empty() || queue.len() == 1 && first.is_some_and(|first| first.name_any() == queue[0].name_any()) {
         return None;
     }
-    let place = |lock: &&&SeenLock| {
+    let place = |lock: &&&LockObject| {
         let position = lock.status.queue_position.unwrap_or_default();
         format!("{position}. dlock/{} ({}, priority {})", lock.name_any(), lock.who(), lock.spec.priority)
     };

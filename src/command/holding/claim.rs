@@ -18,12 +18,12 @@ use kube::{Api, Client, ResourceExt};
 use object::Purpose;
 pub(in crate::command) use pod::own as own_pod;
 use serde_json::json;
+use status::ClaimState;
 pub(in crate::command) use status::Holding;
-use status::Seen;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
-pub(in crate::command) use trust::{Look, Trust, check_wall_clock};
+pub(in crate::command) use trust::{HoldState, Trust, check_wall_clock};
 
 use super::arguments::{LockArgs, Members};
 use super::held::{Held, Keeper, NotHeld, Validity};
@@ -107,7 +107,7 @@ impl Release {
         if self.claim.spec.min_hold.is_some() {
             return Ok(());
         }
-        let freed = async { while let Seen::Held(_) = status::read(watched.next().await.as_ref(), None) {} };
+        let freed = async { while let ClaimState::Held(_) = status::read(watched.next().await.as_ref(), None) {} };
         timeout(RELEASE, freed)
             .await
             .context("the operator has not confirmed the release within 5s; it frees the lock when it comes to it")

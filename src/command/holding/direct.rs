@@ -189,7 +189,7 @@ async fn wait(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<G
             Ok(guard) => return Ok(guard),
             // This says nothing of other holders, so --try waits for it, too.
             Err(error @ NotAcquired::Waiting { left }) => {
-                progress.say(&format!("{error}: this client does not know for how long they have been running"));
+                progress.report(&format!("{error}: this client does not know for how long they have been running"));
                 sleep(left).await;
             }
             Err(error) => break error,
@@ -201,8 +201,8 @@ async fn wait(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<G
         Wait::Forever => WITHOUT_END,
     };
     match error {
-        NotAcquired::HeldByOther { .. } => progress.say(&error.to_string()),
-        NotAcquired::NoQuorum { .. } => progress.say_unknown(&error.to_string()),
+        NotAcquired::HeldByOther { .. } => progress.report(&error.to_string()),
+        NotAcquired::NoQuorum { .. } => progress.report_unknown(&error.to_string()),
         _ => {}
     }
     lock.clone().wait(wait).acquire().await

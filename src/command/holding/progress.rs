@@ -30,16 +30,16 @@ impl Progress {
     }
 
     /// Says why the lock is waited for.
-    pub(in crate::command) fn say(&mut self, why: &str) {
-        self.say_as(why, true);
+    pub(in crate::command) fn report(&mut self, why: &str) {
+        self.write_line(why, true);
     }
 
     /// Says why it is not known whether the lock is taken.
-    pub(in crate::command) fn say_unknown(&mut self, why: &str) {
-        self.say_as(why, false);
+    pub(in crate::command) fn report_unknown(&mut self, why: &str) {
+        self.write_line(why, false);
     }
 
-    fn say_as(&mut self, why: &str, is_certain: bool) {
+    fn write_line(&mut self, why: &str, is_certain: bool) {
         if why == self.last {
             return;
         }

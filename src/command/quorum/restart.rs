@@ -4,9 +4,9 @@ use kube::ResourceExt as _;
 
 use super::super::cluster::{ClusterArgs, Problem};
 use super::super::explain::member_says;
+use super::super::objects::{QuorumMember, QuorumObject};
 use super::super::output::OutputArgs;
-use super::super::seen::{SeenMember, SeenQuorum};
-use super::super::words::{and, span};
+use super::super::text::{and, span};
 use super::fence;
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
 use crate::api::{GoDuration, MilliTime};
@@ -38,7 +38,7 @@ pub struct Plan {
 
 /// Whether a member of a quorum may be restarted now. All others have to vote: while one is out, a second one would cost the majority, or
 /// the last reserve.
-pub fn plan(quorum: &SeenQuorum, name: &str, now: MilliTime) -> Result<Plan, Problem> {
+pub fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<Plan, Problem> {
     let (full_name, status) = (quorum.full_name(), &quorum.status);
     let Some(member) = status.members.iter().find(|member| member.name == name) else {
         return Err(Problem::new(
@@ -63,7 +63,7 @@ pub fn plan(quorum: &SeenQuorum, name: &str, now: MilliTime) -> Result<Plan, Pro
             "Wait until the change has ended.",
         ));
     }
-    let out: Vec<&SeenMember> = status
+    let out: Vec<&QuorumMember> = status
         .members
         .iter()
         .filter(|other| other.name != name && quorum.counts(&other.name) && !other.votes())
@@ -108,7 +108,7 @@ pub enum Progress {
 }
 
 /// How far the restart of a member is.
-pub fn progress(quorum: &SeenQuorum, name: &str, plan: &Plan, now: MilliTime) -> Progress {
+pub fn progress(quorum: &QuorumObject, name: &str, plan: &Plan, now: MilliTime) -> Progress {
     let Some(member) = quorum.status.members.iter().find(|member| member.name == name) else {
         return Progress::Starting;
     };
@@ -136,10 +136,10 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::seen::fake::{now, quorum};
+    use super::super::super::objects::fake::{now, quorum};
     use super::*;
 
-    fn refused(quorum: &SeenQuorum, name: &str) -> String {
+    fn refused(quorum: &QuorumObject, name: &str) -> String {
         plan(quorum, name, now()).unwrap_err().to_string()
     }
 
@@ -179,7 +179,7 @@ mod tests {
     fn a_restart_has_ended_when_another_process_votes() {
         let before = quorum(["Admitted"; 3]);
         let plan = plan(&before, "main-2", now()).unwrap();
-        let of = |quorum: &SeenQuorum| progress(quorum, "main-2", &plan, now());
+        let of = |quorum: &QuorumObject| progress(quorum, "main-2", &plan, now());
         assert_eq!(of(&before), Progress::Stopping);
         let mut next = quorum(["Admitted", "Admitted", "Fenced"]);
         assert_eq!(of(&next), Progress::Stopping, "closed before its pod goes");

@@ -10,11 +10,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::super::cluster::{Cluster, Problem};
 use super::super::installation::{self, Leader};
+use super::super::objects::QuorumObject;
 use super::super::output::{Answer, Paint, Printer, Tone};
-use super::super::seen::SeenQuorum;
-use super::super::words::span;
+use super::super::text::span;
 use super::restart::{Plan, Progress, RestartArgs, plan, progress};
-use super::{Shown, is_for_programs, named};
+use super::{QuorumsView, is_for_programs, named};
 use crate::time::{Clock as _, SystemClock};
 
 /// Between two looks.
@@ -48,7 +48,7 @@ struct Course {
 
 impl Course {
     /// The quorum after another part of the restart.
-    fn observe(&mut self, quorum: &SeenQuorum, progress: &Progress, since: Duration) {
+    fn observe(&mut self, quorum: &QuorumObject, progress: &Progress, since: Duration) {
         if matches!(progress, Progress::Fenced(_)) {
             self.fenced += since;
         }
@@ -106,7 +106,7 @@ impl Answer for Restarted {
 pub(super) struct Ready {
     pub(super) cluster: Cluster,
     pub(super) printer: Printer,
-    pub(super) quorum: SeenQuorum,
+    pub(super) quorum: QuorumObject,
     pub(super) namespace: String,
     pub(super) member: String,
     pub(super) plan: Plan,
@@ -151,9 +151,9 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<bool> {
     Ok(votes)
 }
 
-async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<SeenQuorum, Problem> {
-    let quorums: Vec<SeenQuorum> = cluster.list(Some(namespace), "").await?;
-    let has = |quorum: &SeenQuorum| quorum.status.members.iter().any(|known| known.name == member);
+async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<QuorumObject, Problem> {
+    let quorums: Vec<QuorumObject> = cluster.list(Some(namespace), "").await?;
+    let has = |quorum: &QuorumObject| quorum.status.members.iter().any(|known| known.name == member);
     quorums.into_iter().find(has).ok_or_else(|| {
         let what = format!("no RedisQuorum in namespace {namespace} has a member {member}");
         Problem::new(what, "See which exist: redlock quorum status -A")
@@ -161,7 +161,7 @@ async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<S
 }
 
 /// Without an operator the member would not vote again. And the status may be old.
-async fn operator_works(cluster: &Cluster, quorum: &SeenQuorum) -> Result<(), Problem> {
+async fn operator_works(cluster: &Cluster, quorum: &QuorumObject) -> Result<(), Problem> {
     let Some(operator) = &quorum.status.operator else {
         let next = "Check that an operator runs: redlock doctor";
         return Err(Problem::new(format!("no operator serves RedisQuorum {}", quorum.full_name()), next));
@@ -200,7 +200,7 @@ pub(super) async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Re
 /// Until the member votes again. On a terminal the last line counts down.
 async fn follow(ready: &Ready, course: &mut Course) -> anyhow::Result<()> {
     let Ready { cluster, printer, quorum, member, .. } = ready;
-    let quorums = Api::<SeenQuorum>::namespaced(cluster.client.clone(), &ready.namespace);
+    let quorums = Api::<QuorumObject>::namespaced(cluster.client.clone(), &ready.namespace);
     let is_live = printer.is_terminal() && !is_for_programs(printer.format());
     let (mut told, mut ticks, mut observed) = (None, ticks(), SystemClock.boottime());
     loop {
@@ -239,40 +239,40 @@ pub(super) fn ticks() -> tokio::time::Interval {
 pub async fn watch(
     cluster: &Cluster,
     printer: Printer,
-    look: impl AsyncFn() -> Result<Shown, Problem>,
+    load: impl AsyncFn() -> Result<QuorumsView, Problem>,
 ) -> anyhow::Result<()> {
     let (mut ticks, mut before) = (ticks(), Value::Null);
-    let mut shown = look().await?;
+    let mut view = load().await?;
     loop {
         ticks.tick().await;
         // A look that fails is made again: the last one stands, and its fences count down.
-        match look().await {
-            Ok(next) => shown = next,
+        match load().await {
+            Ok(next) => view = next,
             Err(problem) if problem.code.is_some() => return Err(problem.into()),
-            Err(_) => shown.now = cluster.now(),
+            Err(_) => view.now = cluster.now(),
         }
         if is_for_programs(printer.format()) {
-            let value = Shown { now: crate::api::MilliTime::from(jiff::Timestamp::UNIX_EPOCH), ..shown };
+            let value = QuorumsView { now: crate::api::MilliTime::from(jiff::Timestamp::UNIX_EPOCH), ..view };
             if value.value() != before {
                 before = value.value();
-                let current = Shown { now: cluster.now(), ..value };
+                let current = QuorumsView { now: cluster.now(), ..value };
                 printer.next_value(&current.value())?;
-                shown = current;
+                view = current;
             } else {
-                shown = value;
+                view = value;
             }
         } else {
             if printer.is_terminal() {
                 printer.write("\u{1b}[H\u{1b}[2J")?;
             }
-            printer.show(&shown)?;
+            printer.show(&view)?;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::seen::fake::quorum;
+    use super::super::super::objects::fake::quorum;
     use super::*;
 
     #[test]

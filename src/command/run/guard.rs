@@ -115,7 +115,7 @@ impl<'a> Guard<'a> {
             self.see_end()?;
             let is_any_left = tree::reap(self.command.as_ref().map(|(pid, _)| *pid))?;
             if (self.has_started || self.plan.is_killing()) && !is_any_left {
-                self.tell(Report::Empty);
+                self.send(Report::Empty);
                 if self.is_alone {
                     share::remove_what_is_left();
                 }
@@ -137,7 +137,7 @@ impl<'a> Guard<'a> {
         if let Some(run_group) = self.args.terminal {
             terminal::take_back(pid, run_group);
         }
-        self.tell(Report::Ended(status));
+        self.send(Report::Ended(status));
         self.happens(Event::CommandEnded)?;
         tree::end_of(pid, WaitIdOptions::empty())?;
         self.command = None;
@@ -226,7 +226,7 @@ impl<'a> Guard<'a> {
                 Act::Signal(signal) => {
                     self.ask_to_end(Signal::from_named_raw(signal).unwrap_or(Signal::TERM))?;
                 }
-                Act::TellEnding => self.tell(Report::Ending),
+                Act::ReportEnding => self.send(Report::Ending),
             }
         }
         Ok(())
@@ -245,7 +245,7 @@ impl<'a> Guard<'a> {
         self.has_started = true;
         // Old kernels and some sandboxes refuse it. Each tick looks at the command as well.
         self.command = Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()));
-        self.tell(Report::Started(pid.as_raw_nonzero().get()));
+        self.send(Report::Started(pid.as_raw_nonzero().get()));
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl<'a> Guard<'a> {
     }
 
     /// `run` may be stopped, and is not waited for.
-    fn tell(&mut self, report: Report) {
+    fn send(&mut self, report: Report) {
         let _ = self.control.write_all(format!("{report}\n").as_bytes());
     }
 }

@@ -28,7 +28,7 @@ pub(super) enum Act {
     /// Ask the command, and what it has left, to end with this signal.
     Signal(i32),
     /// Tell `run` that the deadline has passed.
-    TellEnding,
+    ReportEnding,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Plan {
             }
             (Phase::Waiting, Event::Order(Order::Until { .. })) => {
                 self.phase = Phase::Killing;
-                vec![Act::TellEnding]
+                vec![Act::ReportEnding]
             }
             (Phase::Waiting, Event::Order(Order::End { .. }) | Event::RunGone) => {
                 self.phase = Phase::Killing;
@@ -118,11 +118,11 @@ impl Plan {
         match self.phase {
             Phase::Running { kill, .. } if kill <= now => {
                 self.phase = Phase::Killing;
-                vec![Act::TellEnding]
+                vec![Act::ReportEnding]
             }
             Phase::Running { ask, kill } if ask <= now => {
                 self.phase = Phase::Ending { kill };
-                vec![Act::Signal(self.signal), Act::TellEnding]
+                vec![Act::Signal(self.signal), Act::ReportEnding]
             }
             Phase::Ending { kill } if kill <= now => {
                 self.phase = Phase::Killing;
@@ -158,7 +158,7 @@ mod tests {
         let mut plan = running(500, 700);
         assert_eq!(plan.wakes_at(), Some(at(500)));
         assert_eq!(plan.on(Event::Tick, at(499)), []);
-        assert_eq!(plan.on(Event::Tick, at(500)), [Act::Signal(TERM), Act::TellEnding]);
+        assert_eq!(plan.on(Event::Tick, at(500)), [Act::Signal(TERM), Act::ReportEnding]);
         assert_eq!(plan.wakes_at(), Some(at(700)));
         assert_eq!(plan.on(Event::Tick, at(699)), []);
         assert!(!plan.is_killing());
@@ -171,7 +171,7 @@ mod tests {
         let mut plan = running(500, 700);
         assert_eq!(plan.on(until(900, 1_100), at(400)), []);
         assert_eq!(plan.on(Event::Tick, at(800)), []);
-        assert_eq!(plan.on(Event::Tick, at(900)), [Act::Signal(TERM), Act::TellEnding]);
+        assert_eq!(plan.on(Event::Tick, at(900)), [Act::Signal(TERM), Act::ReportEnding]);
         assert_eq!(plan.on(until(5_000, 6_000), at(901)), []);
         plan.on(Event::Tick, at(1_100));
         assert!(plan.is_killing());
@@ -180,14 +180,14 @@ mod tests {
     #[test]
     fn a_guard_that_was_frozen_over_the_deadline_kills_at_once() {
         let mut plan = running(500, 700);
-        assert_eq!(plan.on(Event::Tick, at(900)), [Act::TellEnding]);
+        assert_eq!(plan.on(Event::Tick, at(900)), [Act::ReportEnding]);
         assert!(plan.is_killing());
     }
 
     #[test]
     fn nothing_starts_after_the_deadline() {
         let mut plan = Plan::new(TERM, Duration::ZERO);
-        assert_eq!(plan.on(until(500, 700), at(500)), [Act::TellEnding]);
+        assert_eq!(plan.on(until(500, 700), at(500)), [Act::ReportEnding]);
         assert!(plan.is_killing());
         let mut plan = Plan::new(TERM, Duration::ZERO);
         assert_eq!(plan.on(Event::RunGone, at(1)), []);

@@ -113,7 +113,7 @@ impl Guard {
     }
 
     /// Tells the guard something. That it has ended shows in [`Self::next`].
-    pub(super) async fn tell(&mut self, order: Order) {
+    pub(super) async fn send(&mut self, order: Order) {
         let line = format!("{order}\n");
         // A guard that was stopped reads nothing: `run` itself then ends what the deadline ends.
         let _ = timeout(TELL, self.orders.write_all(line.as_bytes())).await;

@@ -16,7 +16,7 @@ use crate::time::{Clock, SystemClock};
 
 /// For so long the command waits for the terminal before it starts.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(1);
+const TICK: Duration = Duration::from_millis(1);
 
 /// Gives the terminal to a process group.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -50,7 +50,7 @@ pub(super) fn wait_for_it() {
     let begun = SystemClock.boottime();
     while tcgetpgrp(stdin()).is_ok_and(|group| group != getpgrp()) && SystemClock.boottime().since(begun) < LONGEST_WAIT
     {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(TICK);
     }
 }
 

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::super::super::seen::fake::{held, now, quorum, waiting};
+use super::super::super::objects::fake::{held, now, quorum, waiting};
 use super::*;
 
 #[test]

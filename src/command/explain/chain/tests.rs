@@ -1,11 +1,11 @@
-use super::super::super::seen::fake::{held, lock, now, quorum, waiting};
+use super::super::super::objects::fake::{held, lock, now, quorum, waiting};
 use super::*;
 
-fn seen(states: [&str; 3]) -> QuorumSight {
-    QuorumSight::Seen(Box::new(quorum(states)))
+fn found(states: [&str; 3]) -> QuorumState {
+    QuorumState::Found(Box::new(quorum(states)))
 }
 
-fn explained(meant: &[SeenLock], others: &[SeenLock], quorum: &QuorumSight) -> Explanation {
+fn explained(meant: &[LockObject], others: &[LockObject], quorum: &QuorumState) -> Explanation {
     explain("shop/reindex", meant, others, quorum, now())
 }
 
@@ -16,7 +16,7 @@ fn link<'a>(explanation: &'a Explanation, about: &str) -> &'a Link {
 #[test]
 fn a_lock_that_is_held_says_by_whom_and_who_waits() {
     let all = [held("a"), waiting("b", "Queued", "a has the key", Some(1)), waiting("c", "Queued", "far back", None)];
-    let held = explained(&all, &[], &seen(["Admitted"; 3]));
+    let held = explained(&all, &[], &found(["Admitted"; 3]));
     assert!(held.held);
     assert_eq!(held.summary, "shop/reindex is held by a with token 42, at least until 12:00:08 UTC (in 8.2s).");
     assert_eq!(link(&held, "quorum").says, ["RedisQuorum redlock-system/main: 3 of 3 members vote, and 2 are needed."]);
@@ -30,7 +30,7 @@ fn a_lock_that_is_held_says_by_whom_and_who_waits() {
 
 #[test]
 fn a_claim_that_waits_says_for_whom() {
-    let waits = explained(&[waiting("b", "Queued", "a has the key", Some(1))], &[held("a")], &seen(["Admitted"; 3]));
+    let waits = explained(&[waiting("b", "Queued", "a has the key", Some(1))], &[held("a")], &found(["Admitted"; 3]));
     assert!(!waits.held);
     assert_eq!(waits.summary, "shop/reindex is not held by dlock/b: a has the key.");
     let claim = link(&waits, "claim");
@@ -48,7 +48,7 @@ fn a_claim_that_waits_says_for_whom() {
 #[test]
 fn a_quorum_without_a_majority_says_which_members_are_out_and_until_when() {
     let lock = waiting("b", "NoQuorum", "no majority answered", Some(1));
-    let stuck = explained(&[lock], &[], &seen(["Admitted", "Unreachable", "Fenced"]));
+    let stuck = explained(&[lock], &[], &found(["Admitted", "Unreachable", "Fenced"]));
     assert_eq!(
         link(&stuck, "quorum").says,
         [
@@ -61,7 +61,7 @@ fn a_quorum_without_a_majority_says_which_members_are_out_and_until_when() {
     assert_eq!(link(&stuck, "quorum").state, State::Waits);
     assert_eq!(stuck.summary, "shop/reindex is not held: no majority of the members answered in time.");
     // A member that is out stops no lock.
-    let one_out = explained(&[held("a")], &[], &seen(["Admitted", "Admitted", "Fenced"]));
+    let one_out = explained(&[held("a")], &[], &found(["Admitted", "Admitted", "Fenced"]));
     assert_eq!(link(&one_out, "quorum").state, State::Fine);
     assert_eq!(link(&one_out, "quorum").says.len(), 2);
 }
@@ -71,7 +71,7 @@ fn what_stops_comes_before_what_waits() {
     let refused = "{spec: {key: reindex, claim: {identity: b}}, status: {observedGeneration: 1, conditions: [
         {type: Accepted, status: 'False', reason: TTLTooLong, message: 'ttl 1h is longer than maxTTL 30s.', lastTransitionTime: 2026-01-01T11:00:00Z},
         {type: Held, status: 'False', reason: NotAccepted, message: 'see Accepted', lastTransitionTime: 2026-01-01T11:00:00Z}]}}";
-    let refused = explained(&[lock("b", refused)], &[], &seen(["Admitted", "Admitted", "Fenced"]));
+    let refused = explained(&[lock("b", refused)], &[], &found(["Admitted", "Admitted", "Fenced"]));
     assert_eq!(
         link(&refused, "accepted").says,
         ["The operator cannot serve the lock (TTLTooLong): ttl 1h is longer than maxTTL 30s."]
@@ -82,13 +82,13 @@ fn what_stops_comes_before_what_waits() {
 
 #[test]
 fn a_lock_that_no_operator_has_looked_at_says_so() {
-    let new = explained(&[lock("b", "{spec: {key: reindex}}")], &[], &QuorumSight::Unknown);
+    let new = explained(&[lock("b", "{spec: {key: reindex}}")], &[], &QuorumState::Unknown);
     assert_eq!(link(&new, "operator").says, ["The operator has not looked at DistributedLock b yet."]);
     assert_eq!(link(&new, "quorum").state, State::Unknown);
     assert!(new.to_do().is_some_and(|text| text.contains("redlock doctor")));
     let mut changed = held("a");
     changed.metadata.generation = Some(2);
-    let changed = explained(&[changed], &[], &QuorumSight::Hidden("x/y".into()));
+    let changed = explained(&[changed], &[], &QuorumState::Hidden("x/y".into()));
     assert!(link(&changed, "operator").says[0].contains("newest version"));
     assert_eq!(link(&changed, "quorum").says[0], "You may not read RedisQuorum x/y.");
 }
@@ -96,13 +96,13 @@ fn a_lock_that_no_operator_has_looked_at_says_so() {
 #[test]
 fn a_quorum_that_does_not_exist_or_is_new_stops_the_lock() {
     let lock = || waiting("b", "NotAccepted", "x", None);
-    let absent = explained(&[lock()], &[], &QuorumSight::Absent("shop/q".into()));
+    let absent = explained(&[lock()], &[], &QuorumState::Absent("shop/q".into()));
     assert_eq!(
         (link(&absent, "quorum").state, absent.to_do()),
         (State::Stops, link(&absent, "quorum").to_do.as_deref())
     );
     let mut new = quorum(["Starting"; 3]);
-    new.status = super::super::super::seen::SeenQuorumStatus::default();
+    new.status = super::super::super::objects::QuorumObjectStatus::default();
     let new = of_quorum(&new, now());
     assert_eq!(new.says, ["RedisQuorum redlock-system/main has no members yet: the operator has not looked at it."]);
 }
@@ -114,11 +114,11 @@ fn an_end_says_when_the_lock_is_free() {
         serde_json::from_value(serde_json::json!({"since": "2026-01-01T12:00:00.000Z", "reason": "SteppedDown",
         "until": "2026-01-01T12:00:08.000Z", "message": "asked."}))
         .ok();
-    let ending = explained(&[ending], &[], &seen(["Admitted"; 3]));
+    let ending = explained(&[ending], &[], &found(["Admitted"; 3]));
     let says = &link(&ending, "holder").says;
     assert_eq!(says[1], "The operator renews it no more (SteppedDown): asked.");
     assert_eq!(says[2], "The lock is free at 12:00:08 UTC (in 8.0s) at the latest.");
-    let ended = explained(&[], &[], &QuorumSight::Unknown);
+    let ended = explained(&[], &[], &QuorumState::Unknown);
     assert_eq!(ended.summary, "shop/reindex is not held: every claim on it has ended.");
 }
 
@@ -126,7 +126,7 @@ fn an_end_says_when_the_lock_is_free() {
 fn a_validity_that_is_not_renewed_points_at_the_operator() {
     let mut stale = held("a");
     stale.status.valid_until = "2026-01-01T11:59:00.000Z".parse().ok();
-    let stale = explained(&[stale], &[], &seen(["Admitted"; 3]));
+    let stale = explained(&[stale], &[], &found(["Admitted"; 3]));
     assert_eq!(stale.summary, "shop/reindex is held by a with token 42.");
     assert_eq!(link(&stale, "holder").state, State::Stops);
     assert!(stale.to_do().is_some_and(|text| text.contains("redlock doctor")));

@@ -10,8 +10,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
 use super::super::held::{End, Validity};
-use super::status::{self, Holding, Seen};
-use super::trust::{Look, Trust};
+use super::status::{self, ClaimState, Holding};
+use super::trust::{HoldState, Trust};
 use crate::api::DistributedLock;
 
 type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
@@ -67,9 +67,9 @@ impl Follower {
                 biased;
                 _ = &mut stopped => return self.watched,
                 lock = self.watched.next() => match status::read(lock.as_ref(), Some(&self.holding.nonce)) {
-                    Seen::Held(holding) => self.trust.published(&holding, ttl),
-                    Seen::Waiting { .. } => Look::Unknown,
-                    Seen::Ended { end, .. } => {
+                    ClaimState::Held(holding) => self.trust.published(&holding, ttl),
+                    ClaimState::Waiting { .. } => HoldState::Unknown,
+                    ClaimState::Ended { end, .. } => {
                         self.ends(end);
                         let _ = stopped.await;
                         return self.watched;
@@ -80,19 +80,19 @@ impl Follower {
                     if looks.is_multiple_of(5) {
                         self.trust.refresh();
                     }
-                    self.trust.look().await
+                    self.trust.read().await
                 }
             };
             match look {
-                Look::Until(until) => {
+                HoldState::Until(until) => {
                     self.published.send_if_modified(|validity| {
                         let is_later = until > validity.until;
                         validity.until = validity.until.max(until);
                         is_later
                     });
                 }
-                Look::Lost(why) => self.ends(End::Lost(why)),
-                Look::Unknown => {}
+                HoldState::Lost(why) => self.ends(End::Lost(why)),
+                HoldState::Unknown => {}
             }
         }
     }

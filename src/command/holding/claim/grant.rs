@@ -15,7 +15,7 @@ use super::super::progress::Progress;
 use super::super::signals::Signals;
 use super::follow::Watched;
 use super::object::Purpose;
-use super::status::{Holding, Obstacle, Seen};
+use super::status::{ClaimState, Holding, Obstacle};
 use super::trust::check_wall_clock;
 use super::{RETRY, heartbeat, object, pod, status};
 use crate::api::{CREATED_BY_ANNOTATION, DistributedLock};
@@ -167,7 +167,7 @@ impl Claimant<'_> {
         if self.deadline.is_some_and(|deadline| deadline <= SystemClock.boottime() + RETRY) {
             return Err(self.not_answered(SILENT_SERVER));
         }
-        progress.say_unknown(SILENT_SERVER);
+        progress.report_unknown(SILENT_SERVER);
         sleep(RETRY).await;
         Ok(())
     }
@@ -178,14 +178,14 @@ impl Claimant<'_> {
             let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(SystemClock.boottime()));
             let Ok(lock) = timeout(left, watched.next()).await else { return Err(self.not_acquired(&last, is_taken)) };
             match status::read(lock.as_ref(), None) {
-                Seen::Held(holding) => return Ok(holding),
-                Seen::Ended { why, .. } => return Err(self.not_acquired(&why, is_taken)),
-                Seen::Waiting { why, obstacle } => {
+                ClaimState::Held(holding) => return Ok(holding),
+                ClaimState::Ended { why, .. } => return Err(self.not_acquired(&why, is_taken)),
+                ClaimState::Waiting { why, obstacle } => {
                     is_taken = obstacle == Obstacle::Taken;
                     if obstacle == Obstacle::Refused || is_taken && self.args.wait() == Wait::Never {
                         return Err(self.not_acquired(&why, is_taken));
                     }
-                    progress.say(&why);
+                    progress.report(&why);
                     last = why;
                 }
             }

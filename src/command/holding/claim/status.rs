@@ -29,9 +29,9 @@ pub(in crate::command) enum Obstacle {
     Other,
 }
 
-/// What is to be made of a claim.
+/// The state of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Seen {
+pub(in crate::command) enum ClaimState {
     Held(Holding),
     /// It does not hold the lock yet.
     Waiting {
@@ -46,7 +46,7 @@ pub(in crate::command) enum Seen {
 }
 
 /// Reads a claim; `None` if it is gone. `nonce`: of the hold that is known.
-pub(in crate::command) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> Seen {
+pub(in crate::command) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> ClaimState {
     let Some(lock) = lock else { return lost("its claim was deleted".to_owned()) };
     if lock.metadata.deletion_timestamp.is_some() {
         return lost("its claim is being deleted".to_owned());
@@ -69,7 +69,7 @@ pub(in crate::command) fn read(lock: Option<&DistributedLock>, nonce: Option<&st
         if nonce.is_some_and(|known| known != found) {
             return lost("the claim has another hold now".to_owned());
         }
-        return Seen::Held(Holding {
+        return ClaimState::Held(Holding {
             nonce: found,
             token,
             identity: holder.identity.clone(),
@@ -84,14 +84,14 @@ pub(in crate::command) fn read(lock: Option<&DistributedLock>, nonce: Option<&st
     waiting(lock, said)
 }
 
-fn lost(why: String) -> Seen {
-    Seen::Ended { end: End::Lost(why.clone()), why }
+fn lost(why: String) -> ClaimState {
+    ClaimState::Ended { end: End::Lost(why.clone()), why }
 }
 
-fn ended(reason: &str, message: &str) -> Seen {
+fn ended(reason: &str, message: &str) -> ClaimState {
     let why = if message.is_empty() { reason.to_owned() } else { format!("{message} ({reason})") };
     let is_max_hold = reason == HeldReason::MaxHoldReached.as_str();
-    Seen::Ended { end: if is_max_hold { End::MaxHold } else { End::Lost(why.clone()) }, why }
+    ClaimState::Ended { end: if is_max_hold { End::MaxHold } else { End::Lost(why.clone()) }, why }
 }
 
 /// Refusals that no time heals: the claim itself has to change, or the rights of its namespace.
@@ -102,24 +102,24 @@ const FINAL: [AcceptedReason; 4] = [
     AcceptedReason::JobsNotServed,
 ];
 
-fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> Seen {
+fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> ClaimState {
     let status = lock.status.as_ref();
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
     let accepted = find_condition(conditions, LockCondition::Accepted);
     if let Some(refused) = accepted.filter(|condition| condition.status == Status::False.as_str()) {
         let is_final = FINAL.iter().any(|reason| reason.as_str() == refused.reason);
         let obstacle = if is_final { Obstacle::Refused } else { Obstacle::Other };
-        return Seen::Waiting { why: format!("{} ({})", refused.message, refused.reason), obstacle };
+        return ClaimState::Waiting { why: format!("{} ({})", refused.message, refused.reason), obstacle };
     }
     let Some((reason, message)) = held else {
-        return Seen::Waiting { why: "the operator has not answered".to_owned(), obstacle: Obstacle::Other };
+        return ClaimState::Waiting { why: "the operator has not answered".to_owned(), obstacle: Obstacle::Other };
     };
     let taken = [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::LockDelay, HeldReason::Suspended];
     let is_taken = taken.iter().any(|taken| taken.as_str() == reason);
     let obstacle = if is_taken { Obstacle::Taken } else { Obstacle::Other };
     let place = status.and_then(|status| status.queue_position).filter(|place| *place > 0);
     let place = place.map(|place| format!("place {place} in the queue. ")).unwrap_or_default();
-    Seen::Waiting { why: format!("{place}{message}"), obstacle }
+    ClaimState::Waiting { why: format!("{place}{message}"), obstacle }
 }
 
 #[cfg(test)]
@@ -150,45 +150,46 @@ mod tests {
 
     #[test]
     fn a_held_claim_says_until_when() {
-        let Seen::Held(holding) = read(Some(&lock(&held())), None) else { panic!("held") };
+        let ClaimState::Held(holding) = read(Some(&lock(&held())), None) else { panic!("held") };
         assert_eq!((holding.token, holding.key.as_str()), (7, "shop/reindex"));
         assert_eq!(holding.valid_until % 60_000, 10_500);
-        assert!(matches!(read(Some(&lock(&held())), Some("n1")), Seen::Held(_)));
-        assert!(matches!(read(Some(&lock(&held())), Some("n2")), Seen::Ended { .. }));
-        assert!(matches!(read(None, Some("n1")), Seen::Ended { .. }));
+        assert!(matches!(read(Some(&lock(&held())), Some("n1")), ClaimState::Held(_)));
+        assert!(matches!(read(Some(&lock(&held())), Some("n2")), ClaimState::Ended { .. }));
+        assert!(matches!(read(None, Some("n1")), ClaimState::Ended { .. }));
     }
 
     #[test]
     fn a_hold_without_a_validity_is_waited_for() {
         let mut status = held();
         status["validUntil"] = Value::Null;
-        assert!(matches!(read(Some(&lock(&status)), None), Seen::Waiting { obstacle: Obstacle::Other, .. }));
+        assert!(matches!(read(Some(&lock(&status)), None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
         // A hold that was published does not end because its validity is not written yet.
-        assert!(matches!(read(Some(&lock(&status)), Some("n1")), Seen::Waiting { .. }));
+        assert!(matches!(read(Some(&lock(&status)), Some("n1")), ClaimState::Waiting { .. }));
     }
 
     #[test]
     fn an_ending_hold_is_lost_though_it_is_still_valid() {
         let mut status = held();
         status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
-        let Seen::Ended { why, end } = read(Some(&lock(&status)), Some("n1")) else { panic!("ended") };
+        let ClaimState::Ended { why, end } = read(Some(&lock(&status)), Some("n1")) else { panic!("ended") };
         assert_eq!((why.as_str(), end), ("by alice (Broken)", End::Lost("by alice (Broken)".into())));
         status["ending"]["reason"] = json!("MaxHoldReached");
-        assert!(matches!(read(Some(&lock(&status)), Some("n1")), Seen::Ended { end: End::MaxHold, .. }));
+        assert!(matches!(read(Some(&lock(&status)), Some("n1")), ClaimState::Ended { end: End::MaxHold, .. }));
     }
 
     #[test]
     fn waiting_says_the_place_and_what_the_operator_says() {
         let queued = json!({"queuePosition": 2, "conditions": [condition("Held", "False", "Queued", "bob holds it")]});
-        let wanted = Seen::Waiting { why: "place 2 in the queue. bob holds it".into(), obstacle: Obstacle::Taken };
+        let wanted =
+            ClaimState::Waiting { why: "place 2 in the queue. bob holds it".into(), obstacle: Obstacle::Taken };
         assert_eq!(read(Some(&lock(&queued)), None), wanted);
         let refused = json!({"conditions": [condition("Accepted", "False", "QuorumNotFound", "no such quorum")]});
-        let wanted = Seen::Waiting { why: "no such quorum (QuorumNotFound)".into(), obstacle: Obstacle::Other };
+        let wanted = ClaimState::Waiting { why: "no such quorum (QuorumNotFound)".into(), obstacle: Obstacle::Other };
         assert_eq!(read(Some(&lock(&refused)), None), wanted);
         let too_long = json!({"conditions": [condition("Accepted", "False", "TTLTooLong", "at most 30s")]});
-        let wanted = Seen::Waiting { why: "at most 30s (TTLTooLong)".into(), obstacle: Obstacle::Refused };
+        let wanted = ClaimState::Waiting { why: "at most 30s (TTLTooLong)".into(), obstacle: Obstacle::Refused };
         assert_eq!(read(Some(&lock(&too_long)), None), wanted);
-        assert!(matches!(read(Some(&lock(&json!({}))), None), Seen::Waiting { obstacle: Obstacle::Other, .. }));
+        assert!(matches!(read(Some(&lock(&json!({}))), None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
     }
 
     #[test]
@@ -197,7 +198,7 @@ mod tests {
             condition("Held", "False", "WaitTimeout", "it waited 1m"), condition("Finished", "True", "WaitTimeout", ""),
         ]});
         assert!(
-            matches!(read(Some(&lock(&finished)), None), Seen::Ended { why, .. } if why == "it waited 1m (WaitTimeout)")
+            matches!(read(Some(&lock(&finished)), None), ClaimState::Ended { why, .. } if why == "it waited 1m (WaitTimeout)")
         );
     }
 }

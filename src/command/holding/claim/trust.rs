@@ -25,9 +25,9 @@ const WORTH_TELLING: Duration = Duration::from_millis(10);
 
 const NO_NONCE: &str = "the status names no hold that members can show";
 
-/// What a look brings.
+/// The state of a hold, as the members or the status show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Look {
+pub(in crate::command) enum HoldState {
     /// Held until then.
     Until(Boottime),
     /// Nothing new.
@@ -38,7 +38,7 @@ pub(in crate::command) enum Look {
 
 /// Who is believed.
 pub(in crate::command) enum Trust {
-    /// The members. The value is known after the first look.
+    /// The members. The value is known after the first reading.
     Members { members: Members, reader: Box<Reader>, key: String, whose: Whose },
     /// The status, by the API server's clock.
     Status { api_time: Arc<ApiTime>, skew: Duration, published: Option<Published> },
@@ -112,52 +112,52 @@ impl Trust {
         let begun = SystemClock.boottime();
         loop {
             let look = match self.published(holding, ttl) {
-                Look::Unknown => self.look().await,
+                HoldState::Unknown => self.read().await,
                 look => look,
             };
             match look {
-                Look::Until(until) => return Ok(until),
-                Look::Lost(why) => bail!("{why}"),
-                Look::Unknown if SystemClock.boottime().since(begun) > ttl / 2 => {
+                HoldState::Until(until) => return Ok(until),
+                HoldState::Lost(why) => bail!("{why}"),
+                HoldState::Unknown if SystemClock.boottime().since(begun) > ttl / 2 => {
                     bail!(
                         "no majority of the members answers with this lock: are they reached from here, and is the Secret that of this quorum?"
                     )
                 }
-                Look::Unknown => sleep(PAUSE).await,
+                HoldState::Unknown => sleep(PAUSE).await,
             }
         }
     }
 
     /// The validity that a status brings. `ttl` is that of the lock.
-    pub(in crate::command) fn published(&mut self, holding: &Holding, ttl: Duration) -> Look {
-        let Self::Status { api_time, skew, published, .. } = self else { return Look::Unknown };
+    pub(in crate::command) fn published(&mut self, holding: &Holding, ttl: Duration) -> HoldState {
+        let Self::Status { api_time, skew, published, .. } = self else { return HoldState::Unknown };
         let now = SystemClock.boottime();
         let Some(until) = held_until(api_time, holding.valid_until, *skew, now) else {
-            return Look::Unknown;
+            return HoldState::Unknown;
         };
         let known = published.filter(|known| known.valid_until == holding.valid_until);
         let bound = known.map_or_else(|| now + ttl.saturating_sub(*skew), |known| known.bound);
         let until = until.min(bound);
         *published = Some(Published { valid_until: holding.valid_until, bound, until });
-        Look::Until(until)
+        HoldState::Until(until)
     }
 
     /// What this process sees by itself.
-    pub(in crate::command) async fn look(&mut self) -> Look {
+    pub(in crate::command) async fn read(&mut self) -> HoldState {
         match self {
             Self::Status { api_time, skew, published } => {
-                let Some(published) = published else { return Look::Unknown };
+                let Some(published) = published else { return HoldState::Unknown };
                 published.later(held_until(api_time, published.valid_until, *skew, SystemClock.boottime()))
             }
             Self::Members { reader, key, whose, .. } => match reader.look(key.clone(), whose).await.sighting {
                 Sighting::Held { value, valid_until } => {
                     *whose = Whose::Value(value);
-                    Look::Until(valid_until)
+                    HoldState::Until(valid_until)
                 }
                 Sighting::NotHeld if matches!(whose, Whose::Value(_)) => {
-                    Look::Lost("a majority of the members does not show it".to_owned())
+                    HoldState::Lost("a majority of the members does not show it".to_owned())
                 }
-                _ => Look::Unknown,
+                _ => HoldState::Unknown,
             },
         }
     }
@@ -183,13 +183,13 @@ impl Trust {
 
 impl Published {
     /// The same validity, if it lasts longer than was reported. The API server's clock is then known better.
-    fn later(&mut self, until: Option<Boottime>) -> Look {
+    fn later(&mut self, until: Option<Boottime>) -> HoldState {
         match until.map(|until| until.min(self.bound)) {
             Some(until) if until > self.until + WORTH_TELLING => {
                 self.until = until;
-                Look::Until(until)
+                HoldState::Until(until)
             }
-            _ => Look::Unknown,
+            _ => HoldState::Unknown,
         }
     }
 }
@@ -290,13 +290,13 @@ mod tests {
         let until = held_until(&api_time, valid_until, skew, now).unwrap();
         assert_eq!(until, now + Duration::from_secs(6));
         let mut published = Published { valid_until, bound: now + Duration::from_secs(9), until };
-        assert_eq!(published.later(held_until(&api_time, valid_until, skew, now)), Look::Unknown);
+        assert_eq!(published.later(held_until(&api_time, valid_until, skew, now)), HoldState::Unknown);
         api_time.learn(ClockOffset::of_reading(sent, resolution / 4, now, now));
         let known = published.later(held_until(&api_time, valid_until, skew, now));
-        assert_eq!(known, Look::Until(now + Duration::from_millis(6_750)));
+        assert_eq!(known, HoldState::Until(now + Duration::from_millis(6_750)));
         // Told once. With age the clock is known less exactly: nothing is taken back, since it was true.
         let later = now + Duration::from_secs(3);
-        assert_eq!(published.later(held_until(&api_time, valid_until, skew, later)), Look::Unknown);
+        assert_eq!(published.later(held_until(&api_time, valid_until, skew, later)), HoldState::Unknown);
     }
 
     /// The clock of an API server is set back, or another one behind the same address is late.
@@ -306,8 +306,8 @@ mod tests {
         let late = now + Duration::from_secs(60);
         let mut published =
             Published { valid_until: 1, bound: now + Duration::from_secs(9), until: now + Duration::from_secs(8) };
-        assert_eq!(published.later(Some(late)), Look::Until(now + Duration::from_secs(9)));
-        assert_eq!(published.later(Some(late)), Look::Unknown);
+        assert_eq!(published.later(Some(late)), HoldState::Until(now + Duration::from_secs(9)));
+        assert_eq!(published.later(Some(late)), HoldState::Unknown);
         let api_time = Arc::new(ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let learn = |millis: i64| {
             let now = SystemClock.boottime();
@@ -324,9 +324,9 @@ mod tests {
         let begun = SystemClock.boottime();
         let mut trust = Trust::Status { api_time: api_time.clone(), skew, published: None };
         let ttl = Duration::from_secs(10);
-        let Look::Until(first) = trust.published(&holding, ttl) else { panic!("known") };
+        let HoldState::Until(first) = trust.published(&holding, ttl) else { panic!("known") };
         learn(999_980_000);
-        let Look::Until(again) = trust.published(&holding, ttl) else { panic!("known") };
+        let HoldState::Until(again) = trust.published(&holding, ttl) else { panic!("known") };
         let most = SystemClock.boottime() + ttl.saturating_sub(skew);
         assert!(first <= most && again <= most && again.since(begun) < Duration::from_secs(10), "{first:?} {again:?}");
     }

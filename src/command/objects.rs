@@ -17,13 +17,13 @@ use crate::api::{
 
 /// A DistributedLock.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct SeenLock {
+pub struct LockObject {
     /// Without `managedFields`.
     #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
     /// What is asked for.
     #[serde(default)]
-    pub spec: SeenLockSpec,
+    pub spec: LockObjectSpec,
     /// What the operator says.
     #[serde(default)]
     pub status: DistributedLockStatus,
@@ -32,7 +32,7 @@ pub struct SeenLock {
 /// What is asked for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SeenLockSpec {
+pub struct LockObjectSpec {
     /// What is locked, if it is not the object's name.
     pub key: Option<String>,
     /// The quorum, if it is not the default.
@@ -48,15 +48,15 @@ pub struct SeenLockSpec {
     /// It is paused.
     pub suspend: bool,
     /// It is a claim.
-    pub claim: Option<SeenClaim>,
+    pub claim: Option<ClaimSpec>,
     /// It is an election.
-    pub election: Option<SeenElection>,
+    pub election: Option<ElectionSpec>,
 }
 
 /// A named holder.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SeenClaim {
+pub struct ClaimSpec {
     /// Its free name.
     pub identity: Option<String>,
     /// The pod that is to hold.
@@ -71,7 +71,7 @@ pub struct SeenClaim {
 /// Candidates.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SeenElection {
+pub struct ElectionSpec {
     /// Their labels.
     pub selector: LabelSelector,
 }
@@ -105,7 +105,7 @@ fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
     })
 }
 
-impl SeenLock {
+impl LockObject {
     /// What is locked.
     #[must_use]
     pub fn key(&self) -> String {
@@ -186,22 +186,22 @@ impl SeenLock {
 
 /// A RedisQuorum.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct SeenQuorum {
+pub struct QuorumObject {
     /// Without `managedFields`.
     #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
     /// What is asked for.
     #[serde(default)]
-    pub spec: SeenQuorumSpec,
+    pub spec: QuorumObjectSpec,
     /// What the operator says.
     #[serde(default)]
-    pub status: SeenQuorumStatus,
+    pub status: QuorumObjectStatus,
 }
 
 /// What is asked for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SeenQuorumSpec {
+pub struct QuorumObjectSpec {
     /// The longest time to live of a lock.
     #[serde(rename = "maxTTL")]
     pub max_ttl: Option<GoDuration>,
@@ -212,7 +212,7 @@ pub struct SeenQuorumSpec {
 /// What the operator says.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SeenQuorumStatus {
+pub struct QuorumObjectStatus {
     /// Generation that this is about.
     pub observed_generation: Option<i64>,
     /// The operator that serves it: `<namespace>/<Lease name>`.
@@ -231,7 +231,7 @@ pub struct SeenQuorumStatus {
     /// No token of the quorum is above it.
     pub token_floor: Option<i64>,
     /// The members.
-    pub members: Vec<SeenMember>,
+    pub members: Vec<QuorumMember>,
     /// Conditions.
     pub conditions: Vec<Condition>,
 }
@@ -239,7 +239,7 @@ pub struct SeenQuorumStatus {
 /// A member.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SeenMember {
+pub struct QuorumMember {
     /// Its name.
     pub name: String,
     /// Its pod.
@@ -268,7 +268,7 @@ pub struct SeenMember {
     pub external: Option<serde::de::IgnoredAny>,
 }
 
-impl SeenMember {
+impl QuorumMember {
     /// It may vote.
     #[must_use]
     pub fn votes(&self) -> bool {
@@ -276,7 +276,7 @@ impl SeenMember {
     }
 }
 
-impl SeenQuorum {
+impl QuorumObject {
     /// `<namespace>/<name>`.
     #[must_use]
     pub fn full_name(&self) -> String {
@@ -303,7 +303,7 @@ impl SeenQuorum {
     }
 }
 
-impl Resource for SeenLock {
+impl Resource for LockObject {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
@@ -332,7 +332,7 @@ impl Resource for SeenLock {
     }
 }
 
-impl Resource for SeenQuorum {
+impl Resource for QuorumObject {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 

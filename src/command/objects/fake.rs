@@ -8,7 +8,7 @@ pub(crate) fn now() -> MilliTime {
 }
 
 /// A lock in namespace `shop`, from the YAML of its specification and status.
-pub(crate) fn lock(name: &str, yaml: &str) -> SeenLock {
+pub(crate) fn lock(name: &str, yaml: &str) -> LockObject {
     let mut object: serde_json::Value = serde_yaml::from_str(yaml).unwrap();
     let metadata = serde_json::json!({"name": name, "namespace": "shop", "uid": format!("uid-{name}"), "generation": 1,
         "creationTimestamp": "2026-01-01T11:00:00Z", "managedFields": [{"manager": "x"}]});
@@ -17,7 +17,7 @@ pub(crate) fn lock(name: &str, yaml: &str) -> SeenLock {
 }
 
 /// A claim on key `reindex` that holds.
-pub(crate) fn held(name: &str) -> SeenLock {
+pub(crate) fn held(name: &str) -> LockObject {
     lock(
         name,
         &format!(
@@ -42,7 +42,7 @@ status:
 }
 
 /// A claim on key `reindex` that is not held, for this reason.
-pub(crate) fn waiting(name: &str, reason: &str, message: &str, position: Option<i32>) -> SeenLock {
+pub(crate) fn waiting(name: &str, reason: &str, message: &str, position: Option<i32>) -> LockObject {
     let position = position.map_or(String::new(), |position| format!("queuePosition: {position}"));
     lock(
         name,
@@ -60,7 +60,7 @@ status:
 }
 
 /// The quorum `redlock-system/main` of three members in these states.
-pub(crate) fn quorum(states: [&str; 3]) -> SeenQuorum {
+pub(crate) fn quorum(states: [&str; 3]) -> QuorumObject {
     let member = |(index, state): (usize, &str)| {
         let fence = match state {
             "Fenced" => "reason: Restarted, rejoinAt: 2026-01-01T12:00:12.000Z, message: waits",
