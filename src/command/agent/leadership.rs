@@ -48,7 +48,7 @@ pub(super) enum Refusal {
     HeldBefore { token: i64 },
     /// This instance does not hold the lock with token {token}. It was released or lost.
     OtherToken { token: i64 },
-    /// The agent does not take this lock. POST /locks/<lock>/acquire takes it.
+    /// The agent does not take this lock. A POST to its path with /acquire takes it.
     NotAcquired,
     /// This instance has acquired the lock by another request, or waits for it. Release it first.
     Taken,
