@@ -94,9 +94,10 @@ impl Candidates {
     }
 }
 
-/// The pod whose hold has just ended: less than one ttl ago, or so recently that the operator's leader can have changed since.
+/// The pod whose hold has just ended. Another candidate leads next, if there is one.
 ///
-/// Another candidate leads next, if there is one. The time of transition of the condition Held is of the API server's clock, in whole seconds.
+/// It stays last for one ttl, and for as long as a change of the operator's leader takes. The time of transition of the condition Held is of the
+/// API server's clock, in whole seconds.
 fn just_ended(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
     let status = lock.status.as_ref()?;
     let held = find_condition(&status.conditions, LockCondition::Held).filter(|held| held.status == "False")?;
