@@ -75,10 +75,10 @@ impl Kind for Namespace {
 }
 
 impl Kind for Node {
-    /// Elections and fences read the node's identity, its conditions and whether it is cordoned.
+    /// Elections and fences read the node's identity, its conditions, its provider and whether it is cordoned.
     fn slim(node: &mut Value) {
         bound_metadata(node);
-        keep(node.get_mut("spec"), &["unschedulable", "taints"]);
+        keep(node.get_mut("spec"), &["unschedulable", "taints", "providerID"]);
         keep(node.get_mut("status"), &["conditions", "nodeInfo", "addresses"]);
     }
 }
@@ -86,7 +86,7 @@ impl Kind for Node {
 impl Kind for Pod {
     /// Elections and fences read names, labels, node, container states and conditions.
     ///
-    /// Fences also read the volumes of members.
+    /// Fences also read the volumes of members. The status of a quorum quotes why a member does not start.
     fn slim(pod: &mut Value) {
         bound_metadata(pod);
         keep(pod.get_mut("metadata"), &METADATA);
@@ -103,10 +103,16 @@ impl Kind for Pod {
         }
         keep(pod.get_mut("status"), &["phase", "podIP", "conditions", "containerStatuses", "initContainerStatuses"]);
         if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
-            each(status, "conditions", &["type", "status", "lastTransitionTime"]);
+            let texts: &[&str] = if is_member { &["reason", "message"] } else { &[] };
+            each(status, "conditions", &[&["type", "status", "lastTransitionTime"], texts].concat());
             for containers in ["containerStatuses", "initContainerStatuses"] {
                 each(status, containers, &["name", "containerID", "ready", "restartCount", "state", "lastState"]);
-                status.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten().for_each(slim_states);
+                status
+                    .get_mut(containers)
+                    .and_then(Value::as_array_mut)
+                    .into_iter()
+                    .flatten()
+                    .for_each(|it| slim_states(it, is_member));
             }
         }
     }
@@ -185,11 +191,12 @@ fn bound_metadata(object: &mut Value) {
     }
 }
 
-fn slim_states(container: &mut Value) {
+fn slim_states(container: &mut Value, is_member: bool) {
     for state in ["state", "lastState"] {
         for kind in ["running", "terminated", "waiting"] {
             let state = container.get_mut(state).and_then(|state| state.get_mut(kind));
-            keep(state, &["startedAt", "finishedAt", "exitCode", "reason", "containerID"]);
+            let message = if is_member { &["message"][..] } else { &[] };
+            keep(state, &[&["startedAt", "finishedAt", "exitCode", "reason", "containerID"], message].concat());
         }
     }
 }
@@ -248,6 +255,31 @@ mod tests {
                 {"name": "config", "secret": {"secretName": "s", "items": [{"key": "acl-1", "path": "users.acl"}]}}]}}));
         let volume = &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0];
         assert_eq!(volume.secret.as_ref().unwrap().items.as_ref().unwrap()[0].key, "acl-1");
+    }
+
+    #[test]
+    fn a_member_keeps_why_it_does_not_start() {
+        let pod: Pod = read(json!({"metadata": {"name": "p", "labels": {MEMBER_LABEL: "q-0"}}, "status": {
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}],
+            "containerStatuses": [{"name": "redis", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]}}));
+        let status = pod.status.as_ref().unwrap();
+        let condition = &status.conditions.as_ref().unwrap()[0];
+        assert_eq!(
+            (condition.reason.as_deref(), condition.message.as_deref()),
+            (Some("Unschedulable"), Some("0/3 nodes fit"))
+        );
+        let container = &status.container_statuses.as_ref().unwrap()[0];
+        let waiting = container.state.as_ref().unwrap().waiting.as_ref().unwrap();
+        assert_eq!(waiting.message.as_deref(), Some("not found"));
+    }
+
+    #[test]
+    fn a_node_keeps_what_tells_the_deletion_of_its_machine() {
+        let node: Node =
+            read(json!({"metadata": {"name": "n"}, "spec": {"providerID": "aws:///i-1", "podCIDR": "10.0.0.0/24"}}));
+        let spec = node.spec.as_ref().unwrap();
+        assert_eq!((spec.provider_id.as_deref(), spec.pod_cidr.as_deref()), (Some("aws:///i-1"), None));
     }
 
     #[test]
