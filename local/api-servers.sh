@@ -200,16 +200,16 @@ held() {
 }
 # The gate before the Leases of elections, and writes that a lock fences.
 gate() {
-  local election='{"election": {"selector": {"matchLabels": {"a": "b"}}, "lease": {"name": "%s"}}}' spec
+  local spec
   "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" --set leaseGate.enabled=true \
     --set-json 'fencedWrites.resources=[{"apiGroups": [""], "resources": ["configmaps"]}]' \
     --show-only templates/admission-leases.yaml --show-only templates/admission-fenced.yaml --show-only templates/rbac.yaml | k apply --server-side --validate=strict -f - >/dev/null
   pod u-1 && pod u-2
   k create clusterrole app --verb=get,create,update,patch,delete --resource=leases.coordination.k8s.io,configmaps >/dev/null
   k create clusterrolebinding app --clusterrole=app --serviceaccount=shop:app >/dev/null
-  # shellcheck disable=SC2059
-  spec=$(printf "$election" controller.example.com)
-  lock "$(printf "$election" A)" | refused "write the name of the Lease in lower-case letters"
+  elects() { echo "{\"election\": {\"selector\": {\"matchLabels\": {\"a\": \"b\"}}, \"lease\": {\"name\": \"$1\"}}}"; }
+  spec=$(elects controller.example.com)
+  lock "$(elects A)" | refused "write the name of the Lease in lower-case letters"
   lock "${spec%\}}, \"slots\": 2}" | refused "a Lease names one holder"
   lock "${spec%\}}, \"validity\": \"Transitions\"}" | refused "needs validity: Published"
   lock "${spec%\}}, \"ttl\": \"30s\", \"renewInterval\": \"11s\"}" | refused "at most a third of ttl"
@@ -225,8 +225,8 @@ gate() {
 as_pod() { POD=(--kubeconfig "$WORK/kubeconfig${1:+-$1}"); }
 leases() {
   local name=controller.example.com
-  gated() { ! lease $name shop '"a"' 15 | k create --dry-run=server -f - >/dev/null 2>&1; }
-  holds() { lease $name shop '"a"' 15 | k create --dry-run=server "${POD[@]}" -f - >/dev/null 2>&1; }
+  gated() { ! lease "$name" shop '"a"' 15 | k create --dry-run=server -f - >/dev/null 2>&1; }
+  holds() { lease "$name" shop '"a"' 15 | k create --dry-run=server "${POD[@]}" -f - >/dev/null 2>&1; }
   wait_until 60 "the gate" gated || die "the gate is not in force"
   lease $name shop null 15 | taken "a Lease without a holder"
   lease $name shop '""' 15 | taken "a Lease with an empty holder"
