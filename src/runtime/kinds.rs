@@ -75,7 +75,7 @@ impl Kind for Namespace {
 }
 
 impl Kind for Node {
-    /// Elections and fences read the node's identity, its conditions, its provider and whether it is cordoned.
+    /// Elections and fences read the node's identity, conditions, provider and whether it is cordoned.
     fn slim(node: &mut Value) {
         bound_metadata(node);
         keep(node.get_mut("spec"), &["unschedulable", "taints", "providerID"]);
