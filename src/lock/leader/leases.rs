@@ -21,12 +21,12 @@ use crate::time::Boottime;
 /// After a candidate has written at the same moment.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
-/// What this term has read of the Leases, by the UID of their locks.
+/// The last reading of each Lease in this term, by the UID of its lock.
 #[derive(Debug, Default)]
-pub(super) struct Leases(Mutex<HashMap<String, Known>>);
+pub(super) struct Leases(Mutex<HashMap<String, Observed>>);
 
 #[derive(Debug)]
-struct Known {
+struct Observed {
     unchanged: Unchanged,
     misfit: Option<Refusal>,
 }
@@ -48,13 +48,13 @@ impl Leases {
         let leases: Api<Lease> = Api::namespaced(store.client().clone(), &namespace);
         let found = request(leases.get_opt(name)).await?;
         let change = {
-            let mut known = self.0.lock();
+            let mut observed = self.0.lock();
             let uid = lock.uid().unwrap_or_default();
-            let before = known.remove(&uid).map(|known| known.unchanged);
+            let before = observed.remove(&uid).map(|lease| lease.unchanged);
             let unchanged = found.as_ref().map(|lease| Unchanged::after(before, lease, now));
             let change = lease::decide(lock, found.as_ref(), unchanged.as_ref(), (now, store.api_now()));
             if let Some(unchanged) = unchanged {
-                known.insert(uid, Known { unchanged, misfit: lease::misfit(lock, found.as_ref()) });
+                observed.insert(uid, Observed { unchanged, misfit: lease::misfit(lock, found.as_ref()) });
             }
             change
         };

@@ -176,17 +176,18 @@ async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Optio
 pub async fn has_stopped(context: &Context, lock: &DistributedLock) -> bool {
     let (true, Some(created)) = (has_heartbeat(lock), lock.creation_timestamp()) else { return false };
     let Some(lease) = read_heartbeat(&context.client, lock).await else { return false };
-    let changed = lease.as_ref().map(|lease| {
-        let times = lease.managed_fields().iter().filter_map(|entry| entry.time.as_ref());
-        times.map(|time| UnixMillis(time.0.as_millisecond())).max()
-    });
-    let created = UnixMillis(created.0.as_millisecond());
-    let alive = |changed| heartbeat::is_alive(created, changed, lock.spec.ttl.get(), context.api_now());
-    !match changed {
-        None => alive(None),
-        Some(None) => true,
-        Some(changed) => alive(changed),
+    let changed = lease.as_ref().map(last_change);
+    if changed == Some(None) {
+        return false;
     }
+    let created = UnixMillis(created.0.as_millisecond());
+    !heartbeat::is_alive(created, changed.flatten(), lock.spec.ttl.get(), context.api_now())
+}
+
+/// The API server's time of the last change of a Lease.
+fn last_change(lease: &Lease) -> Option<UnixMillis> {
+    let times = lease.managed_fields().iter().filter_map(|entry| entry.time.as_ref());
+    times.map(|time| UnixMillis(time.0.as_millisecond())).max()
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ impl Reach {
         (longest(&|_, able| knows(able)), longest(&|sample, able| led(sample, able) && knows(able)))
     }
 
-    /// Whether this process has reached the members of `place` for so long.
+    /// Whether this process has run and reached the members of `place` for this time.
     fn reaches(&self, process: usize, place: &Place, now: At, length: u64) -> bool {
         let Some(replica) = self.replicas.get(&process) else { return false };
         let long = |since: Option<At>| since.is_some_and(|since| since + length <= now);
@@ -116,7 +116,7 @@ impl Reach {
     fn is_well(&self, process: usize, place: Option<&Place>, now: At, length: u64) -> bool {
         let Some(replica) = self.replicas.get(&process) else { return false };
         let long = |since: Option<At>| since.is_some_and(|since| since + length <= now);
-        let reaches = place.is_none_or(|place| long(replica.reaches.get(place).copied()));
+        let reaches = place.is_none_or(|place| self.reaches(process, place, now, length));
         long(replica.runs) && long(replica.follows) && reaches
     }
 }

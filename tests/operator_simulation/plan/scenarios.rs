@@ -54,6 +54,13 @@ fn pods() -> Fault {
     )
 }
 
+/// A claim that publishes only transitions.
+fn claim() -> Fault {
+    let spec = json!({"key": "x/c", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
+        "claim": {"identity": "c"}});
+    lock("c", &spec)
+}
+
 fn missed_change() -> Vec<(u64, Fault)> {
     let election = json!({"key": "x/e", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
         "election": {"selector": {"matchLabels": {"app": "led"}}}});
@@ -71,20 +78,16 @@ fn missed_change() -> Vec<(u64, Fault)> {
 }
 
 fn blip() -> Vec<(u64, Fault)> {
-    let claim = json!({"key": "x/c", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
-        "claim": {"identity": "c"}});
     vec![
-        (9_000, lock("c", &claim)),
+        (9_000, claim()),
         (20_000, Fault::AtStandby(0, Box::new(Fault::CutAll { process: 0, length: 14_000_000 }))),
         (50_000, Fault::AtLeader(Box::new(Fault::Kill { process: 0, away: 20_000_000 }))),
     ]
 }
 
 fn outage() -> Vec<(u64, Fault)> {
-    let claim = json!({"key": "x/c", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
-        "claim": {"identity": "c"}});
     let cut = || Box::new(Fault::CutApi { process: 0, length: 35_000_000 });
-    vec![(9_000, lock("c", &claim)), (20_000, Fault::AtStandby(0, cut())), (20_100, Fault::AtLeader(cut()))]
+    vec![(9_000, claim()), (20_000, Fault::AtStandby(0, cut())), (20_100, Fault::AtLeader(cut()))]
 }
 
 impl Fault {
