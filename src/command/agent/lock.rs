@@ -56,7 +56,7 @@ enum Phase {
     Ending {
         not_before: Boottime,
     },
-    /// What the attempt has is not promised, and is released.
+    /// A lock that the attempt gets is not promised, and is released.
     Releasing,
 }
 

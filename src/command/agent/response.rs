@@ -25,7 +25,7 @@ impl Reply {
         Self { status: StatusCode::OK, body }
     }
 
-    /// What is wrong, for programs and for people.
+    /// The problem, for programs and for people.
     pub(super) fn problem(status: StatusCode, reason: &str, detail: &str) -> Self {
         let title = status.canonical_reason().unwrap_or_default();
         let body = json!({"type": "about:blank", "title": title, "status": status.as_u16(), "reason": reason, "detail": detail});

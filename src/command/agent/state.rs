@@ -26,7 +26,7 @@ pub(super) struct AgentState {
     is_election: bool,
     /// Signals tell the application whether it leads.
     has_hooks: bool,
-    /// An instance without a request for so long counts as gone.
+    /// An instance that sends no request for this time counts as gone.
     patience: Duration,
     instance: Option<Instance>,
     locks: BTreeMap<String, Lock>,

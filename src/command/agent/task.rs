@@ -117,7 +117,7 @@ impl Task {
         self.agent.clone()
     }
 
-    /// Until a signal has stopped the agent and all locks are released.
+    /// Runs until a signal has stopped the agent and all locks are released.
     ///
     /// A panic of an attempt ends the task: its lock is neither renewed nor released.
     pub(super) async fn run(mut self, mut signals: Signals, election: Option<BoxFuture<'static, ()>>) {

@@ -70,7 +70,7 @@ impl Explanation {
     }
 }
 
-/// What the API server answers about the quorum.
+/// The answer of the API server about the quorum.
 #[derive(Clone, Debug)]
 pub enum QuorumState {
     /// This.

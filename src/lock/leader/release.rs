@@ -96,7 +96,7 @@ pub(super) async fn run_out(
         _ => draft,
     };
     let status = draft.finish();
-    // What this replica has not renewed, another one can have renewed until now.
+    // Another replica can have renewed until now what this one has not.
     let end = |hold: Hold| hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
     let end = hold.zip(clock).and_then(|(hold, clock)| MilliTime::from_millis(clock.latest(end(hold)).ceil().0));
     let delay = session.map_or(Duration::ZERO, |session| lock_delay(lock, session.max_ttl_in_force()));

@@ -15,7 +15,7 @@ pub struct HeldFor {
 }
 
 impl HeldFor {
-    /// What the status and the API server's clock say at `now`.
+    /// By the status and the API server's clock at `now`.
     pub fn of(lock: &DistributedLock, clock: Option<ClockOffset>, now: Boottime) -> Option<Self> {
         let (acquired, clock) = (lock.status.as_ref()?.acquired_at?.as_millis(), clock?);
         let since = |time: i64| Duration::from_millis(u64::try_from(time.saturating_sub(acquired)).unwrap_or(0));

@@ -17,7 +17,7 @@ use crate::api::conditions::{HeldReason, LockCondition, find_condition};
 use crate::api::{DistributedLock, LEASE_LOCK_ANNOTATION, LEASE_TOKEN_ANNOTATION};
 use crate::time::{Boottime, UnixMillis};
 
-/// A holder elsewhere is named for so long, so that candidates here do not try.
+/// The duration in seconds of a Lease that names a holder elsewhere. Candidates here do not try meanwhile.
 const LONG: i32 = 3_600;
 /// After half of that the operator names it again.
 const NAME_AGAIN: i64 = 1_800_000;
@@ -30,7 +30,7 @@ const ELSEWHERE: &str = "elsewhere: ";
 /// The longest name of a holder elsewhere.
 const LONGEST_NAME: usize = 253;
 
-/// Who holds the lock, as its Lease ought to show it.
+/// The holder of the lock, as its Lease ought to show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// A pod of this cluster, with this fencing token.
@@ -73,12 +73,12 @@ impl Unchanged {
     }
 }
 
-/// What to do with a Lease.
+/// The change that a Lease needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// It says what it ought to say.
     Leave,
-    /// It has a holder that the policy may not have admitted. That holder counts for so long.
+    /// It has a holder that the policy may not have admitted. That holder counts for this time.
     Wait(Duration),
     /// Write this. It carries the version that it was decided on, or none for a Lease that does not exist.
     Write(Box<Lease>),

@@ -39,7 +39,7 @@ fn lease(holder: &str, annotations: Value) -> Lease {
     .unwrap()
 }
 
-/// One that the operator has written, in the hold with this token.
+/// A Lease that the operator has written, in the hold with this token.
 fn ours(holder: &str, token: Option<i64>) -> Lease {
     let mut annotations = json!({LEASE_LOCK_ANNOTATION: "l"});
     if let Some(token) = token {
@@ -48,7 +48,7 @@ fn ours(holder: &str, token: Option<i64>) -> Lease {
     lease(holder, annotations)
 }
 
-/// What is done about a Lease that has stood like this for so many seconds.
+/// The decision on a Lease that has not changed for this number of seconds.
 fn after(lock: &DistributedLock, lease: &Lease, seconds: u64) -> Change {
     let unchanged = Unchanged::after(None, lease, at(100));
     decide(lock, Some(lease), Some(&unchanged), (at(100 + seconds), WALL))
@@ -141,16 +141,16 @@ struct Leader {
     deadline: u64,
     retry: u64,
     duration: u64,
-    /// So far its wall clock is behind.
+    /// Its wall clock is behind by this time.
     behind: u64,
 }
 
 impl Leader {
-    /// Until when it believes that it leads, if the lock is valid until `valid_until`. It begins at `start`. `slow` gives the time of each request.
+    /// The end of its belief that it leads, if the lock is valid until `valid_until`. It begins at `start`. `slow` gives the time of each request.
     fn believes_until(&self, start: u64, valid_until: u64, bound: bool, slow: &mut impl FnMut() -> u64) -> Option<u64> {
         let admitted = |began: u64, arrives: u64| match bound {
             true => began.saturating_sub(self.behind) + self.duration + 1_000 <= valid_until,
-            // The policy names the holder all the same. The operator clears the status when the validity is over.
+            // The policy names the holder all the same. The operator clears the status when the validity has ended.
             false => arrives < valid_until,
         };
         // As a candidate: it reads and writes, without a deadline of its own.
