@@ -100,6 +100,28 @@ fn every_command_in_the_documentation_is_run_by_a_test_or_says_why_not() {
     println!("commands that no test runs: {without:#?}");
 }
 
+const LINES_OF: &str = "<!-- Lines of ";
+
+/// An extract has no line that its source lacks, so whoever tests the source tests the extract.
+#[test]
+fn extracts_have_the_lines_of_their_sources() {
+    let mut extracts = 0;
+    for (path, text) in pages() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let Some(source) = line.strip_prefix(LINES_OF).and_then(|rest| rest.strip_suffix(" -->")) else { continue };
+            let whole = fs::read_to_string(root().join(source)).unwrap_or_else(|error| panic!("{source}: {error}"));
+            let of_source: BTreeSet<&str> = whole.lines().map(str::trim).collect();
+            assert!(lines[at + 1].starts_with("```"), "{}:{}: a fence follows", path.display(), at + 1);
+            let extract = lines[at + 2..].iter().take_while(|line| **line != "```");
+            let strange: Vec<_> = extract.filter(|line| !of_source.contains(line.trim())).collect();
+            assert!(strange.is_empty(), "{}: {source} has no {strange:#?}", path.display());
+            extracts += 1;
+        }
+    }
+    assert!(extracts >= 7, "only {extracts} extracts were found");
+}
+
 /// Every field below this schema, by its path, with its description.
 fn fields(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {

@@ -34,6 +34,7 @@ fn the_version_is_the_same_everywhere() {
         "docs/installation.md",
         "docs/run.md",
         "docs/agent.md",
+        "docs/which-way.md",
         "docs/command.md",
         "manifests/install.yaml",
         "manifests/samples/migration.yaml",
