@@ -92,13 +92,18 @@ kinds() {
 
 chart() {
   local values
-  for values in default everything nothing openshift mirror; do
+  for values in default everything nothing openshift mirror elsewhere; do
     local arguments=()
     if [[ $values != default ]]; then arguments=(--values "$ROOT/tests/chart/$values.yaml"); fi
     "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" --set "quorumNamespaces={*}" "${arguments[@]}" >"$WORK/$values.yaml"
     taken "the chart with values \"$values\"" <"$WORK/$values.yaml"
   done
   taken manifests/install.yaml <"$ROOT/manifests/install.yaml"
+  # kustomize gives a namespace to objects that have none.
+  printf 'resources: [manifests]\nnamespace: shop\nreplacements: [{path: kustomize-namespace.yaml}]\n' >"$WORK/kustomization.yaml"
+  cp -R "$ROOT/manifests" "$ROOT/manifests/kustomize-namespace.yaml" "$WORK/"
+  k kustomize "$WORK" >"$WORK/moved.yaml"
+  taken "the manifest in another namespace" <"$WORK/moved.yaml"
 }
 
 # The policies see the operator by its service account. Its own objects are those that a test has written down.
@@ -336,7 +341,7 @@ one() {
   VERSION=$(k version -o json 2>/dev/null | sed -n '/serverVersion/,$s/.*"gitVersion": "\(.*\)".*/\1/p')
   step "The API server of Kubernetes $VERSION"
   local namespace
-  for namespace in $SYSTEM shop redis web; do
+  for namespace in $SYSTEM shop redis web 0815; do
     k create namespace "$namespace" >/dev/null
     k label namespace "$namespace" pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
   done

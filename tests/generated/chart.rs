@@ -51,8 +51,8 @@ const SET_MOST: [&str; 12] = [
     "networkPolicy.enabled",
 ];
 
-/// Values with everything turned, switched off, as on OpenShift, and from a mirror.
-pub(crate) const VALUES: [&str; 4] = ["everything", "nothing", "openshift", "mirror"];
+/// Values with everything turned, switched off, as on OpenShift, from a mirror, and under other names.
+pub(crate) const VALUES: [&str; 5] = ["everything", "nothing", "openshift", "mirror", "elsewhere"];
 
 pub(crate) fn values_of(name: &str) -> String {
     format!("tests/chart/{name}.yaml")
@@ -245,7 +245,7 @@ fn misspelt_values_are_refused() {
         ("extraEnv[0].nme=A", "nme"),
         ("extraEnv[0].name=REDLOCK_LEASE", "/extraEnv/0/name"),
         ("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints"),
-        ("crds.keep=false", "keep"),
+        ("crds.kept=false", "kept"),
         ("test.enable=false", "enable"),
     ] {
         let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", setting], KUBE_VERSION].concat());
@@ -268,7 +268,7 @@ fn settings_that_cannot_work_together_are_refused() {
 
 // ------------------------------------------------------------------- rendered ---
 
-fn with_values(name: &str) -> Vec<Value> {
+pub(crate) fn with_values(name: &str) -> Vec<Value> {
     let arguments =
         ["template", "redlock-operator", CHART, "--namespace", "redlock-system", "--values", &values_of(name)];
     let text = run_helm(&[&arguments[..], KUBE_VERSION].concat());
@@ -292,7 +292,7 @@ fn every_value_is_turned_by_one_of_the_tests_files_and_each_renders() {
     }
 }
 
-fn images(objects: &[Value]) -> Vec<String> {
+pub(crate) fn images(objects: &[Value]) -> Vec<String> {
     let pods = objects.iter().filter_map(|object| {
         let spec = &object["spec"];
         [&spec["template"]["spec"], spec].into_iter().find(|spec| spec["containers"].is_array())

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod chart;
+mod overrides;
 mod reference;
 mod rights;
 mod snippets;

@@ -1,9 +1,12 @@
-{{- define "redlock.name" -}}
-{{- if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- define "redlock.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
 {{- end -}}
+
+{{- /* labels keep the chart's name: `redlock doctor` and NetworkPolicies find the pods by it */}}
+{{- define "redlock.name" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
+{{- .Values.fullnameOverride | default $full | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "redlock.serviceAccount" -}}
@@ -14,7 +17,7 @@
 {{- end -}}
 
 {{- define "redlock.defaultQuorumNamespace" -}}
-{{- .Values.defaultQuorum.namespace | default .Release.Namespace -}}
+{{- .Values.defaultQuorum.namespace | default (include "redlock.namespace" .) -}}
 {{- end -}}
 
 {{- define "redlock.selector" -}}
@@ -63,20 +66,20 @@ repository begins with: a first part with a dot or a colon, or localhost. */}}
 {{- define "redlock.defaultQuorum" -}}
 {{- $image := include "redlock.reference" (dict "root" . "image" .Values.redis.image "tag" "") -}}
 {{- $spec := dict "image" $image "allowedNamespaces" (dict "from" "All") -}}
-{{- if and .Values.imagePullSecrets (eq (include "redlock.defaultQuorumNamespace" .) .Release.Namespace) -}}
+{{- if and .Values.imagePullSecrets (eq (include "redlock.defaultQuorumNamespace" .) (include "redlock.namespace" .)) -}}
 {{- $spec = set $spec "pod" (dict "imagePullSecrets" .Values.imagePullSecrets) -}}
 {{- end -}}
 {{- mergeOverwrite $spec (.Values.defaultQuorum.spec | default dict | deepCopy) | toJson -}}
 {{- end -}}
 
 {{- define "redlock.testNamespace" -}}
-{{- .Values.test.namespace | default (first .Values.watchNamespaces) | default .Release.Namespace -}}
+{{- .Values.test.namespace | default (first .Values.watchNamespaces) | default (include "redlock.namespace" .) -}}
 {{- end -}}
 
 {{- /* whose quorums: the release's own namespace if none is named. An empty list: those of all namespaces */}}
 {{- define "redlock.quorumNamespaces" -}}
 {{- if not (has "*" .Values.quorumNamespaces) -}}
-{{- .Values.quorumNamespaces | default (list .Release.Namespace) | toJson -}}
+{{- .Values.quorumNamespaces | default (list (include "redlock.namespace" .)) | toJson -}}
 {{- else -}}
 []
 {{- end -}}

@@ -1,0 +1,177 @@
+//! The chart and the plain manifest under other names and in another namespace, and what Artifact Hub reads of the chart.
+
+use std::{collections::BTreeMap, env, fs, path::PathBuf, process::Command};
+
+use redlock_operator::api;
+use serde_json::{Value, json};
+
+use crate::{
+    CHART, KUBE_VERSION,
+    chart::{images, with_values, yaml},
+    helm_output,
+    rights::{of_kind, rendered},
+    root, run_helm,
+};
+
+/// Names of these kinds have no namespace. kustomize gives them one, and the API server ignores it.
+const OF_THE_CLUSTER: [&str; 7] = [
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "FlowSchema",
+    "Namespace",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
+
+#[test]
+fn names_and_namespace_can_be_overridden() {
+    let objects = with_values("elsewhere");
+    for object in &objects {
+        let (kind, metadata) = (object["kind"].as_str().unwrap(), &object["metadata"]);
+        let name = metadata["name"].as_str().unwrap();
+        if kind != "CustomResourceDefinition" {
+            assert!(name.starts_with("team-locks"), "{kind} {name}");
+        }
+        if !OF_THE_CLUSTER.contains(&kind) {
+            assert_eq!(metadata["namespace"], "0815", "{kind} {name}");
+        }
+        let text = object.to_string();
+        assert!(!text.contains("redlock-system"), "{kind} {name}: {text}");
+    }
+    assert_eq!(of_kind(&rendered(&["nameOverride=locks"]), "Deployment").next().unwrap()["metadata"]["name"], {
+        "redlock-operator-locks"
+    });
+}
+
+#[test]
+fn kinds_are_kept_unless_a_value_says_otherwise() {
+    const KEEP: &str = "helm.sh/resource-policy";
+    let annotations = |settings: &[&str]| -> Vec<Value> {
+        let objects = rendered(settings);
+        of_kind(&objects, "CustomResourceDefinition").map(|crd| crd["metadata"]["annotations"].clone()).collect()
+    };
+    assert!(annotations(&[]).iter().all(|all| all[KEEP] == "keep"));
+    assert_eq!(annotations(&["crds.keep=false"]), [json!({}), json!({})]);
+    let added = annotations(&["crds.annotations.team=platform"]);
+    assert!(added.iter().all(|all| all[KEEP] == "keep" && all["team"] == "platform"), "{added:?}");
+}
+
+#[test]
+fn a_tag_is_text() {
+    let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", "image.tag=8"], KUBE_VERSION].concat());
+    assert!(!succeeded && text.contains("/image/tag"), "{text}");
+    assert!(images(&rendered(&["image.tag=1.10"]))[1].ends_with(":1.10"));
+}
+
+#[test]
+fn additions_reach_the_operators_pods() {
+    let objects = with_values("everything");
+    let deployment = of_kind(&objects, "Deployment").next().unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(deployment["metadata"]["annotations"]["example.com/reload"], "true");
+    assert_eq!(deployment["spec"]["revisionHistoryLimit"], 3);
+    assert_eq!(pod["dnsConfig"]["options"][0]["name"], "ndots");
+    assert_eq!(pod["containers"][0]["args"], json!(["operator", "--lease=second"]));
+    assert_eq!(pod["containers"][0]["volumeMounts"][0]["name"], pod["volumes"][0]["name"]);
+    let policy = of_kind(&objects, "NetworkPolicy").next().unwrap();
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+    assert_eq!(policy["spec"]["egress"][0]["ports"].as_array().unwrap().len(), 5);
+    let added: Vec<_> = of_kind(&objects, "ConfigMap").map(|map| map["metadata"]["name"].clone()).collect();
+    assert!(added.contains(&json!("notes")) && added.contains(&json!("redlock-operator-text")), "{added:?}");
+    assert!(of_kind(&with_values("nothing"), "PodDisruptionBudget").next().is_none());
+}
+
+#[test]
+fn helm_lint_has_no_remark() {
+    let text = run_helm(&[&["lint", "--strict", CHART], KUBE_VERSION].concat());
+    assert!(!text.contains("[INFO]") && !text.contains("[WARNING]"), "{text}");
+}
+
+#[test]
+fn artifact_hub_gets_the_kinds_and_images_of_the_chart() {
+    let chart = yaml(&format!("{CHART}/Chart.yaml"));
+    let annotation = |name: &str| -> Value {
+        let text = chart["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap_or_else(|| panic!("{name}"));
+        serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let crds: Vec<_> = api::crds().iter().map(|crd| (crd.spec.names.kind.clone(), crd.metadata.name.clone())).collect();
+    for (of, (kind, name)) in annotation("crds").as_array().unwrap().iter().zip(&crds) {
+        assert_eq!((&of["kind"], &of["name"], &of["version"]), (&json!(kind), &json!(name), &json!("v1alpha1")));
+    }
+    assert_eq!(annotation("crds").as_array().unwrap().len(), crds.len());
+    let mut named: Vec<_> =
+        annotation("images").as_array().unwrap().iter().map(|of| of["image"].as_str().unwrap().to_owned()).collect();
+    named.sort();
+    assert_eq!(named, images(&rendered(&[])));
+    for example in annotation("crdsExamples").as_array().unwrap() {
+        match example["kind"].as_str().unwrap() {
+            "DistributedLock" => drop(serde_json::from_value::<api::DistributedLock>(example.clone()).unwrap()),
+            _ => drop(serde_json::from_value::<api::RedisQuorum>(example.clone()).unwrap()),
+        }
+    }
+    let version = format!("/v{}/", env!("CARGO_PKG_VERSION"));
+    let links = annotation("links");
+    let links = links.as_array().unwrap().iter().map(|link| link["url"].as_str().unwrap());
+    for url in links.chain(chart["icon"].as_str()) {
+        let (_, path) = url.split_once(&version).unwrap_or_else(|| panic!("{url} is of another version"));
+        assert!(root().join(path).exists(), "{path}");
+    }
+    assert!(annotation("changes")[0]["description"].is_string());
+}
+
+// ------------------------------------------------------------------ kustomize ---
+
+fn kubectl() -> PathBuf {
+    let local = root().join(".local/bin/kubectl");
+    if local.exists() { local } else { "kubectl".into() }
+}
+
+/// Objects by kind, namespace and name, without what only an installation by Helm has.
+fn by_name(documents: &str) -> BTreeMap<String, Value> {
+    let documents = documents.split("\n---\n").map(|text| serde_yaml::from_str::<Value>(text).unwrap());
+    let named = documents.filter(Value::is_object).map(|mut object| {
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        if OF_THE_CLUSTER.contains(&kind.as_str()) {
+            object["metadata"].as_object_mut().unwrap().remove("namespace");
+        }
+        for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+            object
+                .pointer_mut(labels)
+                .and_then(Value::as_object_mut)
+                .map(|all| all.remove("app.kubernetes.io/managed-by"));
+        }
+        (format!("{kind} {} {}", object["metadata"]["namespace"], object["metadata"]["name"]), object)
+    });
+    named.collect()
+}
+
+#[test]
+fn kustomize_moves_the_manifest_as_helm_renders_it_for_the_namespace() {
+    const NAMESPACE: &str = "team-locks";
+    let folder = env::temp_dir().join(format!("redlock-kustomize-{}", std::process::id()));
+    fs::create_dir_all(folder.join("manifests")).unwrap();
+    for file in ["install.yaml", "kustomization.yaml"] {
+        fs::copy(root().join("manifests").join(file), folder.join("manifests").join(file)).unwrap();
+    }
+    let replacements = "kustomize-namespace.yaml";
+    fs::copy(root().join("manifests").join(replacements), folder.join(replacements)).unwrap();
+    // As docs/installation.md shows it.
+    let page = fs::read_to_string(root().join("docs/installation.md")).unwrap();
+    let (_, rest) = page.split_once("```yaml\n# kustomization.yaml\n").expect("the overlay in docs/installation.md");
+    fs::write(folder.join("kustomization.yaml"), rest.split_once("```").unwrap().0).unwrap();
+    let output = Command::new(kubectl()).arg("kustomize").arg(&folder).output().expect("kubectl: run `make up` once");
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut moved = by_name(&String::from_utf8(output.stdout).unwrap());
+    let namespace = moved.remove(&format!("Namespace null \"{NAMESPACE}\"")).expect("the namespace is moved, too");
+    assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
+    let image = ["--set", "image.repository=registry.example.com/redlock-operator"];
+    let arguments = ["template", "redlock-operator", CHART, "--no-hooks", "--namespace", NAMESPACE];
+    let expected = by_name(&run_helm(&[&arguments[..], &image, KUBE_VERSION].concat()));
+    assert_eq!(moved.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    // kustomize writes whole numbers of the schemas as floats, and names no namespace in them.
+    let compared = expected.iter().filter(|(name, _)| !name.starts_with("CustomResourceDefinition"));
+    let other: Vec<_> = compared.filter(|(name, object)| moved[*name] != **object).map(|(name, _)| name).collect();
+    assert!(other.is_empty(), "{other:#?} differ");
+}
