@@ -204,6 +204,6 @@ mod tests {
     fn what_was_asked_says_how_it_ends() {
         let asked = Asked { lock: held("a"), act: "break", then: "a loses the lock.".into() };
         assert_eq!(asked.value()["ttlMs"], 10_000);
-        assert!(asked.text(Paint(false), false).ends_with("redlock wait shop/reindex --for free\n"));
+        assert!(asked.text(Paint::PLAIN, false).ends_with("redlock wait shop/reindex --for free\n"));
     }
 }

@@ -18,6 +18,7 @@ use crate::time::{Clock as _, SystemClock};
 
 pub mod checks;
 mod jobs;
+mod quorums;
 
 use checks::{Finding, Right, State};
 
@@ -101,14 +102,15 @@ pub async fn examine(cluster: &Cluster) -> Findings {
     let (kinds, rights, quorums) = futures::join!(kinds, rights, quorums);
     found.extend(kinds);
     found.extend(rights);
+    let can_read_all = quorums.is_ok();
     let quorums = match quorums {
         Err(problem) if problem.is_forbidden() => cluster.list(Some(&cluster.namespace), "").await,
         listed => listed,
     };
     match quorums {
         Ok(quorums) => {
-            found.extend(operators(cluster, &quorums).await);
-            found.extend(checks::quorums(&quorums, cluster.now()));
+            found.extend(operators(cluster, &quorums, can_read_all).await);
+            found.extend(quorums::quorums(&quorums, cluster.now()));
         }
         Err(problem) => found.push(checks::problem("quorums", problem)),
     }
@@ -198,12 +200,12 @@ async fn jobs(cluster: &Cluster, locks: &[LockObject]) -> Option<Finding> {
 }
 
 /// Whether operators are at work, and of which version.
-async fn operators(cluster: &Cluster, quorums: &[QuorumObject]) -> Vec<Finding> {
+async fn operators(cluster: &Cluster, quorums: &[QuorumObject], can_read_all: bool) -> Vec<Finding> {
     let mut operators: Vec<_> = quorums.iter().filter_map(|quorum| quorum.status.operator.clone()).collect();
     operators.sort();
     operators.dedup();
     if operators.is_empty() {
-        return vec![checks::no_operator(quorums.len())];
+        return vec![checks::no_operator(quorums.len(), can_read_all)];
     }
     let mut found = Vec::new();
     for operator in operators {

@@ -172,7 +172,7 @@ mod tests {
         sort(&mut locks);
         locks.iter().for_each(|lock| table.push(cells(lock, now(), false)));
         assert_eq!(
-            table.render(Paint(false)),
+            table.render(Paint::PLAIN),
             "LOCK           OBJECT   HOLDER   STATUS     VALID   TOKEN   VOTES   QUEUE\n\
              shop/reindex   a        a        Held       8.2s    42      3/3     -\n\
              shop/reindex   b        -        Queued     -       -       -       1\n\

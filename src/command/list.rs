@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use super::line;
 use super::objects::LockObject;
-use super::output::{Answer, Format, OutputArgs, Paint, Printer};
+use super::output::{Answer, Format, OutputArgs, Paint, Printer, Tone};
+use super::text::{clock, count};
 use crate::api::MilliTime;
 use crate::command::console;
 
@@ -30,11 +31,16 @@ pub struct ListArgs {
     /// List only locks that wait.
     #[arg(long)]
     waiting: bool,
+    /// List finished locks too.
+    #[arg(long)]
+    all: bool,
 }
 
 impl ListArgs {
     fn means(&self, lock: &LockObject) -> bool {
-        (!self.held || lock.is_held()) && (!self.waiting || !lock.is_held() && !lock.is_finished())
+        (self.all || !lock.is_finished())
+            && (!self.held || lock.is_held())
+            && (!self.waiting || !lock.is_held() && !lock.is_finished())
     }
 }
 
@@ -47,6 +53,8 @@ pub struct Listed {
     pub now: MilliTime,
     /// Where, in words.
     pub place: String,
+    /// The number of finished locks that are not listed.
+    pub hidden: usize,
 }
 
 impl Answer for Listed {
@@ -55,12 +63,16 @@ impl Answer for Listed {
     }
 
     fn text(&self, paint: Paint, wide: bool) -> String {
+        let hidden = match self.hidden {
+            0 => String::new(),
+            number => format!("{} not listed. List them with --all.\n", count(number, "finished lock")),
+        };
         if self.locks.is_empty() {
-            return format!("No locks in {}.\n", self.place);
+            return format!("No locks in {}.\n{hidden}", self.place);
         }
         let mut table = line::titles(wide);
         self.locks.iter().for_each(|lock| table.push(line::cells(lock, self.now, wide)));
-        table.render(paint)
+        table.render(paint) + &paint.tone(Tone::Dim, &hidden)
     }
 
     fn names(&self) -> Vec<String> {
@@ -80,9 +92,11 @@ pub async fn run(args: ListArgs) -> anyhow::Result<()> {
         return watch(&cluster, namespace, &args, printer).await;
     }
     let mut locks: Vec<LockObject> = cluster.list(namespace, "").await?;
+    let is_hidden = |lock: &&LockObject| lock.is_finished() && !args.all && !args.held && !args.waiting;
+    let hidden = locks.iter().filter(is_hidden).count();
     locks.retain(|lock| args.means(lock));
     line::sort(&mut locks);
-    printer.show(&Listed { locks, now: cluster.now(), place: any_of(namespace) })
+    printer.show(&Listed { locks, now: cluster.now(), place: any_of(namespace), hidden })
 }
 
 async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, printer: Printer) -> anyhow::Result<()> {
@@ -112,14 +126,20 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
             watcher::Event::InitApply(lock) => first.push(lock),
             watcher::Event::InitDone => {
                 line::sort(&mut first);
-                let seen = first.drain(..).filter(|lock| args.means(lock)).collect();
-                widths = Some(print(seen, cluster.now(), printer, widths.as_deref())?);
+                let listed = first.drain(..).filter(|lock| args.means(lock)).collect();
+                widths = Some(print(listed, cluster.now(), printer, widths.as_deref())?);
             }
-            watcher::Event::Apply(lock) if args.means(&lock) => {
+            // A listed lock that finishes is a change too.
+            watcher::Event::Apply(lock) if args.means(&lock) || lock.is_finished() && !args.held && !args.waiting => {
                 widths = Some(print(vec![lock], cluster.now(), printer, widths.as_deref())?);
             }
             watcher::Event::Delete(lock) => {
-                printer.say(&format!("{} (dlock/{}) is gone", lock.lock(), lock.name_any()))?;
+                printer.say(&format!(
+                    "{} {} (dlock/{}) is gone",
+                    clock(cluster.now()),
+                    lock.lock(),
+                    lock.name_any()
+                ))?;
                 if printer.format() == Some(Format::Json) {
                     printer.next_value(&json!({"gone": true, "lock": lock.lock(), "name": lock.name_any()}))?;
                 }
@@ -137,8 +157,12 @@ fn print(
     widths: Option<&[usize]>,
 ) -> anyhow::Result<Vec<usize>> {
     let wide = printer.format() == Some(Format::Wide);
-    let mut table = line::titles(wide);
-    locks.iter().for_each(|lock| table.push(line::cells(lock, now, wide)));
+    let mut table = line::titles(wide).with_first("TIME");
+    for lock in &locks {
+        let mut cells = line::cells(lock, now, wide);
+        cells.insert(0, clock(now).into());
+        table.push(cells);
+    }
     let wider = table.widths(widths.unwrap_or_default());
     match (printer.format(), widths) {
         (Some(Format::Json | Format::Yaml), _) => {
@@ -197,14 +221,42 @@ mod tests {
     use super::*;
 
     #[test]
+    fn finished_locks_are_listed_on_request() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            list: ListArgs,
+        }
+        let means = |flags: &[&str], lock: &LockObject| {
+            let words = ["list"].iter().chain(flags);
+            <Line as clap::Parser>::parse_from(words).list.means(lock)
+        };
+        let mut ended = waiting("b", "WaitTimeout", "", None);
+        let mut finished = ended.status.conditions[1].clone();
+        (finished.type_, finished.status) = ("Finished".into(), "True".into());
+        ended.status.conditions.push(finished);
+        assert_eq!(
+            [&[][..], &["--all"], &["--all", "--waiting"]].map(|flags| means(flags, &ended)),
+            [false, true, false]
+        );
+        assert!(means(&[], &held("a")) && !means(&["--waiting"], &held("a")));
+    }
+
+    #[test]
     fn a_list_is_a_table_or_items_or_names() {
-        let listed =
-            Listed { locks: vec![held("a"), waiting("b", "Queued", "", Some(1))], now: now(), place: "x".into() };
-        assert_eq!(listed.text(Paint(false), true).lines().count(), 3);
+        let listed = Listed {
+            locks: vec![held("a"), waiting("b", "Queued", "", Some(1))],
+            now: now(),
+            place: "x".into(),
+            hidden: 0,
+        };
+        assert_eq!(listed.text(Paint::PLAIN, true).lines().count(), 3);
         assert_eq!(listed.value()["items"].as_array().map(Vec::len), Some(2));
         assert_eq!(listed.names(), ["dlock/a", "dlock/b"]);
-        let none = Listed { locks: Vec::new(), now: now(), place: "namespace shop".into() };
-        assert_eq!(none.text(Paint(false), false), "No locks in namespace shop.\n");
+        let mut none = Listed { locks: Vec::new(), now: now(), place: "namespace shop".into(), hidden: 0 };
+        assert_eq!(none.text(Paint::PLAIN, false), "No locks in namespace shop.\n");
+        none.hidden = 2;
+        assert!(none.text(Paint::PLAIN, false).ends_with("\n2 finished locks not listed. List them with --all.\n"));
         assert_eq!(none.value(), json!({"items": []}));
     }
 }

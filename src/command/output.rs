@@ -43,11 +43,19 @@ pub enum Tone {
     Title,
 }
 
-/// Whether colours are used.
+/// How text looks: its colours, and the width that tables keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Paint(pub bool);
+pub struct Paint {
+    /// Colours are used.
+    pub colours: bool,
+    /// The width of the terminal, if the output is one.
+    pub width: Option<usize>,
+}
 
 impl Paint {
+    /// No colours, and any width.
+    pub const PLAIN: Self = Self { colours: false, width: None };
+
     /// The text in the colour of its tone.
     #[must_use]
     pub fn tone(self, tone: Tone, text: &str) -> String {
@@ -59,7 +67,7 @@ impl Paint {
             Tone::Dim => "2",
             Tone::Title => "1",
         };
-        if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.colours { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 }
 
@@ -107,6 +115,13 @@ impl Table {
         Self { titles, rows: Vec::new() }
     }
 
+    /// With one more column before the others.
+    #[must_use]
+    pub fn with_first(mut self, title: &'static str) -> Self {
+        self.titles.insert(0, title);
+        self
+    }
+
     /// Adds a row.
     pub fn push(&mut self, row: Vec<Cell>) {
         self.rows.push(row);
@@ -128,7 +143,7 @@ impl Table {
     #[must_use]
     pub fn render(&self, paint: Paint) -> String {
         let titles: Vec<_> = self.titles.iter().map(|title| Cell::toned(Tone::Title, *title)).collect();
-        let widths = self.widths(&[]);
+        let widths = fit(self.widths(&[]), paint.width);
         let mut text = line(&titles, &widths, paint);
         text.extend(self.rows.iter().map(|row| line(row, &widths, paint)));
         text
@@ -137,8 +152,37 @@ impl Table {
     /// Its rows alone.
     #[must_use]
     pub fn render_rows(&self, widths: &[usize], paint: Paint) -> String {
-        self.rows.iter().map(|row| line(row, widths, paint)).collect()
+        let widths = fit(widths.to_vec(), paint.width);
+        self.rows.iter().map(|row| line(row, &widths, paint)).collect()
     }
+}
+
+/// Spaces between two columns.
+const GAP: usize = 3;
+/// No column gets narrower than this.
+const NARROWEST: usize = 8;
+
+/// Narrows the widest columns until a row fits, as far as they stay readable.
+fn fit(mut widths: Vec<usize>, width: Option<usize>) -> Vec<usize> {
+    let Some(width) = width else { return widths };
+    let gaps = GAP * widths.len().saturating_sub(1);
+    while widths.iter().sum::<usize>() + gaps > width {
+        match widths.iter_mut().max() {
+            Some(widest) if *widest > NARROWEST => *widest -= 1,
+            _ => break,
+        }
+    }
+    widths
+}
+
+/// A text within a width, with an ellipsis for the rest.
+#[must_use]
+pub fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    kept + "\u{2026}"
 }
 
 /// An empty cell is a dash, so that columns can be told apart by programs such as awk.
@@ -149,11 +193,11 @@ fn or_dash(text: &str) -> &str {
 fn line(cells: &[Cell], widths: &[usize], paint: Paint) -> String {
     let mut text = String::new();
     for (index, cell) in cells.iter().enumerate() {
-        let plain = or_dash(&cell.text);
-        text.push_str(&paint.tone(cell.tone, plain));
+        let width = widths.get(index).copied().unwrap_or(0);
+        let plain = shorten(or_dash(&cell.text), width);
+        text.push_str(&paint.tone(cell.tone, &plain));
         if index + 1 < cells.len() {
-            let width = widths.get(index).copied().unwrap_or(0);
-            text.extend(std::iter::repeat_n(' ', width.saturating_sub(plain.chars().count()) + 3));
+            text.extend(std::iter::repeat_n(' ', width.saturating_sub(plain.chars().count()) + GAP));
         }
     }
     text.push('\n');
@@ -175,7 +219,9 @@ impl Printer {
         let is_terminal = io::stdout().is_terminal();
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { format: args.output, paint: Paint(is_terminal && !no_color && !dumb), is_terminal }
+        let colours = is_terminal && !no_color && !dumb;
+        let width = if is_terminal { terminal_width() } else { None };
+        Self { format: args.output, paint: Paint { colours, width }, is_terminal }
     }
 
     /// Whether a person looks on.
@@ -247,6 +293,12 @@ impl Printer {
     }
 }
 
+/// The columns of the terminal. A size of zero is unknown.
+fn terminal_width() -> Option<usize> {
+    let (columns, _) = ratatui::crossterm::terminal::size().ok()?;
+    Some(usize::from(columns)).filter(|columns| *columns > 0)
+}
+
 /// Whether the reader of our output has gone, as `head` does: no failure of ours.
 #[must_use]
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -258,13 +310,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_table_keeps_to_the_width_of_the_terminal() {
+        let mut table = Table::new(vec!["LOCK", "HOLDER"]);
+        table.push(vec!["shop/a-very-long-name-of-a-lock".into(), "worker".into()]);
+        let narrow = table.render(Paint { colours: false, width: Some(24) });
+        assert_eq!(narrow, "LOCK              HOLDER\nshop/a-very-lo\u{2026}   worker\n");
+        let least = table.render(Paint { colours: false, width: Some(1) });
+        assert!(least.contains("shop/a-\u{2026}   worker"), "a column stays readable: {least}");
+    }
+
+    #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let mut table = Table::new(vec!["LOCK", "HOLDER"]);
         table.push(vec!["shop/reindex".into(), Cell::toned(Tone::Good, "worker")]);
         table.push(vec!["shop/é".into(), "".into()]);
-        let plain = table.render(Paint(false));
+        let plain = table.render(Paint::PLAIN);
         assert_eq!(plain, "LOCK           HOLDER\nshop/reindex   worker\nshop/é         -\n");
-        let colours = table.render(Paint(true));
+        let colours = table.render(Paint { colours: true, width: None });
         assert!(colours.contains("\u{1b}[32mworker\u{1b}[0m\n"), "{colours:?}");
         assert_eq!(table.widths(&[20]), [20, 6], "later rows of a watch do not shrink a column");
     }

@@ -28,7 +28,7 @@ pub enum QuorumCommand {
     Restart(RestartArgs),
 }
 
-/// Which quorums, and how they are view.
+/// Which quorums, and the form of the output.
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
     /// The RedisQuorum, as `<name>` or `<namespace>/<name>`. Default: all of the namespace.
@@ -204,7 +204,7 @@ mod tests {
     fn a_quorum_says_who_votes_and_who_waits_until_when() {
         let quorum = quorum(["Admitted", "Admitted", "Fenced"]);
         let view = QuorumsView { quorums: vec![quorum], now: now(), place: "x".into() };
-        let text = view.text(Paint(false), false);
+        let text = view.text(Paint::PLAIN, false);
         assert_eq!(
             text,
             "RedisQuorum redlock-system/main: 2 of 3 members vote, and 2 are needed. It is the default quorum.\n\

@@ -63,7 +63,7 @@ pub async fn run(args: ReportArgs) -> anyhow::Result<()> {
     let scope = args.scope.of(&cluster.namespace).map(str::to_owned);
     let mut report = Report { cluster: &cluster, directory: args.directory, scope, about: Vec::new() };
     let findings = doctor::examine(&cluster).await;
-    report.write("doctor.txt", &redact_text(&findings.text(Paint(false), false)))?;
+    report.write("doctor.txt", &redact_text(&findings.text(Paint::PLAIN, false)))?;
     report.objects::<QuorumObject>("redisquorums.yaml", "").await?;
     report.objects::<LockObject>("distributedlocks.yaml", "").await?;
     report.events().await?;

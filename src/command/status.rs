@@ -12,7 +12,7 @@ use super::{line, list};
 use crate::api::conditions::LockCondition;
 use crate::api::{MilliTime, PastHold};
 
-/// A lock, and how it is view.
+/// A lock, and the form of the output.
 #[derive(Debug, clap::Args)]
 pub struct LockArgs {
     /// The lock: `<namespace>/<key>`, `<key>` with -n, or `dlock/<name>`.
@@ -20,7 +20,7 @@ pub struct LockArgs {
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// How it is view.
+    /// The form of the output.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -250,7 +250,7 @@ mod tests {
     fn a_status_tells_the_holder_and_the_queue() {
         let locks = vec![held("a"), waiting("b", "Queued", "a has the key", Some(1))];
         let view = LocksView { target: target(), locks, now: now() };
-        let text = view.text(Paint(false), false);
+        let text = view.text(Paint::PLAIN, false);
         assert!(text.starts_with("shop/reindex is held.\n  holder:      a\n  token:       42\n"), "{text}");
         assert!(text.contains("  valid until: 12:00:08 UTC (in 8.2s)\n"), "{text}");
         assert!(text.ends_with("b: Held (Queued): a has the key\n"), "{text}");
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!((&value["held"], &value["items"][1]["reason"]), (&json!(true), &json!("Queued")));
         assert_eq!(value["items"][0]["conditions"][1]["type"], "Held");
         let free = LocksView { target: target(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
-        assert!(free.text(Paint(false), false).starts_with("shop/reindex is not held.\n"));
+        assert!(free.text(Paint::PLAIN, false).starts_with("shop/reindex is not held.\n"));
     }
 
     #[test]
@@ -269,12 +269,12 @@ mod tests {
         let history = History::of(target(), &[lock("old", past), held("a")], now());
         let tokens: Vec<_> = history.holds.iter().map(|past| past.hold.fencing_token).collect();
         assert_eq!(tokens, [Some(42), Some(7), Some(3)]);
-        let text = history.text(Paint(false), false);
+        let text = history.text(Paint::PLAIN, false);
         assert!(text.contains("a        42      2026-01-01 11:59:00Z   60s        Held"), "{text}");
         assert!(text.contains("30s        Broken     by ann"), "{text}");
         let value = history.value();
         assert_eq!((&value["items"][0]["held"], value["items"][0].get("to")), (&json!(true), None));
         assert_eq!(value["items"][1]["heldForMs"], 30_000);
-        assert!(History::of(target(), &[], now()).text(Paint(false), false).contains("never held"));
+        assert!(History::of(target(), &[], now()).text(Paint::PLAIN, false).contains("never held"));
     }
 }

@@ -31,6 +31,12 @@ pub fn moment(time: MilliTime, now: MilliTime) -> String {
     if left >= 0 { format!("{clock} (in {})", span(left)) } else { format!("{clock} ({} ago)", span(-left)) }
 }
 
+/// `12:00:31Z`.
+#[must_use]
+pub fn clock(time: MilliTime) -> String {
+    time.get().strftime("%H:%M:%SZ").to_string()
+}
+
 /// `2026-01-01 12:00:31Z`.
 #[must_use]
 pub fn date(time: MilliTime) -> String {

@@ -176,7 +176,7 @@ mod tests {
         let quiet = lock("quiet", "{spec: {claim: {identity: q}}}");
         let locks = [quiet, held("a"), waiting("b", "Queued", "", Some(1)), waiting("c", "Queued", "", Some(2))];
         let view = View::of(&locks, vec![quorum(["Admitted", "Admitted", "Fenced"])], 20, now());
-        let text = view.text(Paint(false), false);
+        let text = view.text(Paint::PLAIN, false);
         assert!(
             text.starts_with("1 lock held, 3 waiting, 0 in trouble\nRedisQuorum redlock-system/main: 2 of 3"),
             "{text}"

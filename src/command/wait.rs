@@ -223,7 +223,7 @@ mod tests {
             now: now(),
         };
         assert_eq!(
-            waited(true).text(Paint(false), false),
+            waited(true).text(Paint::PLAIN, false),
             "shop/reindex: met after 1.5s; dlock/a is Held by a with token 42\n"
         );
         assert_eq!((&waited(false).value()["met"], &waited(false).value()["waitedMs"]), (&json!(false), &json!(1_500)));

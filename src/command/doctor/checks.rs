@@ -7,10 +7,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::Value;
 
 use super::super::cluster::Problem;
-use super::super::explain::{self, of_quorum};
 use super::super::installation::Leader;
-use super::super::objects::{LockObject, QuorumObject};
-use super::super::quorum::is_trouble;
+use super::super::objects::LockObject;
 use super::super::text::{and, between, count, span};
 use super::super::{advice, line};
 use crate::api::conditions::LockCondition;
@@ -63,7 +61,7 @@ pub struct Finding {
     pub mend: Option<String>,
 }
 
-fn finding(about: &str, state: State, says: impl Into<String>, mend: Option<&str>) -> Finding {
+pub(super) fn finding(about: &str, state: State, says: impl Into<String>, mend: Option<&str>) -> Finding {
     Finding { about: about.into(), state, says: says.into(), mend: mend.map(Into::into) }
 }
 
@@ -236,10 +234,14 @@ pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Findin
 }
 
 /// No quorum names its operator.
-pub fn no_operator(quorums: usize) -> Finding {
+pub fn no_operator(quorums: usize, can_read_all: bool) -> Finding {
+    if quorums == 0 && !can_read_all {
+        let says = "You can read no RedisQuorum, so the operator is not checked.";
+        return finding("operator", State::Unknown, says, None);
+    }
     if quorums == 0 {
         let mend = "Create a RedisQuorum, or set defaultQuorum in the chart's values.";
-        return finding("operator", State::Warning, "There is no RedisQuorum that you may read.", Some(mend));
+        return finding("operator", State::Warning, "There is no RedisQuorum.", Some(mend));
     }
     let says = "No operator serves any RedisQuorum.";
     finding(
@@ -292,42 +294,6 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
         return finding("operator", State::Warning, says, Some(&mend));
     }
     finding("operator", State::Fine, says, None)
-}
-
-/// The quorums, and that one at most is the default.
-pub fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> {
-    let mut found: Vec<_> = quorums.iter().map(|quorum| one_quorum(quorum, now)).collect();
-    let default: Vec<_> = quorums.iter().filter(|quorum| quorum.is_default()).map(QuorumObject::full_name).collect();
-    if default.is_empty() && !quorums.is_empty() {
-        let says = "No RedisQuorum that you may read is marked as the default.";
-        found.push(finding(
-            "quorum",
-            State::Unknown,
-            says,
-            Some("Locks without quorumRef need one: see defaultQuorum in the chart's values."),
-        ));
-    }
-    found
-}
-
-fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Finding {
-    let link = of_quorum(quorum, now);
-    let trouble: Vec<_> = quorum.status.conditions.iter().filter(|condition| is_trouble(condition)).collect();
-    let mut says = link.says.join(" ");
-    for condition in &trouble {
-        let said = condition.message.trim_end_matches('.');
-        if !says.contains(said) {
-            says += &format!(" {} ({}): {said}.", condition.type_, condition.reason);
-        }
-    }
-    let state = match link.state {
-        explain::State::Fine if trouble.is_empty() => State::Fine,
-        explain::State::Fine => State::Warning,
-        _ => State::Broken,
-    };
-    let advice = trouble.iter().find_map(|condition| advice::of_quorum(condition).to_do);
-    let mend = link.to_do.or(advice).filter(|_| state != State::Fine);
-    Finding { about: "quorum".into(), state, says, mend }
 }
 
 /// All locks together, and those in trouble by their names.

@@ -8,6 +8,9 @@ use super::super::{advice, line};
 use crate::api::MilliTime;
 use crate::api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition};
 
+/// The number of finished locks that are explained.
+const ENDS: usize = 3;
+
 /// How a link of the chain is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -95,14 +98,19 @@ pub fn explain(
     let held = meant.iter().any(LockObject::is_held);
     // What it is all about: the holder, else who is next, else what has ended.
     let first = meant.iter().find(|lock| lock.is_held()).or_else(|| meant.iter().find(|lock| !lock.is_finished()));
-    let mut links = vec![quorum_link(quorum, now)];
+    let ended = if first.is_none() { meant } else { &[] };
+    let mut links: Vec<_> = ended.iter().filter_map(|lock| end_link(lock, now)).take(ENDS).collect();
+    links.push(quorum_link(quorum, now));
     if let Some(lock) = first {
         links.extend(operator_link(lock));
         links.push(accepted_link(lock));
         links.push(if lock.is_held() { hold_link(lock, now) } else { wait_link(lock, &all, now) });
     }
     links.extend(queue_link(&all, first));
-    let summary = summary(target, first, &all, now);
+    let summary = match ended {
+        [only] => ended_summary(target, only, &all),
+        _ => summary(target, first, &all, now),
+    };
     Explanation { lock: target.to_owned(), held, summary, links }
 }
 
@@ -123,6 +131,33 @@ fn summary(target: &str, first: Option<&LockObject>, all: &[&LockObject], now: M
     } else {
         format!("{target} is not held by dlock/{}: {} has the key.", lock.name_any(), and(&holders))
     }
+}
+
+/// One sentence about a finished lock, and who holds its key.
+fn ended_summary(target: &str, lock: &LockObject, all: &[&LockObject]) -> String {
+    let reason = lock.condition(LockCondition::Finished).map_or("Finished", |finished| &finished.reason);
+    let holders: Vec<_> = all.iter().filter(|other| other.is_held()).map(|other| other.who()).collect();
+    let key = if holders.is_empty() { String::new() } else { format!(" {} has the key now.", quoted(&holders)) };
+    format!("{target} ended with reason {reason}.{key}")
+}
+
+/// How a finished lock ended, and what to do about it.
+fn end_link(lock: &LockObject, now: MilliTime) -> Option<Link> {
+    let finished = lock.condition(LockCondition::Finished).filter(|finished| finished.status == "True")?;
+    let advice = advice::of_lock(finished);
+    let at = moment(MilliTime::from(finished.last_transition_time.0), now);
+    let means = if finished.message.trim().is_empty() { &advice.means } else { &finished.message };
+    let says = vec![format!("dlock/{} ended at {at} ({}): {}.", lock.name_any(), finished.reason, trim(means))];
+    let is_normal = finished.reason == HeldReason::Released.as_str();
+    let state = if is_normal { State::Fine } else { State::Stops };
+    let again = "Create another claim, if the work still has to be done.";
+    let to_do = (!is_normal).then(|| advice.to_do.unwrap_or_else(|| again.into()));
+    Some(Link { about: "end", state, says, to_do })
+}
+
+/// Identities in quotes.
+fn quoted(names: &[String]) -> String {
+    and(&names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>())
 }
 
 fn reason_text(lock: &LockObject) -> String {

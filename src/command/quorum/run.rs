@@ -293,12 +293,12 @@ mod tests {
             course: course.clone(),
             tokens_before,
         };
-        let text = restarted(Some(7)).text(Paint(false), false);
+        let text = restarted(Some(7)).text(Paint::PLAIN, false);
         assert_eq!(
             text,
             "main-2: votes again after 14s\n  fence    12s\n  votes    3 of 3, at the least 2\n  tokens   floor 9, not below the floor before\n"
         );
-        assert!(restarted(Some(10)).text(Paint(false), false).contains("below the floor before"));
+        assert!(restarted(Some(10)).text(Paint::PLAIN, false).contains("below the floor before"));
         let value = restarted(Some(7)).value();
         assert_eq!(
             (&value["fencedMs"], &value["leastVoting"], &value["tokenFloor"]),

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::super::super::objects::fake::{held, now, quorum, waiting};
+use super::super::super::objects::fake::{held, now, waiting};
 use super::*;
 
 #[test]
@@ -43,21 +43,11 @@ fn a_right_that_is_missing_names_its_role() {
 }
 
 #[test]
-fn a_quorum_that_grants_nothing_is_broken_and_one_without_reserve_is_a_warning() {
-    assert_eq!(quorums(&[quorum(["Admitted"; 3])], now())[0].state, State::Fine);
-    assert_eq!(quorums(&[quorum(["Admitted", "Admitted", "Fenced"])], now())[0].state, State::Warning);
-    let broken = &quorums(&[quorum(["Admitted", "Fenced", "Fenced"])], now())[0];
-    assert!(broken.state == State::Broken && broken.says.contains("1 of 3 members votes"), "{broken:?}");
-    let mut unmarked = quorum(["Admitted"; 3]);
-    unmarked.metadata.annotations = None;
-    assert!(quorums(&[unmarked], now())[1].says.contains("marked as the default"));
-}
-
-#[test]
 fn operators_that_do_not_work_are_found() {
     assert_eq!(leader("a/b", &Leader::Silent(120_000)).state, State::Broken);
     assert_eq!(leader("a/b", &Leader::Works("p".into())).state, State::Fine);
-    assert_eq!((no_operator(0).state, no_operator(1).state), (State::Warning, State::Broken));
+    assert_eq!((no_operator(0, true).state, no_operator(1, true).state), (State::Warning, State::Broken));
+    assert_eq!((no_operator(0, false).state, no_operator(0, false).mend), (State::Unknown, None));
     let pod = |ready: &str, image: &str| -> Pod {
         serde_json::from_value(json!({"spec": {"containers": [{"name": "operator", "image": image}]},
             "status": {"conditions": [{"type": "Ready", "status": ready}]}}))

@@ -131,3 +131,36 @@ fn a_validity_that_is_not_renewed_points_at_the_operator() {
     assert_eq!(link(&stale, "holder").state, State::Stops);
     assert!(stale.to_do().is_some_and(|text| text.contains("redlock doctor")));
 }
+
+#[test]
+fn a_finished_lock_begins_with_how_it_ended() {
+    let finished = |name: &str, reason: &str, message: &str| {
+        let yaml = format!(
+            "{{spec: {{key: reindex}}, status: {{observedGeneration: 1, conditions: [
+            {{type: Finished, status: 'True', reason: {reason}, message: '{message}', lastTransitionTime: 2026-01-01T11:58:00Z}}]}}}}"
+        );
+        lock(name, &yaml)
+    };
+    let third = finished("third", "WaitTimeout", "waited for 1m");
+    let ended = explain("dlock/third", &[third], &[held("a")], &found(["Admitted"; 3]), now());
+    assert_eq!(ended.summary, "dlock/third ended with reason WaitTimeout. \"a\" has the key now.");
+    assert_eq!(ended.links[0].says, ["dlock/third ended at 11:58:00 UTC (2m00s ago) (WaitTimeout): waited for 1m."]);
+    assert_eq!(ended.to_do(), Some("Create another claim."));
+    let broken = explained(
+        &[finished("x", "Broken", "ann broke it"), finished("y", "Released", "")],
+        &[],
+        &QuorumState::Unknown,
+    );
+    assert_eq!(broken.summary, "shop/reindex is not held: every claim on it has ended.");
+    assert!(broken.links[0].says[0].contains("(Broken): ann broke it."), "{broken:#?}");
+    assert!(broken.to_do().is_some());
+    let released = explained(&[finished("y", "Released", "")], &[held("a")], &found(["Admitted"; 3]));
+    assert_eq!((released.links[0].state, released.to_do()), (State::Fine, None));
+    // A claim that still waits is what a key is about.
+    let waits = explained(
+        &[waiting("b", "Queued", "a has it", Some(1)), finished("x", "Broken", "")],
+        &[],
+        &found(["Admitted"; 3]),
+    );
+    assert!(waits.links.iter().all(|link| link.about != "end"), "{waits:#?}");
+}
