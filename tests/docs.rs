@@ -122,6 +122,28 @@ fn extracts_have_the_lines_of_their_sources() {
     assert!(extracts >= 7, "only {extracts} extracts were found");
 }
 
+#[test]
+fn the_book_has_every_page_once() {
+    let summary = page("SUMMARY.md");
+    let mut listed: Vec<&str> = summary.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    listed.sort_unstable();
+    let docs = root().join("docs");
+    let pages = pages().into_iter().filter_map(|(path, _)| Some(path.strip_prefix(&docs).ok()?.to_owned()));
+    let mut there: Vec<_> =
+        pages.map(|path| path.to_str().unwrap().to_owned()).filter(|it| it != "SUMMARY.md").collect();
+    there.sort_unstable();
+    assert_eq!(listed, there);
+}
+
+#[test]
+fn the_glossary_is_short() {
+    let text = page("glossary.md");
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!((15..=25).contains(&rows.len()), "{} terms", rows.len());
+    let long: Vec<_> = rows.iter().filter(|row| row.split_whitespace().count() > 30).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
 /// Every field below this schema, by its path, with its description.
 fn fields(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -170,7 +192,7 @@ fn tests_that_the_documentation_names_exist() {
     for folder in ["client/engine/src", "client/src", "client/tests", "src", "tests"] {
         sources(root().join(folder), &mut code);
     }
-    for page_name in ["claims.md", "security.md"] {
+    for page_name in ["claims.md", "security.md", "operations.md"] {
         let text = page(page_name);
         // Names of tests are sentences: nothing else between backticks has so many underscores.
         let named = text.split('`').skip(1).step_by(2).filter(|word| word.matches('_').count() >= 4);

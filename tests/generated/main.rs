@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod argo;
 mod chart;
 mod overrides;
 mod reference;
@@ -139,39 +140,60 @@ fn the_chart_passes_helm_lint() {
     run_helm(&[&["lint", "--strict", CHART], KUBE_VERSION].concat());
 }
 
+/// Checks an object of our kinds, and names its kind. Other objects are left out.
+fn read_back(value: &Value) -> Option<String> {
+    let kind = value["kind"].as_str()?.to_owned();
+    // What is read back has every field that was written: a misspelt one would be missing.
+    let read = match kind.as_str() {
+        "RedisQuorum" => serde_json::to_value(serde_json::from_value::<api::RedisQuorum>(value.clone()).unwrap()),
+        "DistributedLock" => {
+            serde_json::to_value(serde_json::from_value::<api::DistributedLock>(value.clone()).unwrap())
+        }
+        _ => return None,
+    };
+    assert_contains(&read.unwrap(), value, &kind);
+    Some(kind)
+}
+
 #[test]
 fn samples_are_what_the_types_read() {
-    let folder = root().join("manifests/samples");
     let mut kinds = Vec::new();
-    for file in fs::read_dir(&folder).unwrap() {
+    for file in fs::read_dir(root().join("manifests/samples")).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
-        for document in text.split("\n---\n") {
-            let value: serde_json::Value = serde_yaml::from_str(document).unwrap();
-            let kind = value["kind"].as_str().unwrap().to_owned();
-            // what is read back has every field that was written: a misspelt one would be missing
-            let read = match kind.as_str() {
-                "RedisQuorum" => {
-                    serde_json::to_value(serde_json::from_value::<api::RedisQuorum>(value.clone()).unwrap())
-                }
-                "DistributedLock" => {
-                    serde_json::to_value(serde_json::from_value::<api::DistributedLock>(value.clone()).unwrap())
-                }
-                _ => continue,
-            };
-            assert_contains(&read.unwrap(), &value, &kind);
-            kinds.push(kind);
-        }
+        kinds.extend(text.split("\n---\n").filter_map(|document| read_back(&serde_yaml::from_str(document).unwrap())));
     }
     kinds.sort();
     assert_eq!(kinds, ["DistributedLock", "DistributedLock", "RedisQuorum", "RedisQuorum"]);
 }
 
-fn assert_contains(whole: &serde_json::Value, part: &serde_json::Value, path: &str) {
-    match part.as_object() {
-        Some(fields) => {
+#[test]
+fn manifests_in_the_documentation_are_what_the_types_read() {
+    let mut found = 0;
+    let pages = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    for path in pages.chain([root().join("README.md")]).filter(|path| path.extension().is_some_and(|it| it == "md")) {
+        let text = fs::read_to_string(&path).unwrap();
+        for block in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+            let indent = block.len() - block.trim_start_matches(' ').len();
+            let lines: Vec<_> = block.lines().map(|line| line.get(indent..).unwrap_or_default()).collect();
+            for document in lines.join("\n").split("\n---\n") {
+                let value: Value =
+                    serde_yaml::from_str(document).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                found += usize::from(read_back(&value).is_some());
+            }
+        }
+    }
+    assert!(found >= 8, "only {found} manifests");
+}
+
+fn assert_contains(whole: &Value, part: &Value, path: &str) {
+    match (whole, part) {
+        (_, Value::Object(fields)) => {
             fields.iter().for_each(|(name, value)| assert_contains(&whole[name], value, &format!("{path}.{name}")))
         }
-        None => assert_eq!(whole, part, "{path}"),
+        (Value::Array(all), Value::Array(items)) if all.len() == items.len() => {
+            all.iter().zip(items).for_each(|(one, item)| assert_contains(one, item, path))
+        }
+        _ => assert_eq!(whole, part, "{path}"),
     }
 }
 

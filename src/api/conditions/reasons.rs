@@ -6,7 +6,7 @@ use std::fmt;
 names! {
     /// Condition types of a DistributedLock.
     LockCondition {
-        /// The operator serves the lock. Helm, Argo CD and Flux read it. `True` with the reason of Held while the lock is held, or waits for its
+        /// The operator serves the lock. Flux and Helm 4 read it, and Argo CD with a health check. `True` with the reason of Held while the lock is held, or waits for its
         /// turn, a holder or a person. `False` with the reason and message of Accepted, or with `NoQuorum`. `Unknown` with `Pending` at first.
         Ready,
         /// The operator can carry out the specification.
@@ -23,7 +23,7 @@ names! {
 names! {
     /// Condition types of a RedisQuorum.
     QuorumCondition {
-        /// All members vote, with all settings in force. Helm, Argo CD and Flux read it. A reason that is not listed here is one of QuorumAgrees.
+        /// All members vote, with all settings in force. Flux and Helm 4 read it, and Argo CD with a health check. A reason that is not listed here is one of QuorumAgrees.
         Ready,
         /// A majority of the members may vote, so locks are granted. A reason that is not listed here is one of QuorumAgrees.
         QuorumAvailable,

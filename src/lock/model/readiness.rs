@@ -1,4 +1,4 @@
-//! Pure: the condition Ready of a lock, from its other conditions. Helm, Argo CD and Flux read it, and know nothing of locks.
+//! Pure: the condition Ready of a lock, from its other conditions. Tools that know nothing of locks read it.
 //!
 //! A lock is ready when the operator serves it: it has a holder, or it waits for its turn, for a candidate, or for a person. It is not
 //! ready when the operator cannot carry out its specification, or when its quorum does not answer.

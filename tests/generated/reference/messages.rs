@@ -209,7 +209,7 @@ fn errors(body: &str) -> Vec<String> {
 fn conditions_and_their_messages_are_on_one_page() {
     let introduction = "\
 What `kubectl describe` shows under Conditions: for each condition, its statuses and reasons, the messages with their placeholders, what \
-happens by itself, and what to do. [The glossary](../../src/lib.rs) explains the words; [parts of messages](#parts-of-messages) come last.";
+happens by itself, and what to do. [The glossary](../glossary.md) explains the words; [parts of messages](#parts-of-messages) come last.";
     let body = format!(
         "## DistributedLock\n\n{}## RedisQuorum\n\n{}## Parts of messages\n\n{}",
         lock_conditions(),

@@ -1,0 +1,77 @@
+//! The health check for Argo CD, run by a Lua interpreter.
+
+use std::{fs, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::{chart::yaml, root};
+
+const PATCH: &str = "packaging/argocd/argocd-cm.yaml";
+
+/// A value as Lua writes it.
+fn lua(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields.iter().map(|(name, value)| format!("[{name:?}] = {}", lua(value))).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+        Value::Array(items) => format!("{{{}}}", items.iter().map(lua).collect::<Vec<_>>().join(", ")),
+        Value::Null => "nil".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Status and message of this object. None where there is no Lua.
+fn health(kind: &str, object: &Value) -> Option<(String, String)> {
+    let patch = yaml(PATCH);
+    let check = patch["data"][format!("resource.customizations.health.redlock-operator.io_{kind}")].as_str().unwrap();
+    let program = format!(
+        "obj = {}\nlocal health = (function()\n{check}\nend)()\nprint(health.status)\nprint(health.message)",
+        lua(object)
+    );
+    let output = Command::new("lua5.4").args(["-e", &program]).output().ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (status, message) = text.trim().split_once('\n').unwrap();
+    Some((status.to_owned(), message.to_owned()))
+}
+
+fn object(generation: i64, status: &str, reason: &str) -> Value {
+    let other = json!({"type": "Held", "status": "False", "reason": "Queued", "message": "another condition"});
+    let ready = json!({"type": "Ready", "status": status, "reason": reason, "message": format!("it is {reason}")});
+    json!({"metadata": {"generation": generation}, "status": {"observedGeneration": 2, "conditions": [other, ready]}})
+}
+
+#[test]
+fn the_health_check_for_argo_cd_reads_conditions() {
+    for (kind, object, expected) in [
+        ("DistributedLock", json!({"metadata": {"generation": 1}}), "Progressing"),
+        ("DistributedLock", object(3, "True", "Held"), "Progressing"),
+        ("DistributedLock", object(2, "True", "Queued"), "Healthy"),
+        ("DistributedLock", object(2, "Unknown", "Pending"), "Progressing"),
+        ("DistributedLock", object(2, "False", "QuorumNotReady"), "Progressing"),
+        ("DistributedLock", object(2, "False", "TTLTooLong"), "Degraded"),
+        ("RedisQuorum", object(2, "True", "AllAdmitted"), "Healthy"),
+        ("RedisQuorum", object(2, "False", "MembersFenced"), "Progressing"),
+        ("RedisQuorum", object(2, "False", "AuthLost"), "Degraded"),
+    ] {
+        let Some((status, message)) = health(kind, &object) else {
+            println!("skipped: there is no lua5.4");
+            return;
+        };
+        assert_eq!(status, expected, "{kind} {object}");
+        let reason = &object["status"]["conditions"][1]["reason"];
+        assert!(object["metadata"]["generation"] != 2 || message.ends_with(reason.as_str().unwrap()), "{message}");
+    }
+}
+
+/// A reason that the code does not have would never be Progressing.
+#[test]
+fn the_health_check_names_reasons_that_exist() {
+    let conditions = fs::read_to_string(root().join("docs/reference/conditions.md")).unwrap();
+    let patch = fs::read_to_string(root().join(PATCH)).unwrap();
+    let (_, rest) = patch.split_once("local starting = {").unwrap();
+    for reason in rest.split_once('}').unwrap().0.split(',').map(|entry| entry.split('=').next().unwrap().trim()) {
+        assert!(conditions.lines().any(|line| line.ends_with(&format!(" · {reason}"))), "{reason}");
+    }
+}
