@@ -64,10 +64,9 @@ PACKAGING=${PACKAGING:-1}
 prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
     if ((PACKAGING)); then "$ROOT/local/setup.sh" servers; else "$ROOT/local/setup.sh"; fi
-    # shellcheck for the scripts, Lua for the health check of Argo CD.
-    if ! command -v shellcheck >/dev/null || ! command -v lua5.4 >/dev/null; then
-      step "Installing shellcheck and Lua"
-      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck lua5.4
+    if ! command -v shellcheck >/dev/null; then
+      step "Installing shellcheck"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
     fi
   fi
   if command -v go >/dev/null; then "$ROOT/local/go.sh" build; fi
