@@ -7,7 +7,8 @@ use super::event::Event;
 use super::hints::{Ear, TOLD_AGAIN, Word};
 use super::lock::Place;
 use crate::redlock::{
-    Acquire, AcquireRequest, Command, Grant, KeyState, LockKey, LockMember, LockValue, Reply, jittered,
+    Acquire, AcquireRequest, Command, Elector, Grant, KeyState, LockKey, LockValue, MemberError, MemberFailure, Reply,
+    jittered,
 };
 use crate::time::Boottime;
 use std::time::Duration;
@@ -134,22 +135,34 @@ impl Inner {
         outcome.map(|grant| Taken { lock: (key, value, ttl), grant, _under_way: under_way })
     }
 
-    /// Whether a member that answers in time has one of these keys.
-    pub(super) async fn has_any(&self, keys: &[LockKey]) -> bool {
+    /// Checks that no member has one of these keys. A majority of those that may vote has to answer: a process that has lost its memory
+    /// is no witness.
+    pub(super) async fn check_free(&self, keys: &[LockKey]) -> Result<(), NotAcquired> {
         let inspect: Vec<_> = keys.iter().map(|key| Command::Inspect { key: key.clone() }).collect();
         let longest = self.redlock.settings().node_timeout;
-        let asked: Vec<_> = self.redis.iter().map(|member| member.send(inspect.clone())).collect();
-        for answer in asked {
-            if let Ok(Ok(answers)) = timeout(longest, answer).await
-                && answers
-                    .replies
-                    .iter()
-                    .any(|reply| matches!(reply, Reply::State(state) if *state != KeyState::Missing))
-            {
-                return true;
-            }
+        let electorate = self.members.voters()?;
+        let asked: Vec<_> =
+            electorate.electors().iter().map(|elector| (elector, elector.member.send(inspect.clone()))).collect();
+        let (mut free, mut failures) = (0, Vec::new());
+        for (Elector { member, admitted }, answer) in asked {
+            let failure = match timeout(longest, answer).await.unwrap_or(Err(MemberError::TimedOut)) {
+                Ok(answers) if answers.replies.iter().any(is_key) => return Err(NotAcquired::OtherSlots),
+                Ok(answers) if *admitted != Some(answers.run_id.clone()) => MemberFailure::NotAdmitted,
+                Ok(answers) => match answers.replies.iter().find_map(failed) {
+                    Some(error) => error.into(),
+                    None => {
+                        free += 1;
+                        continue;
+                    }
+                },
+                Err(error) => error.into(),
+            };
+            failures.push((member.name().clone(), failure));
         }
-        false
+        if free >= self.members.quorum() {
+            return Ok(());
+        }
+        Err(NotAcquired::NoQuorum { failures: self.members.explained(failures) })
     }
 
     async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
@@ -170,6 +183,17 @@ impl Inner {
             Acquire::Expired => Err(NotAcquired::Expired),
             Acquire::CountersApart => Err(NotAcquired::CountersApart),
         }
+    }
+}
+
+fn is_key(reply: &Reply) -> bool {
+    matches!(reply, Reply::State(state) if *state != KeyState::Missing)
+}
+
+fn failed(reply: &Reply) -> Option<MemberError> {
+    match reply {
+        Reply::Failed(error) => Some(error.clone()),
+        _ => None,
     }
 }
 
