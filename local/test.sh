@@ -158,6 +158,7 @@ run "library builds alone" library
 targets
 run "library's package" "$ROOT/local/library.sh" package
 of_library "library with its oldest compiler" oldest
+of_library "library with the least versions that it declares" least
 run "documentation" docs
 run "tools and programs of the cluster" prepared
 if command -v shellcheck >/dev/null; then
