@@ -55,7 +55,9 @@ impl Environment {
     }
 }
 
-/// Whether one entry of NO_PROXY names a host: `*`, a network, or an address or a domain with or without a port.
+/// Whether an entry of NO_PROXY names a host.
+///
+/// The entry is `*`, a network, or an address or a domain, both with or without a port.
 fn matches(entry: &str, host: &str, port: u16, address: Option<IpAddr>) -> bool {
     if entry.is_empty() || entry == "*" {
         return entry == "*";
