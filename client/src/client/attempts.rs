@@ -4,7 +4,7 @@ use super::Inner;
 use super::closing::UnderWay;
 use super::error::NotAcquired;
 use super::event::Event;
-use super::hints::{Ear, TOLD_AGAIN, Word};
+use super::hints::{ANNOUNCE_AGAIN, Cue, Ear};
 use super::lock::Place;
 use crate::redlock::{
     Acquire, AcquireRequest, Command, Elector, Grant, KeyState, LockKey, LockValue, MemberError, MemberFailure, Reply,
@@ -42,7 +42,7 @@ impl Inner {
         let mut ear: Option<Ear> = None;
         if self.hints.yields(key) {
             let ear = ear.insert(self.hints.listen(key));
-            ear.tell();
+            ear.announce_wait();
             if !self.rest(Some(ear), AFTER_OTHERS, deadline).await {
                 ear.yielded_in_vain();
             }
@@ -57,7 +57,7 @@ impl Inner {
             };
             if matches!(error, NotAcquired::HeldByOther { .. }) {
                 let ear = ear.get_or_insert_with(|| self.hints.listen(key));
-                ear.tell();
+                ear.announce_wait();
             }
             let next = next_attempt(&error, pause.min(longest));
             let is_woken = tokio::select! {
@@ -84,16 +84,16 @@ impl Inner {
                 sleep(end.since(now)).await;
                 return false;
             };
-            match timeout(end.since(now).min(TOLD_AGAIN), ear.word()).await {
-                Ok(Word::Go) => return true,
-                Ok(Word::Soon) => end = end.min(self.clock.boottime() + some_of(FIRST_RETRY)),
-                Ok(Word::Others) => {
-                    ear.tell();
+            match timeout(end.since(now).min(ANNOUNCE_AGAIN), ear.cue()).await {
+                Ok(Cue::Go) => return true,
+                Ok(Cue::Soon) => end = end.min(self.clock.boottime() + some_of(FIRST_RETRY)),
+                Ok(Cue::Others) => {
+                    ear.announce_wait();
                     end = (self.clock.boottime() + some_of(AFTER_OTHERS)).min(latest);
                 }
                 Err(_) if self.clock.boottime() >= end => return false,
                 // Those who do not hear of it for long take this caller for gone.
-                Err(_) => ear.tell(),
+                Err(_) => ear.announce_wait(),
             }
         }
     }
@@ -128,9 +128,9 @@ impl Inner {
         let took = || self.clock.boottime().since(began);
         match &outcome {
             Ok(grant) => {
-                self.observer.tell_with(|| Event::Acquired { key: &key, token: grant.token, took: took(), waited });
+                self.observer.notify(|| Event::Acquired { key: &key, token: grant.token, took: took(), waited });
             }
-            Err(error) => self.observer.tell_with(|| Event::NotAcquired { key: &key, error, took: took() }),
+            Err(error) => self.observer.notify(|| Event::NotAcquired { key: &key, error, took: took() }),
         }
         outcome.map(|grant| Taken { lock: (key, value, ttl), grant, _under_way: under_way })
     }
