@@ -15,7 +15,7 @@
 //! - **orphan**: a value in Redis that no status names. **adopt**: take up the renewal of a hold that another replica published.
 //! - **fencing token**: a number that rises with each hold of a key.
 //! - **observation**: what the leader sees of a quorum at one moment. **step**: what it decides and does on one of them.
-//! - **agreement**: what the operators that share masters say to each other by a **record** on each of them.
+//! - **agreement**: the claims of the operators that share masters, in a **record** on each of them.
 //! - **leader**: the replica of the operator that writes. **term**: the time for which it leads; **epoch** of the leader: its number.
 //! - **membership epoch**: the number of a member list. **joint**: while a change needs majorities of two lists.
 //! - **installation**: the name by which an operator finds the quorums that it serves.

@@ -314,8 +314,10 @@ impl QuorumSession {
                 let name = link.name();
                 let admitted = admitted_run_id(&quorum, name.as_str());
                 self.agreement.lock().admitted(name, admitted.clone());
+                // No vote is given while a change is joint, so the guard is that of its end.
+                let guard = Guard { uid: self.uid.clone(), epoch: 2 * epoch };
                 let known = self.credentials.lock().get(name.as_str()).cloned();
-                link.place_external(known, admitted, Guard { uid: self.uid.clone(), epoch });
+                link.place_external(known, admitted, epoch, guard);
                 continue;
             }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());

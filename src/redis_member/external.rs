@@ -11,96 +11,80 @@ use serde_json::json;
 use super::{AdminConnection, RECORD_KEY, wire};
 use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
 
-/// What one operator says of its quorum. Durations are whole milliseconds on the wire.
+/// The longest list that operators can claim: nine members, each a host name and a port.
+const LONGEST_LIST: usize = 9 * (253 + 7);
+/// The longest name that an operator can give: a namespace and a name.
+const LONGEST_NAME: usize = 63 + 1 + 253;
+/// So many claims of others are kept.
+const MOST_OTHERS: usize = 16;
+
+/// The claim of one operator for its quorum. Durations are whole milliseconds on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// UID of the RedisQuorum.
     pub uid: String,
     /// `namespace/name` of the RedisQuorum, for people.
     pub name: String,
-    /// The lists of which every promise that may still live has a majority.
-    /// They are one or two, the newest first, separated by `|`. A list is its members by address, sorted, separated by
-    /// spaces.
+    /// Its members by address, sorted, separated by spaces.
     pub list: String,
-    /// Only the newest of them is to be relied on: the others are about to be given up.
-    pub newest: bool,
-    /// Membership epoch.
+    /// The longest time to live that it gives, and that its fences wait for.
+    pub ttl: Duration,
+    /// See [`crate::quorum::model::lists::Lists::record_epoch`].
     pub epoch: i64,
-    /// How far a change of the members is in this epoch; it only rises.
-    pub phase: i64,
+    /// What was promised under earlier epochs has expired.
+    pub ended: bool,
     /// Generation of the specification that this is from.
     pub generation: i64,
-    /// The longest time to live that the operator's fences wait for.
-    pub fence: Duration,
-    /// The longest time to live that it may have given a lock already.
-    pub used: Duration,
-    /// How long this counts when it is not said again.
+    /// How long this counts without a renewal.
     pub lives: Duration,
     /// It has stood on every external member.
     pub joined: bool,
 }
 
-/// What another operator says of its quorum.
+impl Claim {
+    /// Whether both claim the same for the same epoch, so that a record which holds one holds the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.list, self.ttl, self.epoch) == (&other.list, other.ttl, other.epoch)
+    }
+}
+
+/// The claim of another operator. Its texts come from the master, so they are cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherClaim {
     /// UID of its RedisQuorum.
     pub uid: String,
     /// `namespace/name` of its RedisQuorum, in its cluster.
     pub name: String,
-    /// Its lists, as in [`Claim::list`].
+    /// Its members, as in [`Claim::list`].
     pub list: String,
-    /// See [`Claim::newest`].
-    pub newest: bool,
-    /// The longest time to live that its fences wait for.
-    pub fence: Duration,
-    /// The longest time to live that it may have given a lock.
-    pub uses: Duration,
-    /// How long this counts when it is not said again.
+    /// The longest time to live that it gives, and that its fences wait for.
+    pub ttl: Duration,
+    /// How long this counts without a renewal.
     pub left: Duration,
 }
 
-/// Each list of a [`Claim::list`], the newest first; with [`Claim::newest`] that one alone.
-pub fn relied_on(list: &str, newest: bool) -> impl Iterator<Item = &str> {
-    list.split('|').take(if newest { 1 } else { usize::MAX })
-}
-
-/// Whether two claims have a list in common.
-pub fn share(one: &str, other: &str) -> bool {
-    relied_on(one, false).any(|list| relied_on(other, false).any(|other| other == list))
-}
-
-/// The record of one process, after one look at it.
+/// The record of one process, as it was read once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordLook {
-    /// Up to which time to live the caller's claim stands here, if it does.
-    /// Every operator that has come later has seen the claim.
-    pub kept: Option<Duration>,
-    /// A claim of the caller's quorum that shares a list stood before.
-    /// The operator that made it had seen it on every external member.
+pub struct RecordState {
+    /// The caller's claim stands here. Every operator that has come later has read it.
+    pub kept: bool,
+    /// A claim of the caller's quorum with this list stood before, and had stood on every external member.
     pub stood: bool,
     /// The claims of others.
     pub others: Vec<OtherClaim>,
-    /// The membership epoch that the record knows of the caller's quorum; 0 if it knows none. No vote counts under an earlier one.
+    /// The epoch that the record knows of the caller's quorum. No vote counts under an earlier one.
     pub epoch: i64,
-    /// The lists of the claim that stands; empty if none does.
-    pub list: String,
-    /// Its [`Claim::newest`].
-    pub newest: bool,
-    /// Since when the record has told of the caller's quorum, in the process's own milliseconds.
-    /// It is 0 if the record told of it before that was noted, or does not tell of it.
+    /// When the record first named the caller's quorum, in the process's own milliseconds.
     pub since: i64,
 }
 
-/// What `quorum.lua` answers. Its claims of others are by UID.
+/// The answer of `quorum.lua`. Its claims of others are by UID.
 #[derive(serde::Deserialize)]
 struct Answer {
     kept: bool,
-    uses: i64,
     stood: bool,
     others: BTreeMap<String, Other>,
     epoch: i64,
-    newest: bool,
-    list: String,
     since: i64,
 }
 
@@ -108,50 +92,43 @@ struct Answer {
 struct Other {
     name: String,
     list: String,
-    fence: i64,
-    uses: i64,
+    ttl: i64,
     left: i64,
-    newest: bool,
 }
 
-/// Reads the claims of others and, with `uses`, makes or renews the caller's claim in the same step.
+/// Reads the claims of others and, with `write`, makes or renews the caller's claim in the same step.
 ///
-/// The claim is for at most this time to live, and at least for the one that is used already. It is not made against
-/// other lists, nor by an operator whose fences do not wait for what another one uses.
+/// No claim is made beside one with another list or another time to live.
 ///
 /// # Errors
 /// If there is no answer in time, or the record cannot be read.
-pub async fn look_at_record(
-    admin: &mut AdminConnection,
-    claim: &Claim,
-    uses: Option<Duration>,
-) -> Result<RecordLook, MemberError> {
+pub async fn read_record(admin: &mut AdminConnection, claim: &Claim, write: bool) -> Result<RecordState, MemberError> {
     let question = json!({
         "uid": claim.uid,
-        "write": uses.is_some(),
+        "write": write,
         "name": claim.name,
         "list": claim.list,
-        "newest": claim.newest,
+        "ttl": millis(claim.ttl),
         "epoch": claim.epoch,
-        "phase": claim.phase,
+        "ended": claim.ended,
         "generation": claim.generation,
-        "fence": millis(claim.fence),
-        "uses": millis(uses.unwrap_or(claim.used)),
-        "used": millis(claim.used),
         "lives": millis(claim.lives),
         "joined": claim.joined,
     });
     let answer = run_script(admin, include_str!("scripts/quorum.lua"), RECORD_KEY, &question.to_string()).await?;
     let answer = wire::text(&answer).ok_or_else(wire::unexpected)?;
-    let answer: Answer = serde_json::from_str(&answer).map_err(|_| wire::unexpected())?;
-    let others = answer.others.into_iter().map(|(uid, Other { name, list, fence, uses, left, newest })| {
-        let (fence, uses, left) = (duration(fence)?, duration(uses)?, duration(left)?);
-        Some(OtherClaim { uid, name, list, newest, fence, uses, left })
+    let Answer { kept, stood, others, epoch, since } = serde_json::from_str(&answer).map_err(|_| wire::unexpected())?;
+    let others = others.into_iter().take(MOST_OTHERS).map(|(uid, Other { name, list, ttl, left })| {
+        let (name, list) = (plain(&name, LONGEST_NAME), plain(&list, LONGEST_LIST));
+        Some(OtherClaim { uid: plain(&uid, LONGEST_NAME), name, list, ttl: duration(ttl)?, left: duration(left)? })
     });
-    let kept = if answer.kept { Some(duration(answer.uses).ok_or_else(wire::unexpected)?) } else { None };
-    let Answer { stood, epoch, newest, list, since, .. } = answer;
     let others = others.collect::<Option<_>>().ok_or_else(wire::unexpected)?;
-    Ok(RecordLook { kept, stood, others, epoch, list, newest, since })
+    Ok(RecordState { kept, stood, others, epoch, since })
+}
+
+/// The beginning of a text that a master has chosen, without control characters.
+fn plain(text: &str, longest: usize) -> String {
+    text.chars().filter(|char| !char.is_control()).take(longest).collect()
 }
 
 /// Raises the counter of tokens to `token` if it is lower, and returns what it is then. As the user of the locking path, and
@@ -180,4 +157,15 @@ fn millis(duration: Duration) -> u64 {
 
 fn duration(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_a_master_is_cut_and_has_no_control_characters() {
+        assert_eq!(plain(&format!("a\u{1b}[31m\n{}", "x".repeat(100_000)), 8), "a[31mxxx");
+        assert_eq!(plain("shop/theirs", LONGEST_NAME), "shop/theirs");
+    }
 }

@@ -5,8 +5,8 @@ use crate::server::{password, wait_until};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::external_user;
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Endpoint, Guard, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret, look_at_record,
-    raise_counter,
+    AdminConnection, Claim, Endpoint, Guard, OtherClaim, RECORD_KEY, RecordState, RedisMember, Secret, raise_counter,
+    read_record,
 };
 use redlock_operator::redlock::{
     Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
@@ -65,14 +65,18 @@ impl Master {
         AdminConnection::connect(&self.endpoint(), Arc::new(SystemClock), Duration::from_secs(5)).await.unwrap()
     }
 
-    pub(crate) async fn look(&self, claim: &Claim, uses: Option<u64>) -> RecordLook {
-        let look = look_at_record(&mut self.watch().await, claim, uses.map(Duration::from_secs)).await.unwrap();
-        RecordLook { since: 0, ..look }
+    pub(crate) async fn read(&self, claim: &Claim, write: bool) -> RecordState {
+        let state = read_record(&mut self.watch().await, claim, write).await.unwrap();
+        RecordState { since: 0, ..state }
     }
 
-    /// Since when the record has told of this quorum.
-    async fn since(&self, claim: &Claim, uses: Option<u64>) -> i64 {
-        look_at_record(&mut self.watch().await, claim, uses.map(Duration::from_secs)).await.unwrap().since
+    pub(crate) async fn claims(&self, claim: &Claim) -> RecordState {
+        self.read(claim, true).await
+    }
+
+    /// When the record first named this quorum.
+    async fn since(&self, claim: &Claim, write: bool) -> i64 {
+        read_record(&mut self.watch().await, claim, write).await.unwrap().since
     }
 }
 
@@ -101,29 +105,28 @@ async fn run(connection: &mut MultiplexedConnection, command: &str) -> redis::Re
     cmd.query_async(connection).await
 }
 
-pub(crate) fn claim(uid: &str, list: &str, fence: u64) -> Claim {
+pub(crate) fn claim(uid: &str, list: &str, ttl: u64) -> Claim {
     Claim {
         uid: uid.into(),
         name: format!("locks/{uid}"),
         list: list.into(),
-        newest: false,
-        epoch: 1,
-        phase: 3,
+        ttl: Duration::from_secs(ttl),
+        epoch: 2,
+        ended: true,
         generation: 1,
-        fence: Duration::from_secs(fence),
-        used: Duration::from_secs(1),
         lives: Duration::from_secs(60),
         joined: false,
     }
 }
 
-pub(crate) fn kept(seconds: u64) -> Option<Duration> {
-    Some(Duration::from_secs(seconds))
+/// A claim in the first epoch, alone.
+fn stands() -> RecordState {
+    RecordState { kept: true, epoch: 2, ..RecordState::default() }
 }
 
-/// Nobody else, and a claim in the first epoch.
-fn stands(seconds: u64) -> RecordLook {
-    RecordLook { kept: kept(seconds), epoch: 1, list: LIST.into(), ..RecordLook::default() }
+/// None, in the first epoch, alone.
+fn stands_not() -> RecordState {
+    RecordState { epoch: 2, ..RecordState::default() }
 }
 
 pub(crate) fn token(number: i64) -> FencingToken {
@@ -236,96 +239,64 @@ async fn a_counter_is_raised_and_never_lowered() {
 async fn operators_that_agree_see_each_other() {
     let mut master = Master::start().await;
     let (ours, theirs) = (claim("ours", LIST, 30), claim("theirs", LIST, 30));
-    assert_eq!(master.look(&ours, None).await, RecordLook::default());
-    assert_eq!(master.look(&ours, Some(30)).await, stands(30));
-    let look = master.look(&theirs, Some(30)).await;
-    assert_eq!((look.kept, look.stood), (kept(30), false));
-    let [other] = &look.others[..] else { panic!("{look:?}") };
-    let expected = OtherClaim {
-        uid: "ours".into(),
-        name: "locks/ours".into(),
-        list: LIST.into(),
-        newest: false,
-        fence: Duration::from_secs(30),
-        uses: Duration::from_secs(30),
-        left: other.left,
-    };
-    assert_eq!(*other, expected);
+    assert_eq!(master.read(&ours, false).await, stands_not());
+    assert_eq!(master.claims(&ours).await, stands());
+    let state = master.claims(&theirs).await;
+    assert_eq!((state.kept, state.stood), (true, false));
+    let [other] = &state.others[..] else { panic!("{state:?}") };
+    let (uid, name, list, ttl) = ("ours".into(), "locks/ours".into(), LIST.into(), Duration::from_secs(30));
+    assert_eq!(*other, OtherClaim { uid, name, list, ttl, left: other.left });
     assert!(other.left <= Duration::from_secs(60) && other.left > Duration::from_secs(50), "{other:?}");
     // It stands, and counts for other replicas of its operator when it has stood everywhere.
-    let look = master.look(&ours, Some(30)).await;
-    assert_eq!((look.kept, look.stood, look.others.len()), (kept(30), false, 1));
-    master.look(&Claim { joined: true, ..ours.clone() }, Some(30)).await;
-    master.look(&ours, Some(30)).await;
-    assert!(master.look(&ours, Some(30)).await.stood, "another replica that does not know yet changes nothing");
+    let state = master.claims(&ours).await;
+    assert_eq!((state.kept, state.stood, state.others.len()), (true, false, 1));
+    master.claims(&Claim { joined: true, ..ours.clone() }).await;
+    master.claims(&ours).await;
+    assert!(master.claims(&ours).await.stood, "another replica that does not know yet changes nothing");
     // A process that starts has forgotten.
     master.restart().await;
-    assert_eq!(master.look(&ours, None).await, RecordLook::default());
+    assert_eq!(master.read(&ours, false).await, stands_not());
 }
 
 #[tokio::test]
-async fn a_newcomer_with_another_list_writes_nothing() {
+async fn a_newcomer_with_another_list_or_another_max_ttl_makes_no_claim() {
     let master = Master::start().await;
     let ours = claim("ours", LIST, 30);
-    master.look(&ours, Some(30)).await;
-    let look = master.look(&claim("theirs", "a:1 b:1 d:1", 30), Some(30)).await;
-    assert_eq!((look.kept, look.others.len()), (None, 1));
-    assert_eq!(master.look(&ours, Some(30)).await, stands(30));
-}
-
-#[tokio::test]
-async fn nobody_uses_longer_times_than_all_fences_wait_for() {
-    let master = Master::start().await;
-    let ours = claim("ours", LIST, 10);
-    master.look(&ours, Some(10)).await;
-    // Whatever it asks for.
-    let longer = claim("theirs", LIST, 30);
-    assert_eq!(master.look(&longer, Some(30)).await.kept, kept(10));
-    assert_eq!(master.look(&ours, Some(10)).await.kept, kept(10), "it is not stopped by that");
-    let ours = Claim { generation: 2, ..claim("ours", LIST, 30) };
-    master.look(&ours, Some(10)).await;
-    assert_eq!(master.look(&longer, Some(30)).await.kept, kept(30));
-    // Who comes with a shorter fence now is refused.
-    let look = master.look(&claim("late", LIST, 10), Some(10)).await;
-    assert_eq!((look.kept, look.others.len()), (None, 2));
-    assert_eq!(master.look(&ours, Some(30)).await.kept, kept(30));
-}
-
-#[tokio::test]
-async fn what_is_promised_is_promised() {
-    let master = Master::start().await;
-    // Somebody with short fences was quicker on a master that has restarted; here 30 s are in use already.
-    master.look(&claim("late", LIST, 10), Some(10)).await;
-    let ours = Claim { used: Duration::from_secs(30), ..claim("ours", LIST, 30) };
-    assert_eq!(master.look(&ours, Some(10)).await.kept, kept(30));
-    assert_eq!(master.look(&claim("late", LIST, 10), Some(10)).await.kept, None, "and learns of it now");
+    master.claims(&ours).await;
+    for theirs in [claim("theirs", "a:1 b:1 d:1", 30), claim("theirs", LIST, 10), claim("theirs", LIST, 60)] {
+        let state = master.claims(&theirs).await;
+        assert_eq!((state.kept, state.others.len()), (false, 1));
+        assert_eq!(master.claims(&ours).await, stands());
+    }
+    // Alone it changes its own at once.
+    assert_eq!(master.claims(&Claim { generation: 2, ..claim("ours", LIST, 60) }).await, stands());
 }
 
 #[tokio::test]
 async fn a_replica_that_lags_behind_changes_nothing() {
     let master = Master::start().await;
     let newer = Claim { generation: 2, ..claim("ours", LIST, 30) };
-    master.look(&newer, Some(30)).await;
+    master.claims(&newer).await;
     let older = claim("ours", LIST, 10);
-    assert_eq!(master.look(&older, Some(10)).await, stands(10));
-    let fence = |look: RecordLook| look.others[0].fence;
-    assert_eq!(fence(master.look(&claim("theirs", LIST, 30), None).await), Duration::from_secs(30));
+    assert_eq!(master.claims(&older).await, stands_not());
+    assert_eq!(master.claims(&claim("ours", LIST, 30)).await, stands(), "the newer one is the same");
+    let theirs = async |master: &Master| master.read(&claim("theirs", LIST, 30), false).await.others[0].ttl;
+    assert_eq!(theirs(&master).await, Duration::from_secs(30));
     let elsewhere = Claim { list: "x:1".into(), ..older };
-    assert_eq!(master.look(&elsewhere, Some(10)).await.kept, None, "it may not vote with its old list");
+    assert!(!master.claims(&elsewhere).await.kept, "it votes with its old list no more");
     // A later epoch is newer, whatever the generation.
-    let epoch = Claim { epoch: 2, generation: 1, ..claim("ours", LIST, 20) };
-    master.look(&epoch, Some(20)).await;
-    assert_eq!(fence(master.look(&claim("theirs", LIST, 30), None).await), Duration::from_secs(20));
+    let epoch = Claim { epoch: 4, generation: 1, ..claim("ours", LIST, 20) };
+    assert!(master.claims(&epoch).await.kept);
+    assert_eq!(theirs(&master).await, Duration::from_secs(20));
 }
 
 #[tokio::test]
 async fn a_claim_that_is_not_renewed_counts_no_more() {
     let master = Master::start().await;
     let gone = Claim { lives: Duration::from_millis(300), ..claim("gone", "x:1", 30) };
-    master.look(&gone, Some(30)).await;
-    assert_eq!(master.look(&claim("ours", LIST, 30), Some(30)).await.kept, None);
-    wait_until("it counts no more", async || master.look(&claim("ours", LIST, 30), Some(30)).await.kept.is_some())
-        .await;
+    master.claims(&gone).await;
+    assert!(!master.claims(&claim("ours", LIST, 30)).await.kept);
+    wait_until("it counts no more", async || master.claims(&claim("ours", LIST, 30)).await.kept).await;
     let week = i64::try_from(Duration::from_secs(7 * 24 * 60 * 60).as_millis()).unwrap();
     let left = master.as_owner(&format!("PTTL {RECORD_KEY}")).await;
     assert!(matches!(left, Ok(redis::Value::Int(left)) if left > 60_000 && left <= week), "{left:?}");
@@ -335,21 +306,41 @@ async fn a_claim_that_is_not_renewed_counts_no_more() {
 async fn a_record_that_cannot_be_read_lets_nobody_in() {
     let master = Master::start().await;
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
-    let failed = look_at_record(&mut master.watch().await, &claim("ours", LIST, 30), kept(30)).await;
+    let failed = read_record(&mut master.watch().await, &claim("ours", LIST, 30), true).await;
     assert_eq!(failed, Err(MemberError::Other("RECORD".to_owned())));
+}
+
+#[tokio::test]
+async fn what_a_hostile_master_has_in_its_record_is_cut() {
+    let master = Master::start().await;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    let claims: Vec<_> = (0..40)
+        .map(|number| {
+            let (list, name) = ("l".repeat(3_000), format!("\\u001b[31m{}", "n".repeat(1_000)));
+            format!(
+                r#""u{number}":{{"name":"{name}","list":"{list}","ttl":1,"lives":60000,"at":{now},"epoch":1,"generation":1}}"#
+            )
+        })
+        .collect();
+    master.as_owner(&format!("SET {RECORD_KEY} {{{}}}", claims.join(","))).await.unwrap();
+    let state = master.claims(&claim("ours", LIST, 30)).await;
+    assert!(!state.kept && state.others.len() == 16, "{} others", state.others.len());
+    let fits =
+        |other: &OtherClaim| other.name.len() < 320 && other.list.len() < 2_400 && !other.name.contains('\u{1b}');
+    assert!(state.others.iter().all(fits), "{:?}", state.others[0]);
 }
 
 #[tokio::test]
 async fn a_record_that_was_lost_begins_anew() {
     let master = Master::start().await;
     let ours = claim("ours", LIST, 30);
-    assert_eq!(master.since(&ours, None).await, 0, "it tells nothing yet");
-    let since = master.since(&ours, Some(30)).await;
+    let since = master.since(&ours, false).await;
     assert!(since > 0);
-    assert_eq!(master.since(&ours, Some(30)).await, since);
-    assert_eq!(master.since(&Claim { epoch: 2, ..ours.clone() }, Some(30)).await, since, "through a change");
+    assert_eq!(master.since(&ours, true).await, since);
+    let next = Claim { epoch: 4, ..ours };
+    assert_eq!(master.since(&next, true).await, since, "through a change");
     tokio::time::sleep(Duration::from_millis(5)).await;
     master.as_owner("FLUSHALL").await.unwrap();
-    let again = master.since(&Claim { epoch: 2, ..ours }, Some(30)).await;
+    let again = master.since(&next, true).await;
     assert!(again > since, "{again} {since}");
 }

@@ -1,6 +1,6 @@
-//! What the record of a master that others run does when member lists change: it closes an epoch, and tells who may rely on which list.
+//! The record of a master that others run while member lists change: it closes an epoch, and keeps the old list until its end.
 
-use crate::external::{LIST, Master, claim, kept};
+use crate::external::{LIST, Master, claim};
 use crate::quorum::{connected, fresh_value};
 use crate::server::wait_until;
 use redlock_operator::redis_member::{Claim, Guard, RECORD_KEY, RedisMember};
@@ -34,15 +34,15 @@ fn extend(key: &str, value: &LockValue) -> Command {
 async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
     let mut master = Master::start().await;
     let (old, new, other) =
-        (voter(&master, "ours", 1).await, voter(&master, "ours", 2).await, voter(&master, "theirs", 1).await);
+        (voter(&master, "ours", 2).await, voter(&master, "ours", 4).await, voter(&master, "theirs", 2).await);
     let (held, later) = (fresh_value(), fresh_value());
-    master.look(&claim("theirs", LIST, 30), Some(30)).await;
-    master.look(&claim("ours", LIST, 30), Some(30)).await;
+    master.claims(&claim("theirs", LIST, 30)).await;
+    master.claims(&claim("ours", LIST, 30)).await;
     let replies = ask(&old, vec![acquire("a", &held), extend("a", &held)]).await;
     assert!(matches!(replies[..], [Reply::Acquired { .. }, Reply::Extended { .. }]), "{replies:?}");
 
-    let next = Claim { epoch: 2, lives: Duration::from_millis(200), ..claim("ours", LIST, 30) };
-    assert_eq!(master.look(&next, Some(30)).await.epoch, 2);
+    let next = Claim { epoch: 3, ended: false, lives: Duration::from_millis(200), ..claim("ours", LIST, 30) };
+    assert_eq!(master.claims(&next).await.epoch, 3);
     let refused = vec![Reply::Failed(MemberError::Fenced), Reply::Failed(MemberError::Fenced)];
     assert_eq!(ask(&old, vec![acquire("b", &later), extend("a", &held)]).await, refused);
     let replies = ask(&new, vec![extend("a", &held), acquire("b", &later)]).await;
@@ -59,11 +59,11 @@ async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
     // The claim runs out, the epoch is remembered.
     let mut last = claim("theirs", LIST, 30);
     last.generation = 2;
-    wait_until("the claim has run out", async || master.look(&last, Some(30)).await.others.is_empty()).await;
+    wait_until("the claim has run out", async || master.claims(&last).await.others.is_empty()).await;
     assert_eq!(ask(&old, vec![acquire("d", &later), extend("b", &later)]).await, refused);
-    let look = master.look(&claim("ours", LIST, 30), Some(30)).await;
-    assert_eq!((look.kept, look.stood, look.epoch), (None, false, 2), "who lags behind makes no claim either");
-    assert_eq!(master.look(&next, Some(30)).await.kept, kept(30));
+    let state = master.claims(&claim("ours", LIST, 30)).await;
+    assert_eq!((state.kept, state.stood, state.epoch), (false, false, 3), "who lags behind makes no claim either");
+    assert!(master.claims(&next).await.kept);
 
     // Only the process that starts anew has forgotten, and nobody who lags behind has admitted that one.
     master.restart().await;
@@ -77,7 +77,7 @@ async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
 #[tokio::test]
 async fn a_record_that_cannot_be_read_is_voted_by_nobody() {
     let master = Master::start().await;
-    let voter = voter(&master, "ours", 1).await;
+    let voter = voter(&master, "ours", 2).await;
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
     let refused = Reply::Failed(MemberError::Other("RECORD".to_owned()));
     assert_eq!(ask(&voter, vec![acquire("a", &fresh_value())]).await, [refused]);
@@ -85,40 +85,36 @@ async fn a_record_that_cannot_be_read_is_voted_by_nobody() {
 
 const NEXT: &str = "a:1 b:1 d:1";
 
-/// In the middle of a change from the one list to the other.
-fn changing(uid: &str) -> Claim {
-    Claim { list: format!("{NEXT}|{LIST}"), epoch: 2, phase: 1, ..claim(uid, LIST, 30) }
+#[tokio::test]
+async fn the_old_list_counts_through_the_pause_and_then_both_operators_have_the_new_one() {
+    let master = Master::start().await;
+    let (ours, theirs) = (claim("ours", LIST, 30), claim("theirs", LIST, 30));
+    master.claims(&ours).await;
+    master.claims(&theirs).await;
+    let pauses = |old: &Claim| Claim { epoch: 3, ended: false, ..old.clone() };
+    let ended = |uid| Claim { epoch: 4, ..claim(uid, NEXT, 30) };
+    assert!(master.claims(&pauses(&ours)).await.kept, "what was promised lives");
+    assert!(master.claims(&theirs).await.kept, "the other operator is not stopped");
+    let state = master.claims(&ended("ours")).await;
+    assert_eq!((state.kept, state.others.len()), (false, 1), "it waits for the other one");
+    assert!(!master.claims(&pauses(&ours)).await.kept, "a replica that lags behind does not bring the old list back");
+    let state = master.claims(&theirs).await;
+    assert_eq!((state.kept, state.others.len()), (true, 0), "the claim of the old list is withdrawn");
+
+    assert!(master.claims(&pauses(&theirs)).await.kept);
+    assert!(!master.claims(&ended("ours")).await.kept, "their promises live");
+    assert!(master.claims(&ended("theirs")).await.kept);
+    assert!(master.claims(&ended("ours")).await.kept);
+    assert!(!master.claims(&claim("late", LIST, 30)).await.kept);
 }
 
 #[tokio::test]
-async fn operators_agree_while_they_share_a_list() {
+async fn an_operator_that_disagrees_closes_its_epochs_all_the_same() {
     let master = Master::start().await;
-    let ours = Claim { joined: true, ..claim("ours", LIST, 30) };
-    master.look(&ours, Some(30)).await;
-    let look = master.look(&changing("theirs"), Some(30)).await;
-    assert_eq!((look.kept, look.list), (kept(30), changing("theirs").list), "it has a majority of ours, too");
-    assert_eq!(master.look(&ours, Some(30)).await.kept, kept(30));
-    let ahead = Claim { list: NEXT.into(), epoch: 2, ..claim("ahead", LIST, 30) };
-    assert_eq!(master.look(&ahead, Some(30)).await.kept, None, "not with us");
-
-    // Nobody gives up the list that somebody else counts alone.
-    let ends = Claim { newest: true, phase: 2, ..changing("theirs") };
-    let look = master.look(&ends, Some(30)).await;
-    assert_eq!((look.kept, look.newest), (kept(30), false), "it goes on voting with both");
-    let look = master.look(&changing("ours"), Some(30)).await;
-    assert_eq!((look.kept, look.stood), (kept(30), true), "what stood goes on");
-    assert!(master.look(&ends, Some(30)).await.newest);
-
-    // From then on nobody comes who counts the old one alone, and nobody goes back.
-    assert_eq!(master.look(&claim("late", LIST, 30), Some(30)).await.kept, None);
-    let back = Claim { list: format!("{LIST}|{NEXT}"), newest: true, phase: 2, ..changing("ours") };
-    let look = master.look(&back, Some(30)).await;
-    assert_eq!((look.kept, look.newest), (kept(30), false));
-    assert_eq!(master.look(&Claim { list: LIST.into(), epoch: 3, ..ours }, Some(30)).await.kept, None);
-    let done = Claim { list: NEXT.into(), phase: 3, ..changing("theirs") };
-    assert_eq!(master.look(&done, Some(30)).await.kept, kept(30));
-    assert_eq!(master.look(&ahead, Some(30)).await.kept, kept(30));
-    // An earlier step of the same change is behind.
-    let look = master.look(&changing("theirs"), Some(30)).await;
-    assert_eq!((look.kept, look.list.as_str()), (kept(30), NEXT), "and what another replica has said counts for it");
+    master.claims(&claim("theirs", NEXT, 30)).await;
+    let ours = claim("ours", LIST, 30);
+    assert!(!master.claims(&ours).await.kept);
+    let state = master.read(&Claim { epoch: 3, ended: false, ..ours }, false).await;
+    assert_eq!((state.kept, state.epoch), (false, 3));
+    assert!(master.claims(&Claim { epoch: 4, ..claim("ours", NEXT, 30) }).await.kept);
 }

@@ -286,14 +286,14 @@ names! {
         ///
         /// To do: if it lasts, look at these members and their pods.
         Joining,
-        /// Another operator uses these members with another member list, and is not changing to or from this one.
+        /// Another operator uses these members with another member list.
         ///
         /// To do: set the same list in both.
         OtherMemberList,
-        /// Another operator uses these members with a larger `maxTTL`.
+        /// Another operator uses these members with another `maxTTL`.
         ///
-        /// To do: raise `maxTTL` here, or lower it there.
-        LargerMaxTTL,
+        /// To do: set the same `maxTTL` in both.
+        OtherMaxTTL,
         /// Clients have set keys that live longer than `maxTTL`. A member that restarts may forget them too early.
         ///
         /// By itself: the condition is true again when these keys are gone.

@@ -36,13 +36,10 @@ pub struct RedisQuorumStatus {
     #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
     pub voters: Vec<String>,
     /// The members of the list before, while the member list changes. A lock needs a majority of them as well, until
-    /// everything that they alone have promised has expired.
+    /// everything that they alone have promised has expired. With external members no lock is granted until then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
     pub former_voters: Vec<String>,
-    /// What other operators are told while the member list changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub announced: Option<Announced>,
     /// No fencing token above this number has been published. It stays ahead of the tokens in steps, so that they rise
     /// even when every member has forgotten its counter.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,17 +82,6 @@ pub struct ClientCopy {
     /// Namespace of the copy.
     #[schemars(length(max = 63))]
     pub namespace: String,
-}
-
-/// What operators that share external members tell each other while the member list changes. `BothLists`: all locks
-/// have a majority of both lists. `NewList`: the former list is about to be given up. Absent: a majority of
-/// `formerVoters` is needed.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Announced {
-    /// Whatever was promised is known to a majority of both lists.
-    BothLists,
-    /// The list before is about to be given up.
-    NewList,
 }
 
 /// A rotation of passwords.

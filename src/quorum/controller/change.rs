@@ -10,7 +10,6 @@ use super::clients::former_users_on_file;
 use super::cluster::Cluster;
 use super::observe::{Observed, Observer};
 use super::{Error, RESYNC, decide, publish};
-use crate::api::Announced;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, Obstacle, users_since};
@@ -52,10 +51,6 @@ pub(super) async fn carry_out(
             ChangeStep::Close(names) => close_former_users(observer, cluster, &names).await?,
             ChangeStep::Switch if switch(observer, cluster).await? => return Ok(Changed::Lists),
             ChangeStep::Switch => break,
-            ChangeStep::Announce(announced) => {
-                announce(cluster, &observed, announced).await?;
-                return Ok(Changed::Lists);
-            }
             ChangeStep::Finish => match finish(observer, cluster).await? {
                 None => return Ok(Changed::Lists),
                 Some(failed) => failed,
@@ -136,7 +131,7 @@ async fn close_former_users(
         rules.extend(removed);
         let closed = async {
             let (link, run_id) = observed.admitted(name)?;
-            link.admin_session(&run_id).await?.end_epochs_before(lists.epoch, observed.epoch, &rules).await
+            link.admin_session(&run_id).await?.end_epochs_before(lists.record_epoch(), observed.epoch, &rules).await
         };
         if !note(name, closed.await, &mut failures) {
             continue;
@@ -151,11 +146,6 @@ async fn close_former_users(
         tracing::info!(quorum = %observed.plan.name, member = %name, epoch = lists.epoch, "users of earlier epochs closed");
     }
     Ok(failures)
-}
-
-/// What other operators are told from now on, in this very state of the quorum.
-async fn announce(cluster: &Cluster<'_>, observed: &Observed<'_>, announced: Announced) -> Result<(), Error> {
-    publish::write(cluster, observed, |status| status.announced = Some(announced)).await
 }
 
 /// The new list goes on alone, above every token that the old one has given out. `None` when it does; else what failed.
@@ -187,11 +177,7 @@ async fn finish(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option
     if raised < majority(&lists.voters) {
         return Ok(Some(failures));
     }
-    let written = publish::write(cluster, &observed, |status| {
-        status.former_voters.clear();
-        status.announced = None;
-    });
-    written.await?;
+    publish::write(cluster, &observed, |status| status.former_voters.clear()).await?;
     cluster.tell(QuorumEvent::MembersChanged { members: lists.voters.join(", ") }).await;
     Ok(None)
 }

@@ -8,7 +8,7 @@ use crate::api::{ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::member::MemberView;
-use crate::quorum::model::membership::{self, Busy, ChangeStep, Others};
+use crate::quorum::model::membership::{self, Busy, ChangeStep};
 use crate::quorum::model::rollout::{self, Progress, RolloutStep};
 use crate::quorum::model::rotation::{self, RotationStep};
 use crate::quorum::model::secrets;
@@ -43,26 +43,21 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
     if lists.is_settled() || !observed.is_of_plan() {
         return ChangeStep::Nothing;
     }
-    let (agreement, at) = (&observed.agreement, observed.boottime);
-    let run_id = |view: &MemberView| observed.admitted_run_id(&view.name);
-    let stands =
-        |view: &MemberView| run_id(view).is_some_and(|id| agreement.counts(&view.name.as_str().into(), &id, at));
-    let is_told =
-        |view: &MemberView| run_id(view).is_some_and(|id| agreement.is_told(&view.name.as_str().into(), &id, at));
-    let names = |is_meant: &dyn Fn(&MemberView) -> bool| -> Vec<String> {
-        observed.views.iter().filter(|view| is_meant(view)).map(|view| view.name.clone()).collect()
+    let pauses = !observed.plan.external.is_empty();
+    let is_kept =
+        |view: &&MemberView| view.external && lists.voters.contains(&view.name) && lists.wanted.contains(&view.name);
+    let left_behind = match observed.views.iter().find(is_kept) {
+        Some(_) => Vec::new(),
+        None => observed.agreement.others(observed.boottime).into_iter().map(|other| other.name).collect(),
     };
-    let unclaimed = names(&|view| view.external && !view.dead && !stands(view));
-    let behind: Vec<String> = agreement.behind(at).into_iter().map(|other| other.name).collect();
-    let told = names(&|view| view.votes && (!view.external || is_told(view)));
-    let others = Others { unclaimed: &unclaimed, behind: &behind, told: &told };
     membership::decide(&membership::View {
         now: observed.now,
         lists,
         members: &observed.views,
-        incomplete_locks: &incomplete_locks(observed),
+        // With a pause they end.
+        incomplete_locks: &if pauses { Vec::new() } else { incomplete_locks(observed) },
         busy: busy(observed),
-        others: (!observed.plan.external.is_empty()).then_some(others),
+        left_behind: &left_behind,
         former_closed_since: observed.former_closed_since,
         rejoin_delay: observed.rejoin_delay,
     })

@@ -189,11 +189,7 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
         let (name, agreement) = (link.name(), &observed.agreement);
         let unfit = status::unfit(Some(status), name.as_str(), view.observation.as_ref());
         let unfit = unfit.filter(|_| view.processes.answers()).map(|why| format!("its votes do not count: {why}"));
-        let refused = || {
-            let other = agreement.refused_by(name, observed.boottime)?;
-            Some(format!("RedisQuorum {} uses it, and shares no member list with this one: {}", other.name, other.list))
-        };
-        let trouble = || agreement.trouble(name).map(str::to_owned).or_else(refused);
+        let trouble = || agreement.trouble(name).map(str::to_owned);
         let Some(published) = status.members.iter_mut().find(|known| known.name == name.as_str()) else { continue };
         published.address = Some(external.address.clone());
         published.message = unfit.or_else(trouble);

@@ -36,8 +36,6 @@ pub enum Doing {
     /// {members} may still run with users of the list before, and cannot be asked: the change goes on when each answers, or is known to be
     /// dead, see status.members
     Unclosed { members: String },
-    /// other operators are told which list counts
-    Announcing,
     /// it begins
     Begins,
     /// users of the list before are being closed on {members}
@@ -66,10 +64,6 @@ pub enum Until {
     UpdateEnds,
     /// every member has the passwords of the rotation that is under way
     RotationEnds,
-    /// the records of {members} hold the claim of this quorum, see status.members
-    Claimed { members: String },
-    /// RedisQuorum {quorums} has the new members too: edit each as well
-    OthersFollow { quorums: String },
-    /// the records of {members} tell other operators of it
-    OthersTold { members: String },
+    /// RedisQuorum {quorums} does not use the former masters: keep one of these masters in the list, and replace it by a second edit
+    MastersKept { quorums: String },
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 
-use crate::api::{Announced, RedisQuorum, RedisQuorumStatus};
+use crate::api::{RedisQuorum, RedisQuorumStatus};
 use crate::redis_member::acl::UserRule;
 
 /// No quorum has more members.
@@ -19,8 +19,6 @@ pub struct Lists {
     pub voters: Vec<String>,
     /// While a change is joint: and a majority of these.
     pub former: Option<Vec<String>>,
-    /// What other operators are told of that.
-    pub announced: Option<Announced>,
     /// What the specification asks for.
     pub wanted: Vec<String>,
 }
@@ -39,7 +37,6 @@ impl Lists {
             epoch: status.and_then(highest_epoch).unwrap_or(1),
             voters: status.and_then(|status| named(&status.voters)).or_else(made).unwrap_or_else(|| wanted.clone()),
             former: status.and_then(|status| named(&status.former_voters)),
-            announced: status.and_then(|status| status.announced),
             wanted,
         }
     }
@@ -52,6 +49,13 @@ impl Lists {
     /// Two lists are in force.
     pub fn is_joint(&self) -> bool {
         self.former.is_some()
+    }
+
+    /// The epoch in records on shared masters.
+    ///
+    /// It rises at the beginning and at the end of the joint part. Votes are given under the number of the end.
+    pub const fn record_epoch(&self) -> i64 {
+        2 * self.epoch - if self.former.is_some() { 1 } else { 0 }
     }
 
     /// Nothing is changing.
@@ -109,7 +113,6 @@ impl Lists {
         status.membership_epoch = Some(self.epoch + 1);
         status.former_voters.clone_from(&self.voters);
         status.voters.clone_from(&self.wanted);
-        status.announced = None;
     }
 }
 
@@ -160,7 +163,7 @@ mod tests {
     #[test]
     fn members_without_which_nothing_is_granted_are_counted_in_each_list() {
         let list = |from: usize, to: usize| (from..to).map(|index| format!("q-{index}")).collect::<Vec<_>>();
-        let of = |voters, former| Lists { epoch: 2, voters, former, announced: None, wanted: list(0, 5) };
+        let of = |voters, former| Lists { epoch: 2, voters, former, wanted: list(0, 5) };
         for (members, alone, joint) in [(0, false, false), (1, false, false), (2, true, false), (3, true, true)] {
             let some = list(0, members);
             assert_eq!(of(list(0, 3), None).meet_every_majority(&some), alone, "{members} of three");

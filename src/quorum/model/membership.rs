@@ -6,10 +6,9 @@
 //! old list and of the new one is needed, under users of a new epoch, and those of the epoch before are closed on the old
 //! members. When everything has expired that the old list may have promised alone, one more write **ends** it.
 //!
-//! The operator cannot close users on a master that others run. There the record of its operators tells the epoch, and votes under an
-//! earlier one are refused. Other operators that share it are told in two steps, before the end, which list they can rely on.
+//! The operator cannot close users on a master that others run. There the record of its operators names the epoch, and votes under an
+//! earlier one are refused. A quorum with such a master grants and renews nothing while a change is joint: a pause.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::ResourceExt;
@@ -17,7 +16,7 @@ use kube::ResourceExt;
 use super::lists::{Lists, majority, meets_every_majority};
 use super::member::{MemberView, names};
 use super::record::{member_named, record_named};
-use crate::api::{Announced, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
+use crate::api::{PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
 use crate::fence::predecessor::declares;
 use crate::time::Monotonic;
 
@@ -38,12 +37,18 @@ pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists
 /// is admitted from now on is opened under the epoch of now.
 ///
 /// On a master that others run it is the record on the process that refuses those users. Another process has forgotten
-/// the record, but an operator that still has the epoch before has not admitted that process.
+/// the record, but a replica that still has the epoch before has not admitted that process. A master that joins has no such
+/// votes.
 pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
     let status = quorum.status.as_ref();
     users_since(status, name, lists) >= lists.epoch
         || record_named(status, name).may_be_open().is_none()
         || is_declared_dead(quorum, name)
+        || (is_external(status, name) && !lists.knows_tokens().iter().any(|member| member == name))
+}
+
+fn is_external(status: Option<&RedisQuorumStatus>, name: &str) -> bool {
+    member_named(status, name).is_some_and(|member| member.external.is_some())
 }
 
 /// Whether a person has said that the process of this external member is dead, by its `run_id`. No pod and no node tells.
@@ -60,18 +65,6 @@ pub fn former_is_closed(quorum: &RedisQuorum) -> bool {
     lists.former.as_ref().is_some_and(|former| former.iter().all(closed))
 }
 
-/// What a change has to know of other operators, if external members are in a list.
-#[derive(Clone, Copy, Debug)]
-pub struct Others<'a> {
-    /// External members on which the claim of this quorum does not stand.
-    pub unclaimed: &'a [String],
-    /// Operators that do not count the new list, or not for long, as `namespace/name`.
-    pub behind: &'a [String],
-    /// Members with which no operator can vote that has not heard of the change.
-    /// The records of these members say what the status says is announced, or no other operator can use them.
-    pub told: &'a [String],
-}
-
 /// All that the decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
@@ -85,8 +78,10 @@ pub struct View<'a> {
     pub incomplete_locks: &'a [String],
     /// Something else changes the members, and ends first.
     pub busy: Option<Busy>,
-    /// `None` without external members.
-    pub others: Option<Others<'a>>,
+    /// Other operators that use the former masters, as `namespace/name`.
+    ///
+    /// It is empty when the new list keeps one of these masters.
+    pub left_behind: &'a [String],
     /// Since when this replica has known that the old list can promise nothing any more.
     pub former_closed_since: Option<Monotonic>,
     /// How long a promise lives.
@@ -118,8 +113,6 @@ pub enum ChangeStep {
     Close(Vec<String>),
     /// Promises of the old list run out until then.
     WaitUntil(Monotonic),
-    /// Write what other operators are told from now on.
-    Announce(Announced),
     /// Raise the counters of the new list, and end the joint part.
     Finish,
 }
@@ -135,12 +128,8 @@ pub enum Obstacle {
     Locks(Vec<String>),
     /// On a process of these members users of the epoch before may be open, and cannot be closed.
     Unclosed(Vec<String>),
-    /// The records of these members do not hold the claim of this quorum.
-    Unclaimed(Vec<String>),
-    /// The RedisQuorums of these operators do not count the new list yet.
-    Operators(Vec<String>),
-    /// The records of these members do not say yet what is announced.
-    Untold(Vec<String>),
+    /// These operators use the former masters, and could not notice the new list.
+    LeftBehind(Vec<String>),
 }
 
 /// Decides the next step of a change.
@@ -165,8 +154,8 @@ fn learning(view: &View<'_>) -> ChangeStep {
     if !view.incomplete_locks.is_empty() {
         return ChangeStep::Wait(Obstacle::Locks(view.incomplete_locks.to_vec()));
     }
-    if let Some(others) = view.others.filter(|others| !others.unclaimed.is_empty()) {
-        return ChangeStep::Wait(Obstacle::Unclaimed(others.unclaimed.to_vec()));
+    if !view.left_behind.is_empty() {
+        return ChangeStep::Wait(Obstacle::LeftBehind(view.left_behind.to_vec()));
     }
     let unready = names(view.members, |member| !member.ready_for_next && !member.dead);
     if unready.is_empty() { ChangeStep::Switch } else { ChangeStep::OpenNext(unready) }
@@ -193,34 +182,7 @@ fn joint(view: &View<'_>, former: &[String]) -> ChangeStep {
     if few(former, meets_every_majority(former)) || few(voters, majority(voters)) {
         return ChangeStep::Wait(Obstacle::Members(names(view.members, |member| !member.votes)));
     }
-    view.others.map_or(ChangeStep::Finish, |others| announce(view.lists, former, &others))
-}
-
-/// Other operators rely on it that every promise has a majority of a list that they count. Before the old list is given up they are
-/// told that both can be relied on, which lets them follow; then that the old one cannot any more, which is refused by the record of
-/// a member as long as it names an operator that counts the old one only. Enough members have to say so: who counts the old one only
-/// needs a majority of it, and finds one of them.
-fn announce(lists: &Lists, former: &[String], others: &Others<'_>) -> ChangeStep {
-    let Some(announced) = lists.announced else { return ChangeStep::Announce(Announced::BothLists) };
-    if !others.behind.is_empty() {
-        return ChangeStep::Wait(Obstacle::Operators(others.behind.to_vec()));
-    }
-    let untold = |list: &[String]| -> Vec<String> {
-        list.iter().filter(|member| !others.told.contains(member)).cloned().collect()
-    };
-    let (of_former, of_voters) = (untold(former), untold(&lists.voters));
-    // And a majority of the new list, whose votes go on counting at the end.
-    if former.len() - of_former.len() < meets_every_majority(former)
-        || lists.voters.len() - of_voters.len() < lists.majority()
-    {
-        let mut untold = of_former;
-        untold.extend(of_voters);
-        return ChangeStep::Wait(Obstacle::Untold(untold.into_iter().collect::<BTreeSet<_>>().into_iter().collect()));
-    }
-    match announced {
-        Announced::BothLists => ChangeStep::Announce(Announced::NewList),
-        Announced::NewList => ChangeStep::Finish,
-    }
+    ChangeStep::Finish
 }
 
 #[cfg(test)]

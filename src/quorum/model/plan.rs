@@ -16,7 +16,7 @@ use crate::api::{ClientAccess, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::Settings;
 
-pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_lists};
+pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,24 +1,24 @@
-//! What the operators that share masters say to each other, shared between the links and the votes of one quorum.
+//! The claims of the operators that share masters, for the links and the votes of one quorum.
 
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::api::RedisQuorum;
-use crate::quorum::model::agreement::{Agreement, Role, claim_of};
+use crate::quorum::model::agreement::{Agreement, claim_of};
 use crate::quorum::model::lists::Lists;
-use crate::quorum::model::plan::{self, MemberPlan};
+use crate::quorum::model::plan::external_members;
 use crate::redlock::MemberName;
 
-/// What the operators that share masters say to each other, as this replica knows it.
+/// The claims of the operators that share masters, as this replica knows them.
 ///
-/// The links read it, and the votes rest on it.
+/// The links read them, and the votes rest on them.
 #[derive(Clone)]
 pub struct SharedAgreement(Arc<Mutex<Agreement>>);
 
 impl SharedAgreement {
     pub(super) fn new(quorum: &RedisQuorum) -> Self {
-        let agreement = Self(Arc::new(Mutex::new(Agreement::new([]))));
+        let agreement = Self(Arc::new(Mutex::new(Agreement::default())));
         agreement.follow(quorum);
         agreement
     }
@@ -26,14 +26,12 @@ impl SharedAgreement {
     /// The members and the claim are those of this state of the quorum.
     pub(super) fn follow(&self, quorum: &RedisQuorum) {
         let lists = Lists::of(quorum);
-        let external = plan::known_members(quorum).into_iter().filter(MemberPlan::is_external);
-        let roles = external.map(|member| {
-            let role = Role::of(&lists, &member.name);
-            (MemberName::from(member.name), role)
-        });
-        let in_force = lists.in_force().map(|list| list.iter().map(|name| MemberName::from(name.as_str())).collect());
+        let external: Vec<_> =
+            external_members(quorum).into_iter().map(|member| MemberName::from(member.name)).collect();
+        let paused = lists.is_joint() && !external.is_empty();
+        let claimed = lists.knows_tokens().iter().map(|name| MemberName::from(name.as_str())).collect();
         let mut agreement = self.lock();
-        agreement.set_members(roles, in_force.collect());
+        agreement.set_members(claimed, external, paused);
         agreement.set_claim(claim_of(quorum));
     }
 

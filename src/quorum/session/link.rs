@@ -279,7 +279,7 @@ impl MemberLink {
                         let is_full = observation.load.is_full();
                         self.saw(observation);
                         if self.plan.is_external() {
-                            external::look_at_record(self, &mut admin).await;
+                            external::read_record(self, &mut admin).await;
                         } else {
                             busy::note_full(self, is_full);
                         }

@@ -23,7 +23,7 @@ const OF_LOCKS: [(&str, &str, &str); 6] = [
 ];
 
 /// Enums that are parts of messages, under the name of their placeholder.
-const PARTS: [(&str, &str, &str, &str); 12] = [
+const PARTS: [(&str, &str, &str, &str); 11] = [
     ("why", "with the reason NoCandidate: why a pod cannot hold the lock", "src/lock/model/candidate.rs", "Ineligible"),
     ("why", "with the reason NoCandidate: why a Job cannot be started", "src/lock/model/job.rs", "UnfitJob"),
     ("doubt", "why it is not known whether the holder runs", "src/lock/model/end.rs", "Doubt"),
@@ -36,7 +36,6 @@ const PARTS: [(&str, &str, &str, &str); 12] = [
         "src/quorum/model/blocked.rs",
         "Blocked",
     ),
-    ("agreed", "how operators agree about shared members", "src/quorum/model/status/said.rs", "Agreed"),
     ("unfit", "why a certificate cannot be used", "src/quorum/model/tls.rs", "Unfit"),
     ("invalid", "why a specification cannot be carried out", "src/quorum/model/invalid.rs", "Invalid"),
     ("failures>`, `<trouble", "why a member did not vote", "client/engine/src/redlock/answers.rs", "MemberError"),

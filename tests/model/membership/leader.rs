@@ -21,9 +21,9 @@ impl Change {
         let names = |list: &[usize]| list.iter().map(|member| name(*member)).collect::<Vec<_>>();
         let (old, new) = (names(&self.old), names(&self.new));
         match world.stage {
-            Stage::Old => Lists { epoch: 1, voters: old, former: None, announced: None, wanted: new },
-            Stage::Joint => Lists { epoch: 2, voters: new.clone(), former: Some(old), announced: None, wanted: new },
-            Stage::New => Lists { epoch: 2, voters: new.clone(), former: None, announced: None, wanted: new },
+            Stage::Old => Lists { epoch: 1, voters: old, former: None, wanted: new },
+            Stage::Joint => Lists { epoch: 2, voters: new.clone(), former: Some(old), wanted: new },
+            Stage::New => Lists { epoch: 2, voters: new.clone(), former: None, wanted: new },
         }
     }
 
@@ -58,9 +58,7 @@ impl Change {
             ChangeStep::Switch => vec![Step::Switch],
             ChangeStep::Close(names) => each(&names, Step::Close),
             ChangeStep::Finish => vec![Step::Finish],
-            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::WaitUntil(_) | ChangeStep::Announce(_) => {
-                Vec::new()
-            }
+            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::WaitUntil(_) => Vec::new(),
         };
         self.decisions.lock().unwrap().insert(key, steps.clone());
         steps
@@ -90,7 +88,7 @@ impl Change {
             members: &members,
             incomplete_locks: &[],
             busy: None,
-            others: None,
+            left_behind: &[],
             former_closed_since: since.map(|since| Monotonic::new(Duration::from_secs(since))),
             rejoin_delay: ticks(self.wait),
         })

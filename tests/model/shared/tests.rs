@@ -4,38 +4,50 @@ use super::*;
 use crate::check::{holds, large, violated};
 
 const ONE: &[usize] = &[0];
-const OTHER: &[usize] = &[1];
+const TWO: &[usize] = &[0, 1];
 const THREE: &[usize] = &[0, 1, 2];
+const NEXT: &[usize] = &[1, 2, 3];
+
+fn without_restarts(old: &[usize], new: &[usize]) -> Shared {
+    Shared { restarts: 0, ..Shared::new(old, new) }
+}
 
 #[test]
 fn with_all_rules_two_operators_change_the_list_of_shared_masters() {
-    holds("shared masters, {1} to {2}", Shared::new(ONE, OTHER));
-    holds("shared masters, {1} to {2}, in opposite directions", Shared::opposite(ONE, OTHER));
-    holds("shared masters, 1 to 3", Shared { restarts: 0, ..Shared::new(ONE, THREE) });
-    holds("shared masters, 1 to 3, claims run out", Shared { restarts: 0, lapses: true, ..Shared::new(ONE, THREE) });
-    let replaced = Shared { restarts: 0, ..Shared::new(THREE, &[1, 2, 3]) };
-    let back = Shared { restarts: 0, ..Shared::opposite(THREE, &[1, 2, 3]) };
-    holds("shared masters, one of three replaced, in opposite directions", back);
+    holds("shared masters, 1 to 2, 1 restart", Shared::new(ONE, TWO));
+    holds("shared masters, 1 to 3", without_restarts(ONE, THREE));
     if large() {
-        holds("shared masters, one of three replaced", replaced.clone());
-        holds("shared masters, one of three replaced, claims run out", Shared { lapses: true, ..replaced });
+        holds("shared masters, 1 to 3, claims run out", Shared { lapses: true, ..without_restarts(ONE, THREE) });
         holds("shared masters, 1 to 3, 1 restart", Shared::new(ONE, THREE));
-        holds("shared masters, 3 to 1", Shared { restarts: 0, ..Shared::new(THREE, ONE) });
-        holds("shared masters, 3 to 1, opposite", Shared { restarts: 0, ..Shared::opposite(THREE, ONE) });
+        holds("shared masters, 3 to 1", without_restarts(THREE, ONE));
+        holds("shared masters, one of three replaced", without_restarts(THREE, NEXT));
+        let lapses = Shared { lapses: true, ..without_restarts(THREE, NEXT) };
+        holds("shared masters, one of three replaced, claims run out", lapses);
     }
 }
 
 #[test]
-fn without_waiting_for_the_records_at_the_end() {
-    violated("the end does not wait for the records", Shared { told_needed: false, ..Shared::new(ONE, OTHER) });
+fn with_claims_made_beside_another_list() {
+    violated("two lists on one master", Shared { lists_checked: false, ..without_restarts(ONE, THREE) });
 }
 
 #[test]
-fn with_a_list_given_up_that_another_counts_alone() {
-    violated("a list is given up unasked", Shared { give_up_checked: false, ..Shared::new(ONE, OTHER) });
+fn with_votes_before_the_claim_stands_on_every_member() {
+    violated("no joining", Shared { joins: false, ..without_restarts(ONE, THREE) });
 }
 
 #[test]
-fn with_both_lists_told_before_the_old_promises_are_over() {
-    violated("both lists are told too early", Shared { wait: 0, ..Shared::new(ONE, OTHER) });
+fn without_a_closing_of_the_old_list() {
+    violated("records close no epoch", Shared { closes: false, ..without_restarts(ONE, THREE) });
+}
+
+#[test]
+fn without_a_pause() {
+    violated("no pause", Shared { wait: 0, ..without_restarts(ONE, THREE) });
+}
+
+/// Hence a change that keeps no master waits until no other operator uses the list before.
+#[test]
+fn with_a_new_list_that_shares_no_master_with_the_old_one() {
+    violated("no master is kept", without_restarts(ONE, &[1]));
 }

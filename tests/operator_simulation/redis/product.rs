@@ -6,8 +6,7 @@ use super::Config;
 use machine::{World, password};
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, UserRule};
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Guard, Guarded, Keyspace, Link, RedisMember, ScriptKill, Secret, look_at_record,
-    raise_counter,
+    AdminConnection, Claim, Guard, Guarded, Keyspace, Link, RedisMember, ScriptKill, Secret, raise_counter, read_record,
 };
 use redlock_operator::redlock::{
     Acquire, Command, FencingToken, KeyState, LockMember, LockValue, MemberError, Reply, RunId, StoredValue,
@@ -258,12 +257,10 @@ fn claim(uid: &str, list: &str, epoch: i64) -> Claim {
         uid: uid.to_owned(),
         name: format!("ns/{uid}"),
         list: list.to_owned(),
-        newest: false,
+        ttl: TTL,
         epoch,
-        phase: 0,
+        ended: true,
         generation: 1,
-        fence: TTL,
-        used: Duration::ZERO,
         lives: Duration::from_secs(60),
         joined: false,
     }
@@ -272,15 +269,15 @@ fn claim(uid: &str, list: &str, epoch: i64) -> Claim {
 async fn agrees() {
     let world = World::external();
     let mut admin = world.admin_with("redlock", &password()).await.unwrap();
-    let first = look_at_record(&mut admin, &claim("one", "a/1 b/2 c/3", 1), Some(TTL)).await.unwrap();
-    assert_eq!((first.kept, first.stood, first.others.len(), first.epoch), (Some(TTL), false, 0, 1));
-    let second = look_at_record(&mut admin, &claim("two", "a/1 b/2 c/3", 1), Some(TTL)).await.unwrap();
-    assert_eq!((second.kept, second.others.len(), second.others[0].left), (Some(TTL), 1, Duration::from_secs(60)));
-    let stranger = look_at_record(&mut admin, &claim("three", "d/4", 1), Some(TTL)).await.unwrap();
-    assert_eq!((stranger.kept, stranger.others.len()), (None, 2), "it shares no list");
+    let first = read_record(&mut admin, &claim("one", "a/1 b/2 c/3", 1), true).await.unwrap();
+    assert_eq!((first.kept, first.stood, first.others.len(), first.epoch), (true, false, 0, 1));
+    let second = read_record(&mut admin, &claim("two", "a/1 b/2 c/3", 1), true).await.unwrap();
+    assert_eq!((second.kept, second.others.len(), second.others[0].left), (true, 1, Duration::from_secs(60)));
+    let stranger = read_record(&mut admin, &claim("three", "d/4", 1), true).await.unwrap();
+    assert_eq!((stranger.kept, stranger.others.len()), (false, 2), "it has another list");
     tokio::time::sleep(Duration::from_secs(61)).await;
-    let alone = look_at_record(&mut admin, &claim("one", "a/1 b/2 c/3", 2), Some(TTL)).await.unwrap();
-    assert_eq!((alone.kept, alone.others.len(), alone.epoch), (Some(TTL), 0, 2));
+    let alone = read_record(&mut admin, &claim("one", "a/1 b/2 c/3", 2), true).await.unwrap();
+    assert_eq!((alone.kept, alone.others.len(), alone.epoch), (true, 0, 2));
     assert_eq!(raise_counter(&mut admin, token(7)).await, Ok(token(7)));
     // Votes are judged by the record.
     let guarded = |epoch| world.guarded("redlock", Guard { uid: "one".to_owned(), epoch });

@@ -21,7 +21,6 @@ pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option
         }
         ChangeStep::Wait(Obstacle::Unclosed(names)) => Doing::Unclosed { members: listed(names) },
         ChangeStep::Wait(obstacle) => waits(obstacle),
-        ChangeStep::Announce(_) => Doing::Announcing,
         ChangeStep::OpenNext(_) | ChangeStep::Switch => Doing::Begins,
         ChangeStep::Close(names) => Doing::Closing { members: listed(names) },
         ChangeStep::WaitUntil(_) => Doing::Expiring,
@@ -42,12 +41,7 @@ fn waits(obstacle: &Obstacle) -> Doing {
         Obstacle::Busy(Busy::Update) => Until::UpdateEnds,
         Obstacle::Busy(Busy::Passwords) => Until::RotationEnds,
         Obstacle::Locks(locks) => Until::LocksComplete { locks: listed(locks) },
-        Obstacle::Unclaimed(names) => Until::Claimed { members: listed(names) },
-        Obstacle::Operators(quorums) => Until::OthersFollow { quorums: listed(quorums) },
-        Obstacle::Untold(names) => Until::OthersTold { members: listed(names) },
+        Obstacle::LeftBehind(quorums) => Until::MastersKept { quorums: listed(quorums) },
     };
-    match obstacle {
-        Obstacle::Operators(_) | Obstacle::Untold(_) => Doing::EndsWhen { until },
-        _ => Doing::BeginsWhen { until },
-    }
+    Doing::BeginsWhen { until }
 }

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::*;
@@ -111,7 +113,7 @@ impl World {
             members: &members,
             incomplete_locks: &self.incomplete_locks,
             busy: self.busy,
-            others: None,
+            left_behind: &[],
             former_closed_since: self.closed_since.map(at),
             rejoin_delay: DELAY,
         })
@@ -134,7 +136,6 @@ impl World {
                     member.epoch = Some(epoch);
                 }
             }
-            ChangeStep::Announce(announced) => self.status().announced = Some(*announced),
             ChangeStep::WaitUntil(until) => self.now = until.since_boot().as_secs(),
             ChangeStep::Finish => self.status().former_voters.clear(),
         }
@@ -360,7 +361,6 @@ fn the_order_of_a_list_is_no_change() {
         epoch: 4,
         voters: vec!["a".into(), "b".into(), "c".into()],
         former: None,
-        announced: None,
         wanted: vec!["c".into(), "a".into(), "b".into()],
     };
     assert!(lists.is_settled());

@@ -79,25 +79,15 @@ pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     all
 }
 
-/// The lists that operators which share members can rely on, in the form in which they compare them.
+/// The list that records name: members by address, sorted, separated by spaces.
 ///
-/// Every promise that may still live has a majority of each list. The newest list is the first.
-pub fn shared_lists(quorum: &RedisQuorum) -> String {
-    let lists = Lists::of(quorum);
-    let text = |list: &[String]| list_text(quorum, list);
-    match (&lists.former, lists.announced) {
-        (None, _) => text(&lists.voters),
-        // What the old list has promised alone may live.
-        (Some(former), None) => text(former),
-        (Some(former), Some(_)) => format!("{}|{}", text(&lists.voters), text(former)),
-    }
-}
-
-/// A list by addresses, in an order that does not depend on names.
-fn list_text(quorum: &RedisQuorum, list: &[String]) -> String {
+/// While a change is joint it is the list before, under which promises can still live.
+pub fn shared_list(quorum: &RedisQuorum) -> String {
     let namespace = quorum.namespace().unwrap_or_default();
     let member = |name: &String| own_member(quorum, name).or_else(|| known(quorum, name));
-    let mut list: Vec<String> = list.iter().filter_map(member).map(|member| member.address(&namespace)).collect();
+    let lists = Lists::of(quorum);
+    let members = lists.knows_tokens().iter().filter_map(member);
+    let mut list: Vec<String> = members.map(|member| member.address(&namespace)).collect();
     list.sort();
     list.join(" ")
 }

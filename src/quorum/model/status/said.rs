@@ -84,13 +84,20 @@ pub enum Said {
     /// not vote. Its list: {theirs}. This one's: {ours}. Set the same addresses in both. If that quorum is deleted, its list
     /// counts until its locks have expired
     OtherList { other: String, theirs: String, ours: String },
-    /// RedisQuorum {other} uses these members with ttls of up to {theirs}, and the fences of this quorum wait for {ours} only, so
-    /// this quorum does not vote. Set maxTTL to {theirs} here, or lower it there first
-    LargerMaxTtl { other: String, theirs: GoDuration, ours: GoDuration },
+    /// RedisQuorum {other} uses these members with maxTTL {theirs}, and the fences of this quorum wait for {ours}, so this quorum does
+    /// not vote. Set the same spec.maxTTL in both. The claim of the other one counts until its locks have expired
+    OtherMaxTtl { other: String, theirs: GoDuration, ours: GoDuration },
+    /// The member list changes, and no lock is granted until every lock of the list before has expired. This quorum then votes when
+    /// every external member holds its claim
+    ListChanges,
     /// This quorum votes when every external member has shown that no other operator disagrees. Missing: {members}
     Joining { members: String },
-    /// {agreed}
-    Agrees { agreed: String },
+    /// No other operator uses these members. The fence of {members} holds for the locks of operators only: clients outside that use
+    /// them directly are outside the guarantee
+    AgreesAlone { members: String },
+    /// RedisQuorum {others} has the same list and maxTTL. The fence of {members} holds for the locks of operators only: clients outside
+    /// that use them directly are outside the guarantee
+    Agrees { others: String, members: String },
 }
 
 impl Said {
@@ -131,9 +138,12 @@ impl Said {
             Self::NotShared => (Type::QuorumAgrees, Status::True, CommonReason::NotShared),
             Self::NothingInForce => (Type::QuorumAgrees, Status::Unknown, CommonReason::Unknown),
             Self::OtherList { .. } => (Type::QuorumAgrees, Status::False, CommonReason::OtherMemberList),
-            Self::LargerMaxTtl { .. } => (Type::QuorumAgrees, Status::False, CommonReason::LargerMaxTTL),
+            Self::OtherMaxTtl { .. } => (Type::QuorumAgrees, Status::False, CommonReason::OtherMaxTTL),
+            Self::ListChanges => (Type::QuorumAgrees, Status::Unknown, CommonReason::MembersChanging),
             Self::Joining { .. } => (Type::QuorumAgrees, Status::Unknown, CommonReason::Joining),
-            Self::Agrees { .. } => (Type::QuorumAgrees, Status::True, CommonReason::AsExpected),
+            Self::AgreesAlone { .. } | Self::Agrees { .. } => {
+                (Type::QuorumAgrees, Status::True, CommonReason::AsExpected)
+            }
         }
     }
 
@@ -191,21 +201,6 @@ pub enum MemberWaits {
     /// {member} served no client for too long, so the operator deletes its pod: a script kept it busy, or its memory or connections
     /// were used up. See to the clients in spec.clients
     Busy { member: String },
-}
-
-/// Parts of what is said when operators agree about shared members.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
-pub(super) enum Agreed {
-    /// RedisQuorum {others} lists the same members
-    SameMembers { others: String },
-    /// {other} does not count the new ones yet: set the same addresses there
-    Behind { other: String },
-    /// {other} changes to {list}: set the same addresses here
-    Ahead { other: String, list: String },
-    /// maxTTL {max_ttl} comes into force when the fences of {other} wait for more than {theirs}
-    AwaitsFences { other: String, max_ttl: GoDuration, theirs: GoDuration },
-    /// the fence of {members} holds for the locks of operators only: clients outside that use them directly are outside the guarantee
-    OperatorsOnly { members: String },
 }
 
 /// Why an external member does not vote.

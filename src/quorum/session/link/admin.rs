@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::MutexGuard;
 use tokio::time::sleep;
 
-use super::external::look_at_record;
+use super::external::read_record;
 use super::{ADMIN_DEADLINE, MemberLink};
 use crate::redis_member::acl::UserRule;
 use crate::redis_member::{
@@ -216,19 +216,19 @@ impl AdminSession<'_> {
     /// epochs.
     pub async fn end_epochs_before(
         &mut self,
-        membership_epoch: i64,
+        record_epoch: i64,
         epoch: i64,
         users: &[UserRule],
     ) -> Result<(), ActError> {
         match self.link.plan.is_external() {
-            true => self.close_by_record(membership_epoch).await,
+            true => self.close_by_record(record_epoch).await,
             false => self.close_some(epoch, users).await,
         }
     }
 
-    /// Has the record say, for this quorum, that earlier membership epochs than this are over.
+    /// Has the record name this epoch for this quorum, so that it refuses votes under earlier ones.
     async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
-        look_at_record(self.link, &mut self.admin).await;
+        read_record(self.link, &mut self.admin).await;
         match self.link.agreement.lock().epoch_at(&self.link.name, self.admin.run_id()) {
             Some(known) if known >= epoch => Ok(()),
             _ => Err(ActError::Member(MemberError::Other("its record does not say so yet".to_owned()))),

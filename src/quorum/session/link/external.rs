@@ -16,21 +16,21 @@ pub struct Credentials {
     pub tls: Option<TlsClient>,
 }
 
-/// Reads what other operators say on the process, and says or renews what this quorum has to say.
-pub(super) async fn look_at_record(link: &MemberLink, admin: &mut AdminConnection) {
+/// Reads the claims of other operators on the process, and makes or renews the claim of this quorum.
+pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) {
     let run_id = admin.run_id().clone();
     // Before the question: what stands counts from here.
     let now = link.machine.clock.boottime();
     let question = link.agreement.lock().question(&link.name, &run_id, now);
-    let Some((claim, uses)) = question else { return };
-    match redis_member::look_at_record(admin, &claim, uses).await {
-        Ok(look) => {
-            link.seen().record_since = Some((run_id.clone(), look.since));
-            if link.agreement.lock().saw(&link.name, &run_id, &look, now) {
+    let Some((claim, write)) = question else { return };
+    match redis_member::read_record(admin, &claim, write).await {
+        Ok(state) => {
+            link.seen().record_since = Some((run_id.clone(), state.since));
+            if link.agreement.lock().read(&link.name, &run_id, &claim, &state, now) {
                 link.announce();
             }
         }
-        // Alive; the next look tells.
+        // Alive; it is asked again.
         Err(MemberError::Busy | MemberError::Loading) => {}
         Err(MemberError::Fenced) => {
             link.note_missed("its user may not run the commands that docs/external.md lists");

@@ -89,13 +89,14 @@ impl MemberLink {
         &self,
         user: Option<Credentials>,
         admitted: Option<RunId>,
+        epoch: i64,
         guard: Guard,
     ) {
         let Some(external) = &self.plan.external else { return };
         self.note_admitted(admitted);
         let Some(Credentials { username, password, tls }) = user else { return };
         let endpoint = Endpoint { address: external.address.clone(), username, password, tls };
-        self.place_voter(guard.epoch, endpoint.clone(), Some(guard));
+        self.place_voter(epoch, endpoint.clone(), Some(guard));
         let target = Some(Target { pod_uid: String::new(), admin: endpoint, other_password: None, users: Vec::new() });
         self.set_target(target);
     }

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MEMBERS: [&str; 3] = ["a", "b", "c"];
 /// What maxTTL can be, in seconds.
 const TTLS: [u64; 3] = [2, 10, 30];
 
@@ -39,7 +38,6 @@ fn happening() -> impl Strategy<Value = Happening> {
 #[derive(Clone)]
 struct Kept {
     claim: Claim,
-    uses: Duration,
     at: u64,
 }
 
@@ -70,7 +68,7 @@ fn delay(ttl: u64) -> u64 {
 
 impl Operator {
     fn new(list: &'static str) -> Self {
-        let agreement = Agreement::new(MEMBERS.map(name));
+        let agreement = of(&MEMBERS);
         let (seen, admitted) = (BTreeMap::new(), BTreeMap::new());
         Self { agreement, list, wanted: 2, published: 1, seen, admitted, cut: [false; 3], joined: false }
     }
@@ -84,14 +82,9 @@ impl Operator {
             uid: index.to_string(),
             name: index.to_string(),
             list: self.list.into(),
-            newest: false,
-            epoch: 1,
-            phase: 3,
-            generation: 1,
-            fence: Duration::from_secs(self.fence()),
-            used: Duration::from_secs(self.published),
+            generation: self.wanted.try_into().unwrap(),
             lives: lives(Duration::from_secs(delay(self.fence()))),
-            joined: false,
+            ..claim(self.fence())
         }
     }
 
@@ -128,7 +121,7 @@ impl World {
             Happening::Cut(operator, member, cut) => self.operators[operator].cut[member] = cut,
             Happening::Forget(index) => {
                 let operator = &mut self.operators[index];
-                (operator.agreement, operator.seen) = (Agreement::new(MEMBERS.map(name)), BTreeMap::new());
+                (operator.agreement, operator.seen) = (of(&MEMBERS), BTreeMap::new());
                 operator.place(index);
             }
             Happening::Raise(index, ttl) => {
@@ -159,9 +152,9 @@ impl World {
             operator.admitted.insert(member, run_id.clone());
         }
         operator.place(index);
-        let Some((claim, uses)) = operator.agreement.question(&member_name, &run_id, at(now)) else { return };
-        let look = script(&mut self.processes[member].1, &claim, uses, now);
-        operator.agreement.saw(&member_name, &run_id, &look, at(now));
+        let Some((claim, write)) = operator.agreement.question(&member_name, &run_id, at(now)) else { return };
+        let state = script(&mut self.processes[member].1, &claim, write, now);
+        operator.agreement.read(&member_name, &run_id, &claim, &state, at(now));
         let everywhere = self.processes.iter().all(|(_, record)| record.contains_key(&index.to_string()));
         operator.joined |= everywhere || operator.agreement.settled(at(now)).is_some();
         let settled = operator.agreement.settled(at(now)).unwrap_or_default().as_secs();
@@ -191,9 +184,10 @@ impl World {
 }
 
 /// What `quorum.lua` does; tests/redis runs that one.
-fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, uses: Option<Duration>, now: u64) -> RecordLook {
+fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, write: bool, now: u64) -> RecordState {
     record.retain(|_, kept| kept.at + kept.claim.lives.as_secs() > now);
-    let stood = record.get(&claim.uid).is_some_and(|kept| kept.claim.list == claim.list && kept.claim.joined);
+    let own = record.get(&claim.uid).filter(|kept| kept.claim.list == claim.list);
+    let stood = own.is_some_and(|kept| kept.claim.joined);
     let others: Vec<OtherClaim> = record
         .values()
         .filter(|kept| kept.claim.uid != claim.uid)
@@ -201,19 +195,18 @@ fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, uses: Option<Durat
             uid: kept.claim.uid.clone(),
             name: kept.claim.name.clone(),
             list: kept.claim.list.clone(),
-            newest: false,
-            fence: kept.claim.fence,
-            uses: kept.uses,
+            ttl: kept.claim.ttl,
             left: Duration::from_secs(kept.at + kept.claim.lives.as_secs() - now),
         })
         .collect();
-    let agrees = others.iter().all(|other| other.list == claim.list && other.uses <= claim.fence);
-    let look = RecordLook { stood, others, epoch: 1, ..RecordLook::default() };
-    let Some(uses) = uses.filter(|_| agrees) else { return look };
-    let uses = look.others.iter().map(|other| other.fence).fold(uses, Duration::min).max(claim.used);
+    let agrees = others.iter().all(|other| (&other.list, other.ttl) == (&claim.list, claim.ttl));
+    let state = RecordState { stood, others, epoch: 2, ..RecordState::default() };
+    if !write || !agrees {
+        return state;
+    }
     let claim = Claim { joined: stood || claim.joined, ..claim.clone() };
-    record.insert(claim.uid.clone(), Kept { claim, uses, at: now });
-    RecordLook { kept: Some(uses), ..look }
+    record.insert(claim.uid.clone(), Kept { claim, at: now });
+    RecordState { kept: true, ..state }
 }
 
 proptest! {
@@ -233,7 +226,7 @@ proptest! {
 #[test]
 fn operators_that_agree_come_to_vote_and_to_the_longest_time_to_live() {
     let mut world = World::new();
-    for second in 0..80 {
+    for second in 0..120 {
         if second == 40 {
             world.happens(&Happening::Raise(0, 30));
             world.happens(&Happening::Raise(1, 30));
@@ -250,9 +243,9 @@ fn operators_that_agree_come_to_vote_and_to_the_longest_time_to_live() {
     }
 }
 
-/// A master restarts, and somebody whose fences wait for less comes there before the one who uses more.
+/// A master restarts, and an operator with a shorter maxTTL comes there before the one that was there.
 #[test]
-fn what_is_in_use_is_said_however_short_the_fences_of_a_newcomer_are() {
+fn a_newcomer_with_another_max_ttl_never_votes_while_the_first_operator_does() {
     let mut world = World::new();
     world.happens(&Happening::Raise(0, 30));
     let seconds = |world: &mut World, count: u64, looks: &[(usize, usize)]| {

@@ -2,59 +2,6 @@
 
 use super::*;
 
-fn text(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-/// One of three external members is being replaced.
-fn joint(announced: Option<Announced>) -> Lists {
-    let (old, new) = (text(&["a", "b", "c"]), text(&["b", "c", "d"]));
-    Lists { epoch: 2, voters: new.clone(), former: Some(old), announced, wanted: new }
-}
-
-/// A change of external members, at its end: all closed, and waited for.
-fn announced(step: Option<Announced>, behind: &[&str], told: &[&str]) -> ChangeStep {
-    let lists = joint(step);
-    let member =
-        |name: String| MemberView { name, votes: true, ready_for_next: true, closed: true, ..MemberView::default() };
-    let members: Vec<_> = lists.members().into_iter().map(member).collect();
-    let (behind, told) = (text(behind), text(told));
-    decide(&View {
-        now: at(100),
-        lists: &lists,
-        members: &members,
-        incomplete_locks: &[],
-        busy: None,
-        others: Some(Others { unclaimed: &[], behind: &behind, told: &told }),
-        former_closed_since: Some(at(50)),
-        rejoin_delay: DELAY,
-    })
-}
-
-#[test]
-fn other_operators_are_told_step_by_step_before_the_old_list_is_given_up() {
-    let waits = |obstacle| ChangeStep::Wait(obstacle);
-    let untold = |names: &[&str]| waits(Obstacle::Untold(names.iter().map(|name| (*name).to_owned()).collect()));
-    assert_eq!(
-        announced(None, &["shop/q"], &[]),
-        ChangeStep::Announce(Announced::BothLists),
-        "it is not asked for more"
-    );
-    let (both, new) = (Some(Announced::BothLists), Some(Announced::NewList));
-    for step in [both, new] {
-        assert_eq!(
-            announced(step, &["shop/q"], &["a", "b", "c", "d"]),
-            waits(Obstacle::Operators(vec!["shop/q".into()]))
-        );
-        assert_eq!(announced(step, &[], &["b"]), untold(&["a", "c", "d"]));
-        // A majority of each list.
-        assert_eq!(announced(step, &[], &["a", "b"]), untold(&["c", "d"]));
-        assert_eq!(announced(step, &[], &["c", "d"]), untold(&["a", "b"]));
-    }
-    assert_eq!(announced(both, &[], &["b", "c"]), ChangeStep::Announce(Announced::NewList));
-    assert_eq!(announced(new, &[], &["b", "c"]), ChangeStep::Finish);
-}
-
 /// A quorum of external members, admitted under the first epoch.
 fn external(names: &[&str]) -> RedisQuorum {
     let member = |name: &&str| json!({"name": name, "address": format!("{name}.example:6379")});
@@ -91,10 +38,9 @@ fn a_dead_external_member_that_leaves_is_not_waited_for() {
         epoch: 1,
         voters: ["a", "b", "c"].map(str::to_owned).to_vec(),
         former: None,
-        announced: None,
         wanted: ["b", "c", "d"].map(str::to_owned).to_vec(),
     };
-    let step = |dead: bool, unclaimed: &[String]| {
+    let step = |dead: bool, left_behind: &[String]| {
         let member = |name: String| MemberView {
             votes: name != "a",
             dead: dead && name == "a",
@@ -109,33 +55,38 @@ fn a_dead_external_member_that_leaves_is_not_waited_for() {
             members: &members,
             incomplete_locks: &[],
             busy: None,
-            others: Some(Others { unclaimed, behind: &[], told: &[] }),
+            left_behind,
             former_closed_since: None,
             rejoin_delay: DELAY,
         })
     };
     assert_eq!(step(false, &[]), ChangeStep::Wait(Obstacle::Members(vec!["a".into()])));
-    assert_eq!(step(true, &["d".into()]), ChangeStep::Wait(Obstacle::Unclaimed(vec!["d".into()])));
+    let others = vec!["shop/q".to_owned()];
+    let waits = ChangeStep::Wait(Obstacle::LeftBehind(others.clone()));
+    assert_eq!(step(true, &others), waits, "another operator could not notice the new list");
+    let said = describe(&lists, &waits, &[]).unwrap();
+    assert!(said.contains("RedisQuorum shop/q does not use the former masters: keep one"), "{said}");
     assert_eq!(step(true, &[]), ChangeStep::Switch);
 }
 
 #[test]
-fn what_is_said_to_others_follows_what_was_promised() {
-    use crate::quorum::model::plan::shared_lists;
+fn the_record_names_the_old_list_until_its_promises_have_expired() {
+    use crate::quorum::model::plan::shared_list;
     let mut quorum = external(&["a", "b", "c"]);
     let text = |names: &str| names.split(' ').map(|name| format!("{name}.example:6379")).collect::<Vec<_>>().join(" ");
     quorum.spec.external.remove(0);
     quorum.spec.external.push(serde_json::from_value(json!({"name": "d", "address": "d.example:6379"})).unwrap());
-    assert_eq!(shared_lists(&quorum), text("a b c"), "who learns does not count");
-    let lists = Lists::of(&quorum);
-    assert_eq!(lists.members(), ["b", "c", "d", "a"]);
-    lists.switch(quorum.status.get_or_insert_default());
-    assert_eq!(shared_lists(&quorum), text("a b c"), "what was promised to it alone lives");
-    quorum.status.get_or_insert_default().announced = Some(Announced::BothLists);
-    assert_eq!(shared_lists(&quorum), format!("{}|{}", text("b c d"), text("a b c")));
-    let status = quorum.status.get_or_insert_default();
-    status.former_voters.clear();
-    assert_eq!(shared_lists(&quorum), text("b c d"));
+    let state = |quorum: &RedisQuorum| (shared_list(quorum), Lists::of(quorum).record_epoch());
+    assert_eq!(state(&quorum), (text("a b c"), 2));
+    Lists::of(&quorum).switch(quorum.status.get_or_insert_default());
+    assert_eq!(state(&quorum), (text("a b c"), 3));
+    let closed = |quorum: &RedisQuorum| ["a", "d"].map(|name| is_closed(quorum, name, &Lists::of(quorum)));
+    let joins = json!({"name": "d", "state": "Admitted", "runID": "run of d", "admittedAt": "2026-01-01T00:00:00.000Z",
+        "epoch": 1, "external": {"address": "d.example:6379"}});
+    quorum.status.get_or_insert_default().members.push(serde_json::from_value(joins).unwrap());
+    assert_eq!(closed(&quorum), [false, true], "a master that joins has given no vote");
+    quorum.status.get_or_insert_default().former_voters.clear();
+    assert_eq!(state(&quorum), (text("b c d"), 4));
 }
 
 #[test]
@@ -161,21 +112,4 @@ fn a_name_belongs_to_one_master_until_it_has_left() {
     let known: Vec<_> =
         known_members(&quorum).into_iter().map(|member| (member.name.clone(), member.address("locks"))).collect();
     assert_eq!(known.last().unwrap(), &("a".to_owned(), "a.example:6379".to_owned()));
-}
-
-#[test]
-fn what_a_change_of_shared_masters_waits_for_is_told() {
-    let lists = joint(None);
-    for (step, told) in [
-        (ChangeStep::Wait(Obstacle::Unclaimed(text(&["d"]))), "the records of d hold the claim"),
-        (
-            ChangeStep::Wait(Obstacle::Operators(text(&["shop/q"]))),
-            "RedisQuorum shop/q has the new members too: edit each",
-        ),
-        (ChangeStep::Wait(Obstacle::Untold(text(&["a", "b"]))), "the records of a, b tell other operators"),
-        (ChangeStep::Announce(Announced::BothLists), "other operators are told"),
-    ] {
-        let said = describe(&lists, &step, &[]).unwrap();
-        assert!(said.starts_with("the members change to b, c, d: ") && said.contains(told), "{said}");
-    }
 }
