@@ -10,31 +10,15 @@ use crate::quorum::model::effective;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::membership::users_since;
 use crate::quorum::model::record::{Stamps, publish_named};
-use crate::redis_member::acl::UserRule;
 use crate::time::Monotonic;
 
 /// Only after the record says Fenced; the count starts when it is confirmed.
 pub(super) async fn close_users(observer: &Observer<'_>, look: &Look) -> Result<(), Error> {
     let Some(seen) = &look.seen else { return Ok(()) };
-    let rules = closing_rules(observer, look);
-    Ok(look.link.admin_session(&seen.run_id).await?.close(observer.sights.epoch, &rules).await?)
-}
-
-/// Closes the former process, which may still answer where its pod was.
-///
-/// Then two live processes have one name, and neither may vote. This confirms nothing for the successor, which goes on
-/// waiting for the death of the former one.
-pub(super) fn close_former(observer: &Observer<'_>, look: &Look) {
-    let before = look.record.may_be_open().filter(|_| !look.link.plan().is_external());
-    if let Some(before) = before {
-        look.link.close_former(&before.run_id, observer.sights.epoch, closing_rules(observer, look));
-    }
-}
-
-fn closing_rules(observer: &Observer<'_>, look: &Look) -> Vec<UserRule> {
     let quorum = observer.sights.session.quorum();
     let since = users_since(quorum.status.as_ref(), look.name(), &observer.plan.lists);
-    observer.plan.closing_rules(observer.auth, look.name(), since)
+    let rules = observer.plan.closing_rules(observer.auth, look.name(), since);
+    Ok(look.link.admin_session(&seen.run_id).await?.close(observer.sights.epoch, &rules).await?)
 }
 
 /// Writes the record that a step leads to.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::cluster::Cluster;
-use super::fencing::{close_former, close_users, say_fenced, write};
+use super::fencing::{close_users, say_fenced, write};
 use super::look::Look;
 use super::observe::Observer;
 use super::{Error, RESYNC, admit, publish};
@@ -76,10 +76,6 @@ async fn settle_one(
             FenceStep::WriteFenced { reason, rejoin_at, close } => {
                 fence(observer, cluster, &look, (reason, rejoin_at, close)).await?;
             }
-            step @ (FenceStep::WritePending | FenceStep::WriteStarting) => {
-                write(observer, cluster, &look, step).await?;
-                close_former(observer, &look);
-            }
             step => write(observer, cluster, &look, step).await?,
         }
     }
@@ -111,7 +107,6 @@ async fn fence(
         return Ok(());
     }
     write(observer, cluster, look, step).await?;
-    close_former(observer, look);
     say_fenced(observer, cluster, look, reason, rejoin_at).await;
     if close { close_users(observer, look).await } else { Ok(()) }
 }

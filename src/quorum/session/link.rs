@@ -205,8 +205,6 @@ impl MemberLink {
         if last.is_some_and(|last| last.pod_uid == target.pod_uid) {
             return;
         }
-        let former = seen.processes.last().map(|sight| sight.run_id.clone());
-        seen.former = former.zip(last.map(|last| last.admin.clone()));
         seen.processes.moved(self.now());
         seen.pod_uid = Some(target.pod_uid.clone());
     }

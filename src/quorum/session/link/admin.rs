@@ -1,20 +1,12 @@
 //! What the leader does to a member, each on a fresh connection to the process that was decided about and to no other.
 
-use std::sync::Arc;
-
 use tokio::sync::MutexGuard;
-use tokio::time::sleep;
 
+use super::MemberLink;
 use super::external::read_record;
-use super::{ADMIN_DEADLINE, MemberLink};
 use crate::redis_member::acl::UserRule;
-use crate::redis_member::{
-    AdminConnection, Endpoint, Fingerprint, Guarded, Machine, Observation, Secret, raise_counter,
-};
+use crate::redis_member::{AdminConnection, Fingerprint, Guarded, Observation, Secret, raise_counter};
 use crate::redlock::{FencingToken, MemberError, RunId};
-
-/// How often a former process is looked for.
-const FORMER_ATTEMPTS: u32 = 20;
 
 /// Why an act did not happen. Whatever the reason, the next decision starts from what is seen then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,51 +52,12 @@ impl MemberLink {
         Ok(AdminSession { link: self, admin, users: target.users, _turn: turn })
     }
 
-    /// Closes the process that this link saw last in the pod before, if it still answers there. Goes on in
-    /// the background for a while: most often it is gone.
-    pub fn close_former(self: &Arc<Self>, run_id: &RunId, epoch: i64, users: Vec<UserRule>) {
-        let (link, run_id) = (Arc::clone(self), run_id.clone());
-        tokio::spawn(async move {
-            for _ in 0..FORMER_ATTEMPTS {
-                // Known as soon as the pod after it has an address.
-                let former = link.seen().former.clone().filter(|(former, _)| *former == run_id);
-                if let Some((_, endpoint)) = former {
-                    match close_at(&endpoint, link.machine.clone(), &run_id, epoch, &users).await {
-                        Ok(()) => {
-                            return tracing::warn!(member = %link.name, %run_id, "closed a former process, which still ran");
-                        }
-                        Err(error) => {
-                            tracing::debug!(member = %link.name, %run_id, %error, "former process not closed")
-                        }
-                    }
-                }
-                sleep(ADMIN_DEADLINE).await;
-            }
-        });
-    }
-
     /// The counter of tokens of the process.
     ///
     /// One connection reads the process, the counter and the process again.
     pub async fn counter(&self, run_id: &RunId) -> Result<FencingToken, ActError> {
         Ok(self.admin_session(run_id).await?.observe().await?.counter.unwrap_or_default())
     }
-}
-
-async fn close_at(
-    endpoint: &Endpoint,
-    machine: Machine,
-    run_id: &RunId,
-    epoch: i64,
-    users: &[UserRule],
-) -> Result<(), ActError> {
-    let mut admin = AdminConnection::connect(endpoint, machine, ADMIN_DEADLINE).await?;
-    if admin.run_id() != run_id {
-        return Err(ActError::OtherProcess);
-    }
-    done(admin.raise_epoch(epoch).await?)?;
-    let open = admin.users().await?.open;
-    done(admin.close_all(epoch, users, &open).await?)
 }
 
 const fn done(outcome: Guarded) -> Result<(), ActError> {

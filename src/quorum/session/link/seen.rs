@@ -2,7 +2,7 @@
 
 use super::busy::Service;
 use crate::fence::{ProcessWatch, Sight};
-use crate::redis_member::{Endpoint, Fingerprint, Observation, Users};
+use crate::redis_member::{Fingerprint, Observation, Users};
 use crate::redlock::{MemberError, RunId};
 use crate::time::Monotonic;
 
@@ -18,8 +18,6 @@ pub(super) struct Seen {
     /// The highest membership epoch that a user of a process carries, and unexpected open users.
     /// These users were open on it without having been asked about.
     pub(super) users: Option<(RunId, Option<i64>, Vec<String>)>,
-    /// Where the last process of the pod before answered.
-    pub(super) former: Option<(RunId, Endpoint)>,
     /// Since when the record of a process has told of this quorum.
     pub(super) record_since: Option<(RunId, i64)>,
     /// The certificate that a process served last.
