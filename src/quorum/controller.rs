@@ -43,7 +43,6 @@ use tokio_stream::wrappers::IntervalStream;
 use super::model::build::{OperatorPods, build};
 use super::model::plan::{self, Plan};
 use super::model::problems::Problem;
-use super::model::status::Obstacle;
 use super::session::{ActError, FloorError, QuorumSession, Sessions};
 use crate::api::RedisQuorum;
 use crate::runtime::cache::{Cache, Change, Kind};
@@ -199,8 +198,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         Ok(plan) => carry_out(&leader, &session, &cluster, sights, &memory, &plan).await?,
         Err(invalid) => {
             // Only an edit can mend it: say so, and wait for the edit.
-            let obstacle = Obstacle::of(&Problem::Invalid(invalid.clone()));
-            publish::refuse(&cluster, &quorum, obstacle).await?;
+            publish::refuse(&cluster, &quorum, &Problem::Invalid(invalid)).await?;
             return Ok(Action::await_change());
         }
     };
@@ -227,7 +225,7 @@ async fn carry_out(
     let auth = match auth::ensure(cluster, session, plan, &memory.applied, &memory.auth_missing_since).await? {
         Secrets::Known(auth) => auth,
         Secrets::Lost { obstacle, look_again } => {
-            publish::refuse(cluster, &session.quorum(), obstacle).await?;
+            publish::refuse(cluster, &session.quorum(), &obstacle).await?;
             return Ok(look_again);
         }
     };
@@ -287,9 +285,8 @@ async fn apply(
     let mut applied = apply::keep_secrets(observer, cluster, kept, &memory.applied, secrets, transport).await?;
     let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
     in_the_way.extend(apply::keep_objects(cluster, &leader.owned, kept, observer.plan, &objects).await?);
-    applied.obstacle = (!in_the_way.is_empty())
-        .then(|| Obstacle::of(&Problem::InTheWay { objects: in_the_way.join("; ") }))
-        .or(without_certificate);
+    applied.obstacle =
+        (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);
     if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
         // What is in the way belongs to others, so nothing tells when it goes.
         applied.due = applied.due.min(SECRETS_PERIOD);

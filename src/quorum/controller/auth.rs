@@ -16,7 +16,6 @@ use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::secrets::{self, Found, SecretsStep, View};
-use crate::quorum::model::status::Obstacle;
 use crate::quorum::session::{QuorumSession, auth_of, says_lost};
 use crate::runtime::requests::{is_ours, put};
 use crate::time::Monotonic;
@@ -28,7 +27,7 @@ pub(super) enum Secrets {
     /// None, and nothing may be done.
     Lost {
         /// What the status says.
-        obstacle: Obstacle,
+        obstacle: Problem,
         /// When to look again.
         look_again: Duration,
     },
@@ -164,11 +163,11 @@ async fn has_members(cluster: &Cluster<'_>, session: &QuorumSession, plan: &Plan
 }
 
 /// What the status says while a copy is waited for.
-fn gone(plan: &Plan) -> Obstacle {
-    Obstacle::of(&Problem::PasswordsGone { secret: plan.auth_name() })
+fn gone(plan: &Plan) -> Problem {
+    Problem::PasswordsGone { secret: plan.auth_name() }
 }
 
 /// What the status says when there is a Secret, of no use.
-fn useless(plan: &Plan) -> Obstacle {
-    Obstacle::of(&Problem::PasswordsUnusable { secret: plan.auth_name() })
+fn useless(plan: &Plan) -> Problem {
+    Problem::PasswordsUnusable { secret: plan.auth_name() }
 }

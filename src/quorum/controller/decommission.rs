@@ -22,13 +22,13 @@ use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, Redis
 use crate::fence::decommission::{EndStep, EndView, decide_end};
 use crate::fence::external::{PREDECESSOR, decide_external_end};
 use crate::fence::{FenceStep, Process, Reach, Reason, Record, Verdict};
-use crate::quorum::model::condition::Condition;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::membership::users_since;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::record::{Stamps, publish_named, record_named};
+use crate::quorum::model::status::refused;
 use crate::quorum::model::{effective, facts, plan};
 use crate::quorum::session::{MemberLink, auth_of};
 use crate::redlock::MemberName;
@@ -264,16 +264,10 @@ async fn say_what_is_awaited(sights: &Sights<'_>, cluster: &Cluster<'_>, waits: 
     let told = held.as_ref().map(QuorumEvent::to_string);
     let waits = waits.iter().chain(&told).map(String::as_str).collect::<Vec<_>>().join("; ");
     let problem = Problem::Deleting { waits };
-    let message = problem.to_string();
     let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let begins = find_condition(conditions, QuorumCondition::Ready)
         .is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
-    let said = cluster.replace(&quorum, |status| {
-        for type_ in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
-            Condition::new(type_, false, problem.reason(), message.as_str()).set(status, generation, now);
-        }
-    });
-    said.await?;
+    cluster.replace(&quorum, |status| refused(status, &problem, generation, now)).await?;
     if let Some(held) = held.filter(|_| begins) {
         cluster.tell(held).await;
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::quorum::model::effective::Lowering;
 use crate::quorum::model::plan::TlsPlan;
-use crate::quorum::model::status::Obstacle;
+use crate::quorum::model::problems::Problem;
 use crate::quorum::model::tls::Certificate;
 use crate::redlock::RunId;
 use crate::time::Monotonic;
@@ -49,7 +49,7 @@ pub(super) struct Applied {
     /// The config Secret is as it should be.
     pub(super) config_kept: bool,
     /// An object that is in the way.
-    pub(super) obstacle: Option<Obstacle>,
+    pub(super) obstacle: Option<Problem>,
     /// When Secrets were looked at.
     pub(super) at: Monotonic,
     /// When it has to be applied again.

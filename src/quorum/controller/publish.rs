@@ -21,8 +21,9 @@ use crate::quorum::model::effective::{self, Effective, Lowering};
 use crate::quorum::model::facts;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::Plan;
+use crate::quorum::model::problems::Problem;
 use crate::quorum::model::record::member_named;
-use crate::quorum::model::status::{self, Obstacle};
+use crate::quorum::model::status;
 use crate::time::Monotonic;
 
 /// By how many milliseconds an announced time may differ from the count and still stand.
@@ -81,11 +82,11 @@ pub(super) async fn conclude(cluster: &Cluster<'_>, observer: &Observer<'_>) -> 
 }
 
 /// Says that a quorum cannot be carried out.
-pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, obstacle: Obstacle) -> Result<(), Error> {
+pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem: &Problem) -> Result<(), Error> {
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
     let refused = |status: &mut RedisQuorumStatus| {
         status.observed_generation = generation;
-        status::refused(status, &obstacle, generation, now);
+        status::refused(status, problem, generation, now);
     };
     cluster.replace(quorum, refused).await
 }

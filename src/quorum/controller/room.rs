@@ -6,9 +6,8 @@ use kube::{Api, ResourceExt};
 
 use super::{Error, LONGEST_BACKOFF};
 use crate::api::RedisQuorum;
-use crate::api::conditions::QuorumCondition;
-use crate::quorum::model::condition::Condition;
 use crate::quorum::model::problems::Problem;
+use crate::quorum::model::status::refused;
 use crate::runtime::context::Context;
 use crate::runtime::requests::request;
 
@@ -17,14 +16,11 @@ pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Ac
     let mut next = quorum.clone();
     let (namespace, limit) = (quorum.namespace().unwrap_or_default(), context.replica.settings.limits.quorums);
     let problem = Problem::TooMany { namespace, limit };
-    let message = problem.to_string();
     let now = jiff::Timestamp::from_millisecond(context.api_now().0).unwrap_or_default();
     let generation = quorum.metadata.generation;
     let status = next.status.get_or_insert_default();
     status.observed_generation = generation;
-    for condition in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
-        Condition::new(condition, false, problem.reason(), message.as_str()).set(status, generation, now);
-    }
+    refused(status, &problem, generation, now);
     if next.status != quorum.status {
         let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &quorum.namespace().unwrap_or_default());
         request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;

@@ -20,7 +20,6 @@ use crate::quorum::model::build::{TLS_DIRECTORY, Transport, tls_secret};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::{Plan, TlsPlan};
 use crate::quorum::model::problems::Problem;
-use crate::quorum::model::status::Obstacle;
 use crate::quorum::model::tls::authority::{Authority, Pair, advance};
 use crate::quorum::model::tls::{
     AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Unfit, is_lent, issue, read, union,
@@ -44,9 +43,9 @@ pub(super) struct Tls {
 
 impl Tls {
     /// What keeps members from being made or updated.
-    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+    pub(super) fn obstacle(&self) -> Option<Problem> {
         let certificate = self.certificate.as_ref()?.as_ref().err()?.clone();
-        Some(Obstacle::of(&Problem::Certificate { certificate }))
+        Some(Problem::Certificate { certificate })
     }
 }
 

@@ -10,7 +10,7 @@ use super::lists::Lists;
 use crate::api::{MemberState, MemberStatus, RedisQuorumStatus};
 
 pub use agreement::quorum_agrees;
-pub use conditions::{Obstacle, Overview, conditions, refused};
+pub use conditions::{Overview, conditions, refused};
 pub use external::{has_forgotten, memory, merged, unfit};
 pub use said::{MemberWaits, Said};
 pub use watches::{ClockReport, Keys, Watched, watch_conditions};

@@ -27,7 +27,7 @@ pub struct Overview {
     /// How TLS stands; `None` without it.
     pub tls: Option<Condition>,
     /// Something that keeps the quorum from being carried out at all.
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<Problem>,
     /// What the operators that share its members say; `None` before anything is known.
     pub agreement: Option<Condition>,
 }
@@ -36,22 +36,6 @@ impl Overview {
     /// Why no votes count, whichever members are admitted.
     fn disagreement(&self) -> Option<&Condition> {
         self.agreement.as_ref().filter(|agreement| agreement.holds != Status::True)
-    }
-}
-
-/// What keeps a quorum from being carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Obstacle {
-    /// Reason of the condition Ready.
-    pub reason: CommonReason,
-    /// What to do about it.
-    pub message: String,
-}
-
-impl Obstacle {
-    /// Of this problem.
-    pub fn of(problem: &Problem) -> Self {
-        Self { reason: problem.reason(), message: problem.to_string() }
     }
 }
 
@@ -79,17 +63,18 @@ pub fn conditions(
 }
 
 /// Sets the conditions of a quorum that cannot be carried out, and of which nothing else is known.
-pub fn refused(status: &mut RedisQuorumStatus, obstacle: &Obstacle, generation: Option<i64>, now: Timestamp) {
-    for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, Status::Unknown)]
-    {
-        Condition::new(type_, holds, obstacle.reason, obstacle.message.as_str()).set(status, generation, now);
+pub fn refused(status: &mut RedisQuorumStatus, problem: &Problem, generation: Option<i64>, now: Timestamp) {
+    let is_served = !matches!(problem, Problem::TooMany { .. } | Problem::Deleting { .. });
+    let available = if is_served { Status::Unknown } else { Status::False };
+    for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, available)] {
+        Condition::new(type_, holds, problem.reason(), problem.to_string()).set(status, generation, now);
     }
 }
 
 fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
     let draft = |holds: bool, reason, message: String| Condition::new(QuorumCondition::Ready, holds, reason, message);
     if let Some(obstacle) = &overview.obstacle {
-        return draft(false, obstacle.reason, obstacle.message.clone());
+        return draft(false, obstacle.reason(), obstacle.to_string());
     }
     if let Some(message) = &overview.loss {
         return Said::PasswordsLost { loss: message.clone() }.condition();

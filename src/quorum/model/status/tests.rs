@@ -6,6 +6,7 @@ use crate::api::RedisQuorum;
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::lists::wanted;
+use crate::quorum::model::problems::Problem;
 use crate::quorum::model::rollout::Progress;
 
 fn quorum(members: serde_json::Value) -> RedisQuorum {
@@ -66,7 +67,7 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
         rotation: None,
         loss: None,
         tls: None,
-        obstacle: Some(Obstacle { reason: CommonReason::InvalidSpec, message: "Service main-0 exists".into() }),
+        obstacle: Some(Problem::InTheWay { objects: "Service main-0 exists".into() }),
         change: None,
         agreement: None,
     };
@@ -107,7 +108,7 @@ fn lost_passwords_are_told_until_no_member_runs_with_them() {
 #[test]
 fn a_refused_quorum_says_nothing_of_its_votes() {
     let mut status = RedisQuorumStatus::default();
-    let obstacle = Obstacle { reason: CommonReason::AuthLost, message: "the Secret is gone".into() };
+    let obstacle = Problem::PasswordsGone { secret: "main-auth".into() };
     refused(&mut status, &obstacle, Some(2), Timestamp::UNIX_EPOCH);
     let state = |type_| find_condition(&status.conditions, type_).map(|one| one.status.clone());
     assert_eq!(state(QuorumCondition::Ready).as_deref(), Some("False"));
