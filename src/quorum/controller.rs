@@ -20,6 +20,7 @@ mod members;
 mod memory;
 mod observe;
 mod owned;
+mod podless;
 mod publish;
 mod roll;
 mod room;
@@ -234,6 +235,8 @@ async fn carry_out(
     let settings_due = publish::begin(cluster, &observer.observe(), &memory.lowering).await?;
     let tls = tls::ensure(cluster, session, &observer.observe(), &memory.tls).await?;
     memory.certificate.lock().clone_from(&tls.certificate);
+    let span = tls.certificate.as_ref().and_then(|certificate| certificate.as_ref().ok()).map(|found| found.span);
+    cluster.certificate_expires(span.map(|span| span.not_after));
     if change::keep_epoch(cluster, &observer.observe()).await? {
         // Nothing of this plan is true any more.
         return Ok(Duration::ZERO);
@@ -257,6 +260,7 @@ async fn carry_out(
         Changed::Nothing { look_again } => dues.push(look_again),
     }
     dues.push(leave::settle(&observer, cluster, term, &memory.closed, &memory.kept).await?);
+    dues.extend(podless::ask(&observer, cluster, &memory.podless).await.map(|due| due.since(cluster.now())));
     publish::conclude(cluster, &observer).await?;
     session.raise_floor_ahead().await?;
     dues.extend([members_due].into_iter().chain(settings_due).map(|due| due.since(cluster.now())));

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -14,6 +15,9 @@ use crate::quorum::session::QuorumSession;
 use crate::runtime::context::Context;
 use crate::runtime::requests::{self, Namespaced, request};
 use crate::time::{Monotonic, UnixMillis};
+
+/// So many Events of one StatefulSet are read at most.
+const MOST_EVENTS: u32 = 50;
 
 /// Of one quorum.
 pub(super) struct Cluster<'a> {
@@ -45,6 +49,23 @@ impl<'a> Cluster<'a> {
     /// Deletes this very object. Whether it was there.
     pub(super) async fn delete<K: Namespaced>(&self, object: &K) -> Result<bool, Error> {
         Ok(requests::delete(&self.context.client, object).await?)
+    }
+
+    /// Why a StatefulSet could not create its pod, as its controller reported it last. `None`: it reported nothing, or the API server
+    /// does not answer.
+    pub(super) async fn pod_not_created(&self, namespace: &str, set: &str) -> Option<String> {
+        let fields = format!("regarding.kind=StatefulSet,regarding.name={set},reason=FailedCreate");
+        let api: Api<Event> = self.api(namespace);
+        let found = request(api.list(&ListParams::default().fields(&fields).limit(MOST_EVENTS))).await;
+        let events = found.inspect_err(|error| tracing::debug!(%error, set, "events not read")).ok()?.items;
+        let newest =
+            events.into_iter().max_by_key(|event| event.deprecated_last_timestamp.as_ref().map(|time| time.0))?;
+        newest.note
+    }
+
+    /// Notes when the certificate of the members expires, in seconds of Unix time; `None` without one.
+    pub(super) fn certificate_expires(&self, at: Option<i64>) {
+        self.context.metrics.certificate_expires(self.session.reference(), at);
     }
 
     /// Publishes an Event about the quorum.

@@ -33,6 +33,8 @@ pub(super) struct Memory {
     pub(super) auth_missing_since: Mutex<Option<Monotonic>>,
     /// Since when each member has been away, as far as this leader knows.
     pub(super) away: Mutex<BTreeMap<String, Monotonic>>,
+    /// Members without a pod.
+    pub(super) podless: Mutex<BTreeMap<String, Podless>>,
     /// Reconciliations that failed one after the other.
     pub(super) failures: AtomicU32,
 }
@@ -95,6 +97,15 @@ pub(super) struct ReadTls {
     pub(super) certificate: Option<Result<Certificate, String>>,
     pub(super) published: Option<String>,
     pub(super) at: Monotonic,
+}
+
+/// A member that has no pod.
+#[derive(Clone, Debug)]
+pub(super) struct Podless {
+    /// When to ask again.
+    pub(super) due: Monotonic,
+    /// What the StatefulSet controller reported.
+    pub(super) why: Option<String>,
 }
 
 /// The passwords of the present stage of a rotation.

@@ -1,6 +1,7 @@
 //! What a leader sees of one quorum at one moment: caches, members' answers, records and locks, put together once. Each step of the
 //! controller decides on one observation, and after each act the next one is taken.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use kube::ResourceExt;
 
 use super::locks::HeldLock;
 use super::look::Sights;
-use super::memory::{Applied, Memory};
+use super::memory::{Applied, Memory, Podless};
 use super::owned::{Owned, is_kept};
 use crate::api::{MEMBER_LABEL, RedisQuorum};
 use crate::fence::{Reason, Record, State, Users};
@@ -73,6 +74,7 @@ pub(super) struct Observed<'a> {
     pub(super) applied: Option<Applied>,
     pub(super) certificate: Option<Result<Certificate, String>>,
     pub(super) change_failures: Vec<String>,
+    pub(super) podless: BTreeMap<String, Podless>,
     /// How long the other replicas are still given to read the passwords.
     pub(super) passwords_settle: Option<Duration>,
 }
@@ -142,6 +144,7 @@ impl<'a> Observer<'a> {
             applied: memory.applied.lock().clone(),
             certificate: memory.certificate.lock().clone(),
             change_failures: memory.change_failures.lock().clone(),
+            podless: memory.podless.lock().clone(),
             passwords_settle: memory.passwords.lock().settle(self.auth.generation(), now),
             lists,
             quorum,

@@ -163,11 +163,9 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             published.address = view.address.clone().or_else(|| published.address.take());
             published.external_address = member.external_address.as_ref().map(ToString::to_string);
             if published.state == MemberState::Pending {
-                published.message = match &member.pod {
-                    Some(pod) => facts::obstacle(pod).map(cut),
-                    // A quota or an admission policy has refused it.
-                    None => Some(format!("no pod exists, the Events of StatefulSet {} say why", member.plan.name)),
-                };
+                let podless = observed.podless.get(&member.plan.name).and_then(|podless| podless.why.as_deref());
+                let place = (observed.plan.namespace.as_str(), member.plan.name.as_str());
+                published.message = facts::no_process(place, member.pod.as_deref(), podless).map(cut);
             }
         }
     }

@@ -30,6 +30,25 @@ pub fn runs(pod: &Pod) -> bool {
     redis_status(pod).and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
+/// Why the member `name` in `namespace` has no process, and the command that tells more.
+///
+/// `refused`: the answer of the StatefulSet controller, of a member without a pod.
+pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: Option<&str>) -> Option<String> {
+    let Some(pod) = pod else {
+        let why =
+            refused.map_or_else(|| "no pod exists".to_owned(), |why| format!("no pod exists, FailedCreate: {why}"));
+        return Some(format!(
+            "{why}. The StatefulSet tries again by itself. See: kubectl -n {namespace} describe sts {name}"
+        ));
+    };
+    let (why, pod) = (obstacle(pod)?, pod.name_any());
+    let see = match why.ends_with("CrashLoopBackOff") {
+        true => format!("kubectl -n {namespace} logs {pod} --previous"),
+        false => format!("kubectl -n {namespace} describe pod {pod}"),
+    };
+    Some(format!("{why}. The kubelet or the scheduler tries again by itself. See: {see}"))
+}
+
 /// Why a pod does not run, in the text of the kubelet or the scheduler.
 pub fn obstacle(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
@@ -37,10 +56,24 @@ pub fn obstacle(pod: &Pod) -> Option<String> {
         Some(message) => format!("{reason}: {message}"),
         None => reason.to_owned(),
     };
-    let waits = status.container_statuses.iter().flatten().find_map(|container| {
+    let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let waits = containers().find_map(|container| {
+        if let Some(ended) = crashed(container) {
+            return Some(ended);
+        }
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref().filter(|reason| !STARTING.contains(reason))?;
-        Some(format!("container {} waits, {}", container.name, with(reason, waiting.message.as_ref())))
+        let (reason, message) = (waiting.reason.as_deref()?, waiting.message.as_deref());
+        let cause = match reason {
+            _ if STARTING.contains(&reason) => return None,
+            // The kubelet alternates between both. The cause is the same, so the text is.
+            "ErrImagePull" | "ImagePullBackOff" => {
+                let cause =
+                    message.map(|message| message.rsplit("ErrImagePull: ").next().unwrap_or(message).to_owned());
+                with("ErrImagePull", cause.as_ref())
+            }
+            reason => with(reason, waiting.message.as_ref()),
+        };
+        Some(format!("container {} waits, {cause}", container.name))
     });
     let is_unscheduled = |type_: &str, status: &str| type_ == "PodScheduled" && status == "False";
     let conditions = || status.conditions.iter().flatten();
@@ -48,6 +81,21 @@ pub fn obstacle(pod: &Pod) -> Option<String> {
     let text = |reason: Option<&String>, message| with(reason.map_or("no node", String::as_str), message);
     let unscheduled = || unscheduled().map(|found| text(found.reason.as_ref(), found.message.as_ref()));
     waits.or_else(unscheduled)
+}
+
+/// How a container ended that the kubelet starts again and again.
+///
+/// The text is the same while the container is down and while the kubelet waits, whose own message counts the seconds.
+fn crashed(container: &ContainerStatus) -> Option<String> {
+    let state = container.state.as_ref()?;
+    let waits = state.waiting.as_ref().is_some_and(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"));
+    let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref()).filter(|_| waits);
+    let ended = state.terminated.as_ref().filter(|ended| ended.exit_code != 0).or(last)?;
+    let reason = ended.reason.as_deref().unwrap_or("Error");
+    let (name, code, restarts) = (&container.name, ended.exit_code, container.restart_count);
+    Some(format!(
+        "container {name} ended with exit code {code} ({reason}) and restarted {restarts} times, CrashLoopBackOff"
+    ))
 }
 
 /// Whether a member's pod speaks TLS; the other kind does not.

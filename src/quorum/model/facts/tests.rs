@@ -155,8 +155,12 @@ fn the_reason_why_a_pod_does_not_run_is_named() {
         let container = serde_json::json!({"name": "redis", "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": state});
         obstacle(&pod(serde_json::json!({"containerStatuses": [container]})))
     };
-    assert_eq!(waiting("ImagePullBackOff").as_deref(), Some("container redis waits, ImagePullBackOff: no such image"));
+    assert_eq!(waiting("ImagePullBackOff").as_deref(), Some("container redis waits, ErrImagePull: no such image"));
     assert_eq!(waiting("ContainerCreating"), None, "every pod begins so");
+    assert_eq!(
+        waiting("CreateContainerConfigError").unwrap(),
+        "container redis waits, CreateContainerConfigError: no such image"
+    );
     let scheduled = |status: &str| {
         let condition = serde_json::json!({"type": "PodScheduled", "status": status, "reason": "Unschedulable",
             "message": "0/3 nodes are available"});
@@ -164,4 +168,25 @@ fn the_reason_why_a_pod_does_not_run_is_named() {
     };
     assert_eq!(scheduled("False").as_deref(), Some("Unschedulable: 0/3 nodes are available"));
     assert_eq!(scheduled("True"), None);
+}
+
+#[test]
+fn the_cause_stays_the_same_text_while_the_kubelet_tries_again() {
+    let of = |state: serde_json::Value, last: serde_json::Value| {
+        let container = serde_json::json!({"name": "redis", "image": "x", "imageID": "", "ready": false, "restartCount": 4,
+            "state": state, "lastState": last});
+        let status = serde_json::json!({"containerStatuses": [container]});
+        obstacle(&serde_json::from_value::<Pod>(serde_json::json!({"metadata": {}, "status": status})).unwrap())
+    };
+    let waiting = |reason: &str, message: &str| serde_json::json!({"waiting": {"reason": reason, "message": message}});
+    let killed = serde_json::json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+    let text = "container redis ended with exit code 137 (OOMKilled) and restarted 4 times, CrashLoopBackOff";
+    assert_eq!(of(killed.clone(), serde_json::json!({})).as_deref(), Some(text));
+    assert_eq!(of(waiting("CrashLoopBackOff", "back-off 40s restarting"), killed.clone()).as_deref(), Some(text));
+    assert_eq!(of(waiting("CrashLoopBackOff", "back-off 1m20s restarting"), killed.clone()).as_deref(), Some(text));
+    assert_eq!(of(serde_json::json!({"running": {}}), killed), None, "it runs");
+    let pulled = of(waiting("ErrImagePull", "x: not found"), serde_json::json!({}));
+    assert_eq!(pulled.as_deref(), Some("container redis waits, ErrImagePull: x: not found"));
+    let message = "Back-off pulling image \"x\": ErrImagePull: x: not found";
+    assert_eq!(of(waiting("ImagePullBackOff", message), serde_json::json!({})), pulled);
 }

@@ -1,0 +1,44 @@
+//! Members without a pod: why their StatefulSets make none. A quota, an admission policy, a PriorityClass or a service account is named
+//! in Events only.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::cluster::Cluster;
+use super::memory::Podless;
+use super::observe::Observer;
+use crate::time::Monotonic;
+
+/// A StatefulSet makes its pod at once, so nothing is asked before this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two requests.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// Asks for each own member that has had no pod for a while. When to ask again.
+pub(super) async fn ask(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    memory: &Mutex<BTreeMap<String, Podless>>,
+) -> Option<Monotonic> {
+    let (observed, now) = (observer.observe(), cluster.now());
+    let names: Vec<&str> = observed
+        .own()
+        .iter()
+        .filter(|member| member.pod.is_none() && member.seen.is_some())
+        .map(|member| member.plan.name.as_str())
+        .collect();
+    let mut known = memory.lock().clone();
+    known.retain(|name, _| names.contains(&name.as_str()));
+    for name in names {
+        let entry = known.entry(name.to_owned()).or_insert(Podless { due: now + PATIENCE, why: None });
+        if entry.due <= now {
+            entry.why = cluster.pod_not_created(&observer.plan.namespace, name).await.or_else(|| entry.why.take());
+            entry.due = now + PERIOD;
+        }
+    }
+    let due = known.values().map(|podless| podless.due).min();
+    *memory.lock() = known;
+    due
+}
