@@ -7,7 +7,8 @@ names! {
     /// Condition types of a DistributedLock.
     LockCondition {
         /// The operator serves the lock. Flux and Helm 4 read it, and Argo CD with a health check. `True` with the reason of Held while the lock is held, or waits for its
-        /// turn, a holder or a person. `False` with the reason and message of Accepted, or with `NoQuorum`. `Unknown` with `Pending` at first.
+        /// turn, a holder or a person. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` when an election
+        /// has had no candidate for three ttl. `Unknown` with `Pending` at first.
         Ready,
         /// The operator can carry out the specification.
         Accepted,
@@ -143,7 +144,8 @@ names! {
         NoQuorum,
         /// No pod can hold the lock, or the Job cannot be started. The message says why, for up to five pods.
         ///
-        /// By itself: the operator grants the lock when a pod or the Job can hold it.
+        /// By itself: the operator grants the lock when a pod or the Job can hold it. An election without a candidate is not ready after
+        /// three ttl, and gets one Warning Event.
         ///
         /// To do: correct what the message says of the pods, or of the Job.
         NoCandidate,

@@ -251,6 +251,7 @@ pub(super) async fn announce(
     if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.bid.contender) {
         labels::set(store.client(), &labels::name_of(held), pod_name, &candidate.pod_uid).await?;
     }
+    store.count_grant(held);
     let (name, token) = (attempt.identity(), attempt.grant.token);
     tracing::info!(lock = %full_name(held), holder = name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
     let (holder, key) = (name.to_owned(), attempt.key.as_str().to_owned());

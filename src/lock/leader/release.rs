@@ -186,6 +186,7 @@ async fn unpublish(
     let written = store.replace_status(lock, status).await?;
     members.holds.forget(&lock.uid().unwrap_or_default());
     store.count_end(reason);
+    store.observe_hold(&written);
     Ok(written)
 }
 

@@ -13,6 +13,7 @@ use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::Rest;
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::publications::Publications;
+use crate::lock::model::readiness::is_leaderless;
 use crate::runtime::requests::RequestError;
 
 /// Writes the status if it says something else. Nothing is written while nothing changes.
@@ -29,6 +30,11 @@ pub(super) async fn publish(
     if let Some(refusal) = new_refusal(lock, &written) {
         let (accepted, message) = (refusal.reason.clone(), refusal.message.clone());
         store.event(&written, LockEvent::Refused { accepted, message });
+    }
+    let conditions = |lock: &'_ DistributedLock| lock.status.as_ref().map(|status| status.conditions.clone());
+    let is_new = is_leaderless(&conditions(lock).unwrap_or_default()).is_none();
+    if let Some(ready) = is_leaderless(&conditions(&written).unwrap_or_default()).filter(|_| is_new) {
+        store.event(&written, LockEvent::NoLeader { why: ready.message.clone() });
     }
     Ok(written)
 }

@@ -182,6 +182,16 @@ impl Store {
         self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
     }
 
+    /// Notes how long the last hold lasted.
+    pub(super) fn observe_hold(&self, lock: &DistributedLock) {
+        self.context.metrics.held_until_now(lock);
+    }
+
+    /// Notes what a grant tells of the wait before it.
+    pub(super) fn count_grant(&self, lock: &DistributedLock) {
+        self.context.metrics.granted(lock);
+    }
+
     /// Notes how late a renewal was published.
     pub(super) fn observe_lateness(&self, lateness: Duration) {
         self.context.metrics.publication_lateness.observe(lateness.as_secs_f64());

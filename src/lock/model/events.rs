@@ -9,12 +9,18 @@ use crate::redlock::FencingToken;
 #[ignore_extra_doc_attributes]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum LockEvent {
-    /// {holder} holds key {key} with fencing token {token}
+    /// "{holder}" holds key {key} with fencing token {token}
     ///
     /// When: An election got a leader. Claims have no such Event.
     ///
     /// To do: nothing.
     Acquired { holder: String, key: String, token: FencingToken },
+    /// The election has had no leader for three ttl. {why}
+    ///
+    /// When: For three ttl no pod could lead. The Event comes once, until there is a leader again.
+    ///
+    /// To do: do what the message says.
+    NoLeader { why: String },
     /// {why}. The lock is free
     ///
     /// When: The leader of an election released the lock, or its container has terminated. Claims have no such Event.
@@ -79,6 +85,7 @@ impl LockEvent {
     pub fn reason(&self) -> &str {
         match self {
             Self::Acquired { .. } => "LockAcquired",
+            Self::NoLeader { .. } => "NoCandidate",
             Self::Released { .. } | Self::Broken { .. } => "LockReleased",
             Self::Ending { .. } | Self::Breaking { .. } | Self::Unconfirmed { .. } => "LockEnding",
             Self::Lost { .. } => "LockLost",
@@ -94,7 +101,7 @@ impl LockEvent {
             Self::Acquired { .. } | Self::Released { .. } | Self::Ending { .. } => EventType::Normal,
             Self::Broken { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
             Self::ReleaseRefused { .. } | Self::JobNotStarted { .. } | Self::Refused { .. } => EventType::Warning,
-            Self::Unconfirmed { .. } => EventType::Warning,
+            Self::Unconfirmed { .. } | Self::NoLeader { .. } => EventType::Warning,
         }
     }
 }

@@ -50,7 +50,8 @@ pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize)
 }
 
 fn named<'a>(held: impl Iterator<Item = (&'a &'a DistributedLock, &'a LockHolder)>) -> String {
-    let mut names: Vec<_> = held.map(|(peer, holder)| format!("{} ({})", holder.identity, full_name(peer))).collect();
+    let mut names: Vec<_> =
+        held.map(|(peer, holder)| format!("\"{}\" ({})", holder.identity, full_name(peer))).collect();
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
     if more > 0 {
@@ -195,7 +196,7 @@ mod tests {
         let status = json!({"status": {"transitions": 1, "holder": {"identity": "job-1"}}});
         let holder = claim("h", "2026-01-01T00:00:05Z", status);
         let lock = claim("a", "2026-01-01T00:00:06Z", json!({}));
-        let behind = |position| Place::Behind { holder: "job-1 (ns/h)".into(), position, delayed: false };
+        let behind = |position| Place::Behind { holder: "\"job-1\" (ns/h)".into(), position, delayed: false };
         assert_eq!(place(&lock, &[&holder], 0), behind(1));
         assert_eq!(place(&lock, &[&holder], 1), behind(2));
     }
@@ -210,7 +211,7 @@ mod tests {
             .into();
         let waiting = claim("w", "2026-01-01T00:00:09Z", json!({"spec": {"slots": 5}}));
         let Place::Behind { holder, .. } = place(&waiting, &holders.iter().collect::<Vec<_>>(), 0) else { panic!() };
-        assert_eq!(holder, "job-a (ns/a), job-b (ns/b), job-c (ns/c), 2 more");
+        assert_eq!(holder, r#""job-a" (ns/a), "job-b" (ns/b), "job-c" (ns/c), 2 more"#);
     }
 
     #[test]

@@ -1,32 +1,72 @@
 //! Pure: the condition Ready of a lock, from its other conditions. Tools that know nothing of locks read it.
 //!
 //! A lock is ready when the operator serves it: it has a holder, or it waits for its turn, for a candidate, or for a person. It is not
-//! ready when the operator cannot carry out its specification, or when its quorum does not answer.
+//! ready when the operator cannot carry out its specification, when its quorum does not answer, or when an election has had no candidate
+//! for three ttl.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use crate::api::DistributedLock;
 use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition};
+use crate::time::UnixMillis;
+
+/// For so many ttl an election without a candidate is ready, since its pods can be about to start.
+const PATIENCE_IN_TTLS: u32 = 3;
 
 /// Sets the condition Ready as the others ask for.
-pub(in crate::lock) fn set_ready(conditions: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {
-    let (status, reason, message) = ready(conditions);
+///
+/// `patience`: for so long an election without a candidate is ready. `None` of a claim, and where that is not known.
+pub(in crate::lock) fn set_ready(
+    conditions: &mut Vec<Condition>,
+    patience: Option<Duration>,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let is_leaderless = patience.is_some_and(|patience| left(conditions, patience, now).is_zero());
+    let (status, reason, message) = ready(conditions, is_leaderless);
     set_condition(conditions, LockCondition::Ready, status, reason, message, (generation, now));
 }
 
-fn ready(conditions: &[Condition]) -> (Status, &'static str, String) {
+/// For how long the election may have no candidate; `None` of a claim.
+pub(in crate::lock) fn patience(lock: &DistributedLock) -> Option<Duration> {
+    lock.spec.election.as_ref().map(|_| lock.spec.ttl.get().saturating_mul(PATIENCE_IN_TTLS))
+}
+
+/// After what time an election that has no candidate is not ready any more, if that is still to come.
+pub(in crate::lock) fn until_leaderless(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
+    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let left = left(conditions, patience(lock)?, Timestamp::from_millisecond(now.0).ok()?);
+    (!left.is_zero()).then_some(left)
+}
+
+/// What is left of the patience with an election, which begins when it has no holder any more.
+fn left(conditions: &[Condition], patience: Duration, now: Timestamp) -> Duration {
+    let since = find_condition(conditions, LockCondition::Held).filter(|held| held.status == Status::False.as_str());
+    let waited = since.map_or(0, |held| now.as_millisecond() - held.last_transition_time.0.as_millisecond());
+    patience.saturating_sub(Duration::from_millis(u64::try_from(waited).unwrap_or(0)))
+}
+
+/// Whether the status says of an election that nothing leads.
+pub(in crate::lock) fn is_leaderless(conditions: &[Condition]) -> Option<&Condition> {
+    let ready = find_condition(conditions, LockCondition::Ready)?;
+    (ready.status == Status::False.as_str() && ready.reason == HeldReason::NoCandidate.as_str()).then_some(ready)
+}
+
+fn ready(conditions: &[Condition], is_leaderless: bool) -> (Status, &'static str, String) {
     let of = |type_: LockCondition| find_condition(conditions, type_);
     if let Some(accepted) = of(LockCondition::Accepted).filter(|it| it.status != Status::True.as_str()) {
         let reason = AcceptedReason::ALL.iter().find(|reason| reason.as_str() == accepted.reason);
         return (Status::False, reason.map_or("NotAccepted", |reason| reason.as_str()), accepted.message.clone());
     }
     let held = of(LockCondition::Held);
+    let message = |held: Option<&Condition>| held.map(|held| held.message.clone()).unwrap_or_default();
     match held.and_then(|held| HeldReason::ALL.iter().find(|reason| reason.as_str() == held.reason)) {
         None | Some(HeldReason::Pending) => (Status::Unknown, HeldReason::Pending.as_str(), String::new()),
-        Some(HeldReason::NoQuorum) => {
-            let message = held.map(|held| held.message.clone());
-            (Status::False, HeldReason::NoQuorum.as_str(), message.unwrap_or_default())
-        }
+        Some(reason @ HeldReason::NoQuorum) => (Status::False, reason.as_str(), message(held)),
+        Some(reason @ HeldReason::NoCandidate) if is_leaderless => (Status::False, reason.as_str(), message(held)),
         Some(served) => (Status::True, served.as_str(), String::new()),
     }
 }
@@ -44,7 +84,7 @@ mod tests {
         if let Some(reason) = held {
             set_condition(&mut conditions, LockCondition::Held, reason == HeldReason::Held, reason, "", (None, now));
         }
-        let (status, reason, _) = ready(&conditions);
+        let (status, reason, _) = ready(&conditions, false);
         (status.as_str(), reason)
     }
 
@@ -60,5 +100,22 @@ mod tests {
         let refused = Some(AcceptedReason::TTLTooLong);
         assert_eq!(ready_after(refused, Some(HeldReason::NotAccepted)), ("False", "TTLTooLong"));
         assert_eq!(ready_after(refused, Some(HeldReason::Held)), ("False", "TTLTooLong"), "what is held goes on");
+    }
+
+    #[test]
+    fn an_election_without_a_candidate_is_ready_for_three_ttl_only() {
+        let begins = Timestamp::UNIX_EPOCH;
+        let mut conditions = Vec::new();
+        let held = (Status::False, HeldReason::NoCandidate, "no pod matches");
+        set_condition(&mut conditions, LockCondition::Held, held.0, held.1, held.2, (None, begins));
+        let mut after = |seconds: i64, patience: Option<u64>| {
+            let now = Timestamp::from_second(seconds).unwrap();
+            set_ready(&mut conditions, patience.map(Duration::from_secs), None, now);
+            let ready = find_condition(&conditions, LockCondition::Ready).unwrap();
+            (ready.status.clone(), ready.reason.clone(), ready.message.clone())
+        };
+        assert_eq!(after(44, Some(45)), ("True".into(), "NoCandidate".into(), String::new()));
+        assert_eq!(after(45, Some(45)), ("False".into(), "NoCandidate".into(), "no pod matches".into()));
+        assert_eq!(after(45, None).0, "True", "a claim waits for its pod");
     }
 }

@@ -8,8 +8,10 @@ use crate::redlock::FencingToken;
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Said {
-    /// {holder} holds key {key} with fencing token {token}
+    /// "{holder}" holds key {key} with fencing token {token}
     Held { holder: String, key: String, token: FencingToken },
+    /// {why}. minHold keeps the lock until {until}, and the operator frees it then. To free it now: redlock break --force
+    HeldForMinimum { why: String, until: MilliTime },
     /// {why}. The operator has suspended the Job, and renews the hold until the pods of the Job have ended, for their grace
     /// period and one ttl at most
     Stopping { why: String },
@@ -50,6 +52,8 @@ pub enum Said {
     FarBack,
     /// {why}. The operator grants the lock when a pod or Job can hold it
     NoCandidate { why: String },
+    /// {why}. The operator grants the lock when a pod can lead
+    NoLeader { why: String },
     /// The claim's heartbeat has stopped: Lease {lease} is missing, or has not changed for one ttl ({ttl}). The operator grants
     /// the lock when that Lease changes. If the program of this claim has ended, delete the claim
     HeartbeatStopped { lease: String, ttl: GoDuration },
@@ -80,7 +84,7 @@ impl Said {
     /// For the condition Held.
     pub const fn reason(&self) -> HeldReason {
         match self {
-            Self::Held { .. } => HeldReason::Held,
+            Self::Held { .. } | Self::HeldForMinimum { .. } => HeldReason::Held,
             Self::Stopping { .. } | Self::Ending { .. } | Self::RunsOut { .. } | Self::RunOut { .. } => {
                 HeldReason::Ending
             }
@@ -90,7 +94,7 @@ impl Said {
             Self::HeldUnreadable { .. } | Self::Foreign { .. } => HeldReason::HeldByOther,
             Self::DelayedBehind { .. } | Self::SealRunsOut { .. } => HeldReason::LockDelay,
             Self::Behind { .. } | Self::Waiting { .. } | Self::FarBack => HeldReason::Queued,
-            Self::NoCandidate { .. } | Self::HeartbeatStopped { .. } => HeldReason::NoCandidate,
+            Self::NoCandidate { .. } | Self::NoLeader { .. } | Self::HeartbeatStopped { .. } => HeldReason::NoCandidate,
             Self::NoConnection { .. } | Self::NoClock | Self::NoMajority { .. } => HeldReason::NoQuorum,
             Self::TooSlow { .. } | Self::Unconfirmed { .. } => HeldReason::NoQuorum,
             Self::BeyondTheFence { .. } | Self::Fault | Self::Withdrawn { .. } | Self::NotWritten { .. } => {

@@ -7,11 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use super::hold::Hold;
-use super::readiness::set_ready;
+use super::readiness::{self, set_ready};
 use super::record::HoldRecord;
 use super::refusal::Refusal;
 use super::said::{Noted, Said};
-use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition};
+use crate::api::conditions::{
+    AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true, set_condition,
+};
 use crate::api::{DistributedLock, DistributedLockStatus, Ending, LockHolder, MilliTime, PastHold, Stopping};
 use crate::redlock::{FencingToken, Votes};
 use crate::time::{Boottime, ClockOffset, UnixMillis};
@@ -28,6 +30,7 @@ pub const LAST_POSITION: usize = 10;
 /// A status under construction: the old one, and what conditions need.
 pub struct Draft {
     status: DistributedLockStatus,
+    patience: Option<Duration>,
     generation: Option<i64>,
     now: Timestamp,
 }
@@ -55,7 +58,8 @@ impl Draft {
         let mut status = lock.status.clone().unwrap_or_default();
         status.observed_generation = generation;
         status.key = Some(lock.key());
-        Self { status, generation, now: Timestamp::from_millisecond(now.0).unwrap_or_default() }
+        let now = Timestamp::from_millisecond(now.0).unwrap_or_default();
+        Self { status, patience: readiness::patience(lock), generation, now }
     }
 
     /// Goes on from a status that was drafted for the same lock.
@@ -65,7 +69,7 @@ impl Draft {
 
     /// The finished status.
     pub fn finish(mut self) -> DistributedLockStatus {
-        set_ready(&mut self.status.conditions, self.generation, self.now);
+        set_ready(&mut self.status.conditions, self.patience, self.generation, self.now);
         self.status
     }
 
@@ -151,6 +155,20 @@ impl Draft {
         self.status.transitions += 1;
         self.set(LockCondition::Held, true, said.reason(), said.to_string());
         self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes))
+    }
+
+    /// Held as before. `minimum`: its holder has ended, and `minHold` keeps the lock until then.
+    #[must_use]
+    pub fn still_held(mut self, key: &str, minimum: Option<(&str, MilliTime)>) -> Self {
+        let token = self.status.fencing_token.and_then(FencingToken::new);
+        let is_held = is_true(&self.status.conditions, LockCondition::Held) && self.status.stopping.is_none();
+        let (Some(holder), Some(token), true) = (&self.status.holder, token, is_held) else { return self };
+        let said = match minimum {
+            Some((why, until)) => Said::HeldForMinimum { why: why.to_owned(), until },
+            None => Said::Held { holder: holder.identity.clone(), key: key.to_owned(), token },
+        };
+        self.set(LockCondition::Held, true, said.reason(), said.to_string());
+        self
     }
 
     /// Renewed, by the API server's clock at its earliest. What no round has earned stays as it is.

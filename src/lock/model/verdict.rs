@@ -25,6 +25,8 @@ use crate::time::UnixMillis;
 pub enum Verdict {
     /// It is renewed.
     Keep,
+    /// It is renewed for `minHold` only. The text says why it would end without.
+    Minimum(String),
     /// It is renewed until its Job has been suspended and the Job's pods have ended. Then it runs out.
     Stop(HeldReason, String),
     /// It ends at once: the holder said so, or is known to have ended.
@@ -92,9 +94,15 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
         return judge_ending(lock, evidence, ending);
     }
-    if is_held_for_its_minimum(lock, evidence.held_for) {
-        return judge_minimum(lock, evidence);
+    let after = judge_good(lock, evidence);
+    match is_held_for_its_minimum(lock, evidence.held_for) {
+        true => judge_minimum(lock, evidence, after),
+        false => after,
     }
+}
+
+/// The verdict on a hold that neither ends nor is protected by `minHold`.
+fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if is_released(lock) {
         return Verdict::release(&End::Released);
     }
@@ -113,14 +121,17 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 /// The verdict on a hold that `minHold` protects.
 ///
 /// A job that finished at once in one place does not run again in another. The lock is kept, not the work: a Job with a pod in doubt is stopped, or a second pod would work with the same token.
-fn judge_minimum(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
+fn judge_minimum(lock: &DistributedLock, evidence: &Evidence, after: Verdict) -> Verdict {
     let is_stopping = lock.status.as_ref().is_some_and(|status| status.stopping.is_some());
     match &evidence.liveness {
         _ if is_deleting(lock) && evidence.namespace_ends => namespace_ends(),
         Liveness::Job(JobEvidence { doubt: Some(doubt), state, .. }) if !is_stopping && !state.is_over() => {
             Verdict::stop(&End::InDoubt { doubt: doubt.clone() })
         }
-        _ => Verdict::Keep,
+        _ => match after {
+            Verdict::Stop(_, why) | Verdict::Release(_, why) | Verdict::LetExpire(_, why) => Verdict::Minimum(why),
+            Verdict::Keep | Verdict::Minimum(_) => Verdict::Keep,
+        },
     }
 }
 

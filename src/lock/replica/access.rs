@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
-use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
+use crate::api::{DistributedLock, FenceReason, HeldQuorum, KeyLayout, MemberState, MemberStatus, RedisQuorum};
 use crate::lock::model::queue;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
@@ -108,6 +108,7 @@ fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refus
     let shortest = node_timeout.get() * MIN_TTL_IN_NODE_TIMEOUTS;
     match redis_quorum.status.as_ref().and_then(|status| status.max_ttl_in_force) {
         None => Err(starting(redis_quorum)),
+        Some(_) if starts_first(redis_quorum) => Err(starting(redis_quorum)),
         // A longer TTL than the fence waits for must not be used before the fence waits for it.
         Some(in_force) if ttl > in_force => Err(Refusal::LargerMaxTtl { ttl, in_force, quorum, max_ttl }),
         // The seal that carries the delay must not outlive what a fence waits for, or a restarted member would forget it.
@@ -121,13 +122,28 @@ fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refus
     }
 }
 
+/// Whether the members of the quorum start for the first time.
+///
+/// No majority of them has ever been admitted, so that no lock can be held.
+fn starts_first(quorum: &RedisQuorum) -> bool {
+    let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+    let is_first = |member: &MemberStatus| match member.reason {
+        Some(reason) => matches!(reason, FenceReason::FirstStart | FenceReason::Joining),
+        None => member.run_id.is_none() && member.predecessor.is_none(),
+    };
+    let (admitted, others): (Vec<_>, Vec<_>) = members.iter().partition(|member| member.state == MemberState::Admitted);
+    !members.is_empty() && admitted.len() <= members.len() / 2 && others.into_iter().all(is_first)
+}
+
 /// Says when a quorum that is starting serves its first lock: when a majority of its members may vote.
 fn starting(quorum: &RedisQuorum) -> Refusal {
     let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
-    let mut times: Vec<_> = members.iter().filter_map(|member| member.rejoin_at).collect();
+    let waiting = || members.iter().filter(|member| member.state != MemberState::Admitted);
+    let mut times: Vec<_> = waiting().filter_map(|member| member.rejoin_at).collect();
     times.sort_by_key(|at| at.as_millis());
     let (name, max_ttl) = (lookup::full_name(quorum), quorum.spec.max_ttl);
-    match times.get(members.len() / 2) {
+    let admitted = members.len() - waiting().count();
+    match times.get((members.len() / 2).saturating_sub(admitted)) {
         Some(at) => Refusal::StartingUntil { quorum: name, at: *at },
         None => Refusal::Starting { quorum: name, max_ttl },
     }
@@ -162,6 +178,28 @@ mod tests {
         assert_eq!(reason, AcceptedReason::QuorumNotReady);
         assert!(message.contains("maxTTL 5s") && message.contains("maxTTL 30s is in force"), "{message}");
         assert_eq!(refusal(claim("10s"), json!({"maxTTLInForce": "30s"})), None);
+    }
+
+    #[test]
+    fn a_quorum_whose_members_have_never_voted_is_starting_and_one_that_lost_them_is_not() {
+        let member = |name: &str, state: &str, reason: Option<&str>, at: Option<&str>| json!({"name": name, "state": state, "reason": reason, "rejoinAt": at, "runID": "x"});
+        let of = |members: [Value; 3]| refusal(claim("10s"), json!({"maxTTLInForce": "30s", "members": members}));
+        let fenced = |name, at| member(name, "Fenced", Some("FirstStart"), Some(at));
+        let (early, late) = ("2026-01-01T00:00:31.000Z", "2026-01-01T00:00:35.000Z");
+        let first = [fenced("a", late), fenced("b", early), json!({"name": "c", "state": "Pending"})];
+        let (reason, message) = of(first).unwrap();
+        assert_eq!(reason, AcceptedReason::QuorumNotReady);
+        assert!(message.contains("is starting") && message.contains("00:00:35"), "a majority is two: {message}");
+        let one_votes = [member("a", "Admitted", None, None), fenced("b", early), fenced("c", late)];
+        assert!(of(one_votes).unwrap().1.contains("00:00:31"), "one more is a majority");
+        let restarted = |name| member(name, "Fenced", Some("Restarted"), Some(late));
+        assert_eq!(
+            of([restarted("a"), restarted("b"), restarted("c")]),
+            None,
+            "a fault, which the condition Held tells"
+        );
+        let votes = |name| member(name, "Admitted", None, None);
+        assert_eq!(of([votes("a"), votes("b"), fenced("c", late)]), None);
     }
 
     #[test]

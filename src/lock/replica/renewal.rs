@@ -191,7 +191,7 @@ impl Renewal {
             })
             .collect();
         for hold in &batch {
-            self.context.metrics.renewal_lateness.observe(now.since(hold.due()).as_secs_f64());
+            self.context.metrics.renewal_began(now.since(hold.due()), hold.terms.ttl);
         }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
         let now = self.context.clock.boottime();

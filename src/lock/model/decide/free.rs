@@ -8,6 +8,7 @@ use super::{Contender, NoContender, REQUESTS, Step, View, is_labelled, rest};
 use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::lock::model::queue::Place;
+use crate::lock::model::readiness::until_leaderless;
 use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 
@@ -60,8 +61,12 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     match &view.contender {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
         Err(NoContender { why, until }) => {
-            let wake = [patience, *until].into_iter().flatten().min();
-            rest(draft.says(&Said::NoCandidate { why: why.clone() }, None), wake)
+            let why = why.clone();
+            let (said, unready) = match lock.spec.election {
+                Some(_) => (Said::NoLeader { why }, until_leaderless(lock, view.api_now)),
+                None => (Said::NoCandidate { why }, None),
+            };
+            rest(draft.says(&said, None), [patience, *until, unready].into_iter().flatten().min())
         }
     }
 }

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, is_labelled, rest};
 use crate::api::conditions::HeldReason;
-use crate::api::{DistributedLock, LOCK_FINALIZER, RELEASE_ANNOTATION, Validity};
+use crate::api::{DistributedLock, LOCK_FINALIZER, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::End;
 use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::hold::Hold;
@@ -29,7 +29,7 @@ pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
             Some(_ends) => decide_ending(view, held, (*reason, why)),
         },
         Verdict::Stop(reason, why) => Step::StopJob(*reason, why.clone()),
-        Verdict::Keep => decide_good(view, held),
+        Verdict::Keep | Verdict::Minimum(_) => decide_good(view, held),
     }
 }
 
@@ -133,7 +133,9 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
         (None, None) => draft.accepted(),
     };
     let draft = match &held.record {
-        Some(record) => draft.recorded(record, held.rejoin_delay),
+        Some(record) => {
+            draft.recorded(record, held.rejoin_delay).still_held(record.key.as_str(), minimum(view.lock, held))
+        }
         None => draft,
     };
     let renewal = held.clock.and_then(|clock| Some((clock, publication(view, hold, clock)?)));
@@ -145,6 +147,14 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
     let limits = until_max_hold(view.lock, held_for).min(until_min_hold(view.lock, held_for));
     let wake = Some(hold.valid_until.since(view.now).min(limits));
     Step::Keep(Rest { status: draft.finish(), wake, renewal: renewal.map(|(_, renewal)| renewal) })
+}
+
+/// Why a hold goes on for `minHold` only, and until when.
+fn minimum<'a>(lock: &DistributedLock, held: &'a Held) -> Option<(&'a str, MilliTime)> {
+    let Verdict::Minimum(why) = &held.verdict else { return None };
+    let (acquired, min_hold) = (lock.status.as_ref()?.acquired_at?, lock.spec.min_hold?);
+    let min_hold = i64::try_from(min_hold.get().as_millis()).ok()?;
+    Some((why, MilliTime::from_millis(acquired.as_millis().checked_add(min_hold)?)?))
 }
 
 /// The word of an earlier holder, which ends nothing any more.

@@ -82,7 +82,7 @@ fn conditions(raw: &Raw, now: UnixMillis, said: &[(LockCondition, Status, &'stat
     for (type_, status, reason, message) in said {
         set_condition(&mut all, *type_, *status, *reason, message.clone(), (raw.metadata.generation, time));
     }
-    set_ready(&mut all, raw.metadata.generation, time);
+    set_ready(&mut all, None, raw.metadata.generation, time);
     json!(all)
 }
 

@@ -53,7 +53,7 @@ fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
 
 fn reason(verdict: &Verdict) -> Option<HeldReason> {
     match verdict {
-        Verdict::Keep => None,
+        Verdict::Keep | Verdict::Minimum(_) => None,
         Verdict::Stop(reason, _) | Verdict::Release(reason, _) | Verdict::LetExpire(reason, _) => Some(*reason),
     }
 }
@@ -209,7 +209,10 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
     };
     assert!(matches!(judge(&with_word("7", "0s"), &Liveness::Unbound), Verdict::Release(HeldReason::Released, _)));
     assert_eq!(judge(&with_word("6", "0s"), &Liveness::Unbound), Verdict::Keep);
-    assert_eq!(judge(&with_word("7", "2m"), &Liveness::Unbound), Verdict::Keep, "remembered until minHold");
+    assert!(
+        matches!(judge(&with_word("7", "2m"), &Liveness::Unbound), Verdict::Minimum(_)),
+        "remembered until minHold"
+    );
     let mut late = with_word("7", "0s");
     ending(&mut late, "Suspended");
     assert!(matches!(judge(&late, &Liveness::Unbound), Verdict::Release(HeldReason::Released, _)));
@@ -218,9 +221,9 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
 #[test]
 fn only_a_forced_break_ends_a_claim_before_its_minimum() {
     let mut claim = lock(free_claim(json!({"minHold": "2m", "suspend": true})), false);
-    assert_eq!(judge(&claim, &Liveness::Bound(Instance::Doubt("gone".into()))), Verdict::Keep);
+    assert!(matches!(judge(&claim, &Liveness::Bound(Instance::Doubt("gone".into()))), Verdict::Minimum(_)));
     claim.annotations_mut().insert(BREAK_ANNOTATION.into(), "now".into());
-    assert_eq!(judge(&claim, &Liveness::Unbound), Verdict::Keep);
+    assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Minimum(_)));
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "now".into());
     assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Release(HeldReason::Broken, _)));
 }
@@ -254,4 +257,16 @@ fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
     assert_eq!(why, "Node n1 of the holder was cordoned");
     assert_eq!(judged(Some(acquired - 1_000)), Verdict::Keep, "it was elected there although the node was cordoned");
     assert_eq!(judged(None), Verdict::Keep);
+}
+
+#[test]
+fn min_hold_names_the_end_that_it_delays() {
+    let why = |claim: &DistributedLock, liveness: &Liveness| match judge(claim, liveness) {
+        Verdict::Minimum(why) => why,
+        other => panic!("{other:?}"),
+    };
+    let deleted = lock(free_claim(json!({"minHold": "2m"})), true);
+    assert_eq!(why(&deleted, &Liveness::Unbound), "The claim was deleted");
+    let works = lock(free_claim(json!({"minHold": "2m"})), false);
+    assert_eq!(judge(&works, &Liveness::Unbound), Verdict::Keep);
 }

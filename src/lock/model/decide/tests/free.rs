@@ -177,3 +177,24 @@ fn a_claim_that_queues_again_after_a_loss_waits_from_then_on() {
     let recently = lost("2026-01-01T00:00:50Z");
     assert!(matches!(decide(&view(&recently)), Step::Acquire(_)), "it was created a minute ago, and lost 10 s ago");
 }
+
+#[test]
+fn an_election_without_a_candidate_is_looked_at_when_three_ttl_have_passed() {
+    let waits = |at: &str| {
+        let mut lock = lock(
+            json!({"spec": {"ttl": "9s"}, "status": {"transitions": 0, "conditions": [{"type": "Held", "status": "False",
+            "reason": "NoCandidate", "message": "", "lastTransitionTime": at}]}}),
+        );
+        lock.spec.claim = None;
+        lock.spec.election = Some(Election::default());
+        let contender = Err(NoContender { why: "no pod matches".into(), until: None });
+        let Step::Rest(rest) = decide(&View { contender, ..view(&lock) }) else { panic!() };
+        let ready = find_condition(&rest.status.conditions, LockCondition::Ready).unwrap();
+        (rest.wake, ready.status.clone(), ready.message.clone())
+    };
+    let (wake, ready, _) = waits("2026-01-01T00:00:50Z");
+    assert_eq!((wake, ready.as_str()), (Some(Duration::from_secs(17)), "True"));
+    let (wake, ready, message) = waits("2026-01-01T00:00:33Z");
+    assert_eq!((wake, ready.as_str()), (None, "False"));
+    assert_eq!(message, "no pod matches. The operator grants the lock when a pod can lead");
+}

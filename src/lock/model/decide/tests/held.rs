@@ -335,3 +335,23 @@ fn a_hold_whose_job_is_being_stopped_is_not_looked_at_again_for_its_max_hold() {
     let passed = json!({"spec": {"maxHold": "9s"}, "status": {"stopping": stopping}});
     assert_eq!(wake(passed), Some(Duration::from_secs(8)), "the end of its validity, not at once");
 }
+
+#[test]
+fn a_lock_that_min_hold_keeps_says_so_once_and_until_when() {
+    let held = |message: &str| {
+        held_lock(
+            json!({"spec": {"minHold": "1m"}, "status": {"key": "k", "conditions": [{"type": "Held", "status": "True", "reason": "Held",
+            "message": message, "lastTransitionTime": "2026-01-01T00:00:50Z"}]}}),
+        )
+    };
+    let message = |lock: &DistributedLock, verdict: Verdict| {
+        let Step::Keep(rest) = decide(&held_view(lock, verdict, Some(hold(WALL.0, 8_000)))) else { panic!() };
+        find_condition(&rest.status.conditions, LockCondition::Held).unwrap().message.clone()
+    };
+    let plain = "\"a\" holds key ns/k with fencing token 7";
+    let ended = Verdict::Minimum("The claim was deleted".into());
+    let says = message(&held(plain), ended.clone());
+    assert!(says.starts_with("The claim was deleted. minHold keeps the lock until 2026-01-01T00:01:50"), "{says}");
+    assert_eq!(message(&held(&says), ended), says);
+    assert_eq!(message(&held(&says), Verdict::Keep), plain, "the holder works again");
+}
