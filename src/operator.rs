@@ -57,6 +57,7 @@ fn outward(args: &OperatorArgs) -> Outward {
 /// Runs one replica until SIGTERM or SIGINT.
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
+    tell_start(&args);
     let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
     // Connections of its own: renewing the Lease must not wait behind the writes of many locks.
     let lease_client = Client::try_default().await?;
@@ -70,6 +71,25 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         result = operator.work(terminated) => result,
         served = &mut face => served?.context("failed to serve HTTP"),
     }
+}
+
+/// Logs which operator this is, and what it was told.
+fn tell_start(args: &OperatorArgs) {
+    let OperatorArgs { scopes, jobs, lease_gate, lock_metrics, .. } = args;
+    let list = |names: &[String]| names.join(",");
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        installation = scopes.installation,
+        operator = format!("{}/{}", args.namespace, args.lease),
+        replica = args.pod_name,
+        watch_namespaces = list(&scopes.watch_namespaces),
+        quorum_namespaces = list(&scopes.quorum_namespaces),
+        leave_out_namespaces = list(&scopes.leave_out_namespaces),
+        jobs,
+        lease_gate,
+        lock_metrics,
+        "redlock-operator starts"
+    );
 }
 
 /// Cancelled by SIGTERM and SIGINT.
@@ -146,6 +166,8 @@ impl Operator {
             synced = context.synced() => anyhow::ensure!(synced, "the caches ended before they were filled"),
             () = terminated.cancelled() => return Ok(()),
         }
+        let (locks, quorums) = (context.locks.all().len(), context.quorums.all().len());
+        tracing::info!(locks, quorums, "the caches are filled");
         let stop = CancellationToken::new();
         let Keeping { sessions, holds } = keep(&context, &leadership, &stop, &mut tasks);
         let (watched, told, leads) = (context.clone(), args.clone(), leadership.clone());

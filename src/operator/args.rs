@@ -98,6 +98,9 @@ pub struct OperatorArgs {
     /// Namespaces without that policy, separated by commas.
     #[arg(long, env = "REDLOCK_LEASE_GATE_LEAVES_OUT", value_delimiter = ',', default_value = "")]
     pub lease_gate_leaves_out: Vec<String>,
+    /// Give each lock series of its own on /metrics.
+    #[arg(long, env = "REDLOCK_LOCK_METRICS", action = clap::ArgAction::Set, default_value_t = false)]
+    pub lock_metrics: bool,
     /// Log filter, e.g. "info" or "info,redlock_operator=debug".
     #[arg(long, env = "REDLOCK_LOG", default_value = "info")]
     pub log: String,
@@ -118,6 +121,7 @@ impl OperatorArgs {
             quorums: self.scopes.quorums(),
             clients: self.scopes.client_namespaces.iter().cloned().collect(),
             jobs: self.jobs,
+            lock_metrics: self.lock_metrics,
             lease_gate_leaves_out: self.lease_gate.then(|| self.lease_gate_leaves_out.iter().cloned().collect()),
             limits: Limits::new(self.max_locks_per_namespace, self.max_quorums_per_namespace),
         }

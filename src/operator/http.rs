@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderName, StatusCode};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::routing::get;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -18,12 +18,15 @@ use tokio_util::sync::CancellationToken;
 use self::limits::Limits;
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
+use crate::runtime::metrics::{classic, wants_open_metrics};
 use crate::time::Boottime;
 
 /// A main loop that has not turned for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
 /// So long the same text of metrics is given to every client: it takes a walk over all locks.
 const SAME_TEXT: Duration = Duration::from_secs(1);
+/// The format for every other client.
+const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What Prometheus asks for.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How often the main loop turns.
@@ -57,7 +60,7 @@ pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> 
     let app = Router::new()
         .route("/healthz", get(move || std::future::ready(healthz(*alive.borrow(), clock.boottime()))))
         .route("/readyz", get(move || std::future::ready(readyz(*ready.borrow()))))
-        .route("/metrics", get(move || std::future::ready(metrics(&face, &text))));
+        .route("/metrics", get(move |asked: HeaderMap| std::future::ready(metrics(&face, &text, &asked))));
     limits::serve(listener, app, Limits::default(), stop).await;
     Ok(())
 }
@@ -77,9 +80,13 @@ async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// The text, and since when it says so.
 type Text = Mutex<Option<(Boottime, String)>>;
 
-fn metrics(face: &Face, text: &Text) -> ([(HeaderName, &'static str); 1], String) {
+fn metrics(face: &Face, text: &Text, asked: &HeaderMap) -> ([(HeaderName, &'static str); 1], String) {
     let write = || face.context.metrics_text(face.leadership.borrow().is_some());
-    ([(CONTENT_TYPE, OPEN_METRICS)], recent(text, face.context.clock.boottime(), write))
+    let text = recent(text, face.context.clock.boottime(), write);
+    match wants_open_metrics(asked.get(ACCEPT).and_then(|accept| accept.to_str().ok())) {
+        true => ([(CONTENT_TYPE, OPEN_METRICS)], text),
+        false => ([(CONTENT_TYPE, CLASSIC)], classic(&text)),
+    }
 }
 
 fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String {

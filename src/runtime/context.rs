@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::api_time::ApiTime;
 use super::cache::Cache;
 use super::keys;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, Objects};
 use super::node_watch::{self, NodeWatch};
 use super::requests::EVENT_TIMEOUT;
 use super::settings::Settings;
@@ -192,7 +192,15 @@ impl Context {
     /// All metrics as text. What the caches show is read now.
     pub fn metrics_text(&self, leads: bool) -> String {
         let metrics = &self.metrics;
-        metrics.look_at_objects(&self.locks.all(), &self.quorums.all(), self.api_now(), leads);
+        metrics.look_at_objects(&Objects {
+            locks: &self.locks.all(),
+            quorums: &self.quorums.all(),
+            pods: &self.pods.all(),
+            default_quorum: self.default_quorum(),
+            now: self.api_now(),
+            leads,
+            per_lock: self.replica.settings.lock_metrics,
+        });
         metrics.look_at_watch("DistributedLock", &self.locks);
         metrics.look_at_watch("RedisQuorum", &self.quorums);
         metrics.look_at_watch("Pod", &self.pods);

@@ -82,6 +82,8 @@ pub struct Candidacy<C: ?Sized> {
     highest: Option<i32>,
     /// There is no epoch for another term, and this was said.
     refuses: bool,
+    /// The leader whose name was logged last.
+    follows: Option<String>,
     /// When a term last began for the sake of such a member.
     raised: Option<Boottime>,
     /// Until then others may take the Lease, and this replica does not.
@@ -118,6 +120,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             memory: Memory::default(),
             highest: None,
             refuses: false,
+            follows: None,
             raised: None,
         };
         (candidacy, receiver)

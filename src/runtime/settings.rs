@@ -30,6 +30,8 @@ pub struct Settings {
     pub jobs: bool,
     /// Where the chart's policy does not compare Leases with locks. `None`: nowhere does it.
     pub lease_gate_leaves_out: Option<BTreeSet<String>>,
+    /// Whether each lock has series of its own among the metrics.
+    pub lock_metrics: bool,
     /// How many of them it serves in one namespace.
     pub limits: Limits,
 }

@@ -101,6 +101,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         scopes: Scopes::default(),
         refused_networks: Vec::new(),
         log,
+        lock_metrics: false,
         log_format: LogFormat::Text,
     };
     let offset = Arc::new(AtomicI64::new(offset));

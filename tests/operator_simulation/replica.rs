@@ -49,6 +49,7 @@ fn arguments(name: &str, jobs: bool, limit: usize) -> OperatorArgs {
         lease_gate: false,
         lease_gate_leaves_out: Vec::new(),
         log: String::new(),
+        lock_metrics: false,
         log_format: LogFormat::Text,
     }
 }

@@ -55,6 +55,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         match evaluate(&spec, asker, unchanged_since, sent) {
             Verdict::Wait => {
                 self.end_term("another replica took the lease");
+                self.follow(spec.holder_identity.unwrap_or_default());
                 self.tell_whether_there_is_an_epoch(true, around);
                 Ok(Attempt::Done)
             }
@@ -63,6 +64,14 @@ impl<C: Clock + ?Sized> Candidacy<C> {
                 self.take(Some(lease), sent, around).await
             }
             Verdict::Renew => self.renew(lease, sent, api_now).await,
+        }
+    }
+
+    /// Logs whom this replica follows, once for each leader.
+    fn follow(&mut self, leader: String) {
+        if self.follows.as_ref() != Some(&leader) {
+            tracing::info!(leader, "this replica follows the leader");
+            self.follows = Some(leader);
         }
     }
 
@@ -93,6 +102,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         self.highest = Some(epoch);
         self.sighting.look(&written, self.clock.boottime());
         tracing::info!(epoch, "this replica leads");
+        self.follows = None;
         let term = Term::new(i64::from(epoch));
         term.last_until(sent + RENEW_DEADLINE);
         term.refuse(!self.memory.allows(sent, api_now));

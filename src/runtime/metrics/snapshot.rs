@@ -1,0 +1,344 @@
+//! What the caches show when the metrics are asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::{KindLabels, LockLabels, MemberLabels, QuorumLabels, StateLabels, Word, add, add_seconds};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
+use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
+use crate::time::UnixMillis;
+
+/// What the caches have.
+#[derive(Debug)]
+pub struct Objects<'a> {
+    /// All locks.
+    pub locks: &'a [Arc<DistributedLock>],
+    /// All quorums.
+    pub quorums: &'a [Arc<RedisQuorum>],
+    /// All pods, of which those of members count.
+    pub pods: &'a [Arc<Pod>],
+    /// The quorum of locks that name none.
+    pub default_quorum: Option<ObjectRef<RedisQuorum>>,
+    /// The API server's time.
+    pub now: UnixMillis,
+    /// Whether this replica leads.
+    pub leads: bool,
+    /// Whether each lock has a series.
+    pub per_lock: bool,
+}
+
+/// What is read off the caches when the metrics are asked for.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) leader: Gauge,
+    pub(super) refuses_to_lead: Gauge,
+    held: Gauge,
+    waiting: Family<Word, Gauge>,
+    without_leader: Gauge,
+    pub(super) unreadable: Family<KindLabels, Gauge>,
+    pub(super) watch_errors: Family<KindLabels, Counter>,
+    member_votes: Family<MemberLabels, Gauge>,
+    member_state: Family<StateLabels, Gauge>,
+    fence_remaining: Family<MemberLabels, Gauge>,
+    member_restarts: Family<MemberLabels, Counter>,
+    votes_available: Family<QuorumLabels, Gauge>,
+    votes_needed: Family<QuorumLabels, Gauge>,
+    oldest_waiter: Family<QuorumLabels, Gauge>,
+    certificate_expiry: Family<QuorumLabels, Gauge>,
+    lock_held: Family<LockLabels, Gauge>,
+    /// When certificates expire, in seconds of Unix time. Only the leader knows.
+    certificates: Mutex<BTreeMap<(String, String), i64>>,
+}
+
+impl Snapshot {
+    pub(super) fn new(r: &mut Registry) -> Self {
+        let refused = "1 if this replica would have to lead, but the Lease has no epoch left for another term";
+        let unreadable = "Objects that this version of the operator cannot read and therefore ignores, by kind";
+        let errors = "Lists and watches that failed or were interrupted and began again, by kind";
+        let restarts = "Restarts of the containers of a member's pod";
+        let oldest = "Time for which the lock that waits longest has waited, by quorum; 0 if none waits";
+        let expiry = "When the certificate of the members expires, in Unix time. The leader reports it";
+        let one_lock = "1 if the lock is held, else 0. With the chart's value monitoring.lockMetrics only";
+        let remaining = "Time until a fenced member may vote again";
+        Self {
+            leader: add(r, ("leader", "1 if this replica leads"), Gauge::default()),
+            refuses_to_lead: add(r, ("leadership_refused", refused), Gauge::default()),
+            held: add(r, ("locks_held", "Locks whose status names a holder"), Gauge::default()),
+            waiting: add(r, ("locks_waiting", "Locks that wait for a holder, by reason"), Family::default()),
+            without_leader: add(
+                r,
+                ("elections_without_leader", "Elections that have no leader and are not suspended"),
+                Gauge::default(),
+            ),
+            unreadable: add(r, ("unreadable_objects", unreadable), Family::default()),
+            watch_errors: add(r, ("watch_errors", errors), Family::default()),
+            member_votes: add(r, ("member_votes", "1 if the member can vote, else 0"), Family::default()),
+            member_state: add(r, ("member_state", "1 for the state that a member is in"), Family::default()),
+            fence_remaining: add_seconds(r, ("member_fence_remaining", remaining), Family::default()),
+            member_restarts: add(r, ("member_restarts", restarts), Family::default()),
+            votes_available: add(r, ("votes_available", "Members that can vote, by quorum"), Family::default()),
+            votes_needed: add(r, ("votes_needed", "Votes that a lock needs, by quorum"), Family::default()),
+            oldest_waiter: add_seconds(r, ("oldest_waiter", oldest), Family::default()),
+            certificate_expiry: add_seconds(r, ("certificate_expiry_timestamp", expiry), Family::default()),
+            lock_held: add(r, ("lock_held", one_lock), Family::default()),
+            certificates: Mutex::default(),
+        }
+    }
+
+    /// Notes all that the caches show.
+    pub(super) fn look_at(&self, objects: &Objects<'_>) {
+        self.leader.set(i64::from(objects.leads));
+        self.look_at_locks(objects.locks);
+        self.look_at_quorums(objects.quorums, objects.now.0);
+        self.look_at_waiters(objects);
+        self.look_at_restarts(objects);
+        self.lock_held.clear();
+        for lock in objects.locks.iter().filter(|_| objects.per_lock) {
+            let labels = LockLabels { namespace: lock.namespace().unwrap_or_default(), lock: lock.name_any() };
+            let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
+            self.lock_held.get_or_create(&labels).set(i64::from(is_held));
+        }
+        self.look_at_certificates(objects);
+    }
+
+    /// Notes when the certificate of a quorum's members expires.
+    pub(super) fn certificate_expires(&self, quorum: &ObjectRef<RedisQuorum>, at: Option<i64>) {
+        let name = (quorum.namespace.clone().unwrap_or_default(), quorum.name.clone());
+        let mut certificates = self.certificates.lock();
+        match at {
+            Some(at) => drop(certificates.insert(name, at)),
+            None => drop(certificates.remove(&name)),
+        }
+    }
+
+    /// Certificates of quorums that are gone are forgotten, and all when another replica leads.
+    fn look_at_certificates(&self, objects: &Objects<'_>) {
+        let exists = |(namespace, name): &(String, String)| {
+            let is_it = |quorum: &Arc<RedisQuorum>| {
+                quorum.namespace().as_ref() == Some(namespace) && quorum.name_any() == *name
+            };
+            objects.leads && objects.quorums.iter().any(is_it)
+        };
+        let mut certificates = self.certificates.lock();
+        certificates.retain(|name, _| exists(name));
+        self.certificate_expiry.clear();
+        for ((quorum_namespace, quorum), at) in certificates.clone() {
+            self.certificate_expiry.get_or_create(&QuorumLabels { quorum_namespace, quorum }).set(at);
+        }
+    }
+
+    /// Restarts, by the pods of members.
+    fn look_at_restarts(&self, objects: &Objects<'_>) {
+        self.member_restarts.clear();
+        for pod in objects.pods {
+            let (Some(quorum), Some(member)) = (pod.labels().get(QUORUM_LABEL), pod.labels().get(MEMBER_LABEL)) else {
+                continue;
+            };
+            let quorum = ObjectRef::new(quorum).within(&pod.namespace().unwrap_or_default());
+            let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            let restarts: i32 = statuses.map(|container| container.restart_count).sum();
+            let counter = self.member_restarts.get_or_create_owned(&MemberLabels::of(&quorum, member));
+            counter.inner().store(u64::try_from(restarts).unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    /// Which lock of each quorum has waited longest.
+    fn look_at_waiters(&self, objects: &Objects<'_>) {
+        self.oldest_waiter.clear();
+        for quorum in objects.quorums {
+            self.oldest_waiter.get_or_create(&labels_of(quorum)).set(0);
+        }
+        for lock in objects.locks {
+            let (Some(waited), Some(quorum)) = (waits_for(lock, objects.now.0), quorum_of(lock, objects)) else {
+                continue;
+            };
+            let (quorum_namespace, quorum) = (quorum.namespace.unwrap_or_default(), quorum.name);
+            let oldest = self.oldest_waiter.get_or_create_owned(&QuorumLabels { quorum_namespace, quorum });
+            oldest.set(oldest.get().max(waited));
+        }
+    }
+
+    fn look_at_locks(&self, locks: &[Arc<DistributedLock>]) {
+        self.waiting.clear();
+        for reason in WAITS {
+            self.waiting.get_or_create(&Word { label: "reason", word: reason.as_str() }).set(0);
+        }
+        let (mut held, mut without_leader) = (0, 0);
+        for (lock, status) in locks.iter().filter_map(|lock| Some((lock, lock.status.as_ref()?))) {
+            if status.holder.is_some() {
+                held += 1;
+                continue;
+            }
+            if is_true(&status.conditions, LockCondition::Finished) {
+                continue;
+            }
+            without_leader += i64::from(lock.spec.election.is_some() && !lock.spec.suspend);
+            let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
+            // Only reasons that this operator writes become labels.
+            if let Some(known) = HeldReason::ALL.iter().find(|known| Some(known.as_str()) == reason) {
+                self.waiting.get_or_create(&Word { label: "reason", word: known.as_str() }).inc();
+            }
+        }
+        self.held.set(held);
+        self.without_leader.set(without_leader);
+    }
+
+    fn look_at_quorums(&self, quorums: &[Arc<RedisQuorum>], now: i64) {
+        self.member_votes.clear();
+        self.member_state.clear();
+        self.fence_remaining.clear();
+        self.votes_available.clear();
+        self.votes_needed.clear();
+        for quorum in quorums {
+            if let Some(status) = &quorum.status {
+                let can_vote = status.members.iter().filter(|member| member.state == MemberState::Admitted);
+                let votes = can_vote.filter(|member| status.voters.contains(&member.name)).count();
+                let labels = labels_of(quorum);
+                self.votes_available.get_or_create(&labels).set(i64::try_from(votes).unwrap_or(i64::MAX));
+                self.votes_needed.get_or_create(&labels).set(i64::from(status.quorum.unwrap_or(0)));
+            }
+            let reference = ObjectRef::from_obj(&**quorum);
+            for member in quorum.status.iter().flat_map(|status| &status.members) {
+                let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
+                let labels = MemberLabels::of(&reference, &member.name);
+                self.member_votes.get_or_create(&labels).set(i64::from(member.state == MemberState::Admitted));
+                self.fence_remaining.get_or_create(&labels).set(left.saturating_add(999) / 1_000);
+                let MemberLabels { quorum_namespace, quorum, member: name } = labels;
+                let state = format!("{:?}", member.state);
+                self.member_state.get_or_create(&StateLabels { quorum_namespace, quorum, member: name, state }).set(1);
+            }
+        }
+    }
+}
+
+/// Why locks wait.
+const WAITS: [HeldReason; 7] = [
+    HeldReason::Queued,
+    HeldReason::HeldByOther,
+    HeldReason::LockDelay,
+    HeldReason::NoCandidate,
+    HeldReason::NoQuorum,
+    HeldReason::NotAccepted,
+    HeldReason::Pending,
+];
+
+fn labels_of(quorum: &RedisQuorum) -> QuorumLabels {
+    QuorumLabels { quorum_namespace: quorum.namespace().unwrap_or_default(), quorum: quorum.name_any() }
+}
+
+/// The quorum that a lock names, or the default.
+fn quorum_of(lock: &DistributedLock, objects: &Objects<'_>) -> Option<ObjectRef<RedisQuorum>> {
+    let home = lock.namespace().unwrap_or_default();
+    let named = lock.spec.quorum_ref.as_ref();
+    let named = named.map(|named| ObjectRef::new(&named.name).within(named.namespace.as_deref().unwrap_or(&home)));
+    named.or_else(|| objects.default_quorum.clone())
+}
+
+/// For how many seconds a lock has waited that could have a holder. The wait for a candidate is no wait for the quorum.
+fn waits_for(lock: &DistributedLock, now: i64) -> Option<i64> {
+    let status = lock.status.as_ref().filter(|status| status.holder.is_none())?;
+    let held = find_condition(&status.conditions, LockCondition::Held)?;
+    let waits =
+        [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::LockDelay, HeldReason::NoQuorum, HeldReason::Pending];
+    let is_finished = is_true(&status.conditions, LockCondition::Finished);
+    let waits = !is_finished && waits.iter().any(|reason| reason.as_str() == held.reason);
+    waits.then(|| now.saturating_sub(held.last_transition_time.0.as_millisecond()).max(0) / 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Metrics;
+    use super::*;
+
+    #[test]
+    fn locks_and_members_are_counted_as_they_are_now() {
+        let lock = |status: serde_json::Value| -> Arc<DistributedLock> {
+            let lock: DistributedLock = serde_json::from_value(json!({
+                "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "secret-project", "namespace": "shop"},
+                "spec": {}, "status": status
+            }))
+            .unwrap();
+            Arc::new(lock)
+        };
+        let queued = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Queued",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let metrics = Metrics::default();
+        let finished = json!({"transitions": 1, "conditions": [{"type": "Held", "status": "False", "reason": "Released",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}, {"type": "Finished", "status": "True", "reason": "Released",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let held = json!({"transitions": 1, "holder": {"identity": "me"}});
+        let locks = [lock(held), lock(queued), lock(finished)];
+        let quorum: RedisQuorum = serde_json::from_value(json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+            "metadata": {"name": "main", "namespace": "locks"}, "spec": {},
+            "status": {"quorum": 2, "voters": ["main-0"], "members": [{"name": "main-0", "state": "Fenced", "rejoinAt": "1970-01-01T00:00:31.500Z"}]}
+        }))
+        .unwrap();
+        let quorums = [Arc::new(quorum)];
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "main-0-0", "namespace": "locks",
+            "labels": {QUORUM_LABEL: "main", MEMBER_LABEL: "main-0"}}, "status": {"containerStatuses": [{"name": "redis",
+            "image": "x", "imageID": "", "ready": false, "restartCount": 4}]}}))
+        .unwrap();
+        let pods = [Arc::new(pod)];
+        let default_quorum = Some(ObjectRef::new("main").within("locks"));
+        metrics.certificate_expires(&ObjectRef::new("main").within("locks"), Some(7));
+        metrics.certificate_expires(&ObjectRef::new("gone").within("locks"), Some(7));
+        let objects = Objects {
+            locks: &locks,
+            quorums: &quorums,
+            pods: &pods,
+            default_quorum,
+            now: UnixMillis(1_000),
+            leads: true,
+            per_lock: false,
+        };
+        metrics.look_at_objects(&objects);
+        let text = metrics.text();
+        let of_quorum = "{quorum_namespace=\"locks\",quorum=\"main\"";
+        for series in ["votes_available", "oldest_waiter_seconds"] {
+            assert!(text.contains(&format!("redlock_{series}{of_quorum}}} 0")), "{series}: {text}");
+        }
+        assert!(text.contains(&format!("redlock_votes_needed{of_quorum}}} 2")), "{text}");
+        assert!(text.contains(&format!("redlock_certificate_expiry_timestamp_seconds{of_quorum}}} 7")), "{text}");
+        assert!(!text.contains("quorum=\"gone\""), "{text}");
+        assert!(text.contains(&format!("redlock_member_restarts_total{of_quorum},member=\"main-0\"}} 4")), "{text}");
+        assert!(text.contains("redlock_locks_waiting{reason=\"NoQuorum\"} 0"), "{text}");
+        assert!(text.contains("redlock_locks_held 1"), "{text}");
+        assert!(text.contains("redlock_locks_waiting{reason=\"Queued\"} 1"), "{text}");
+        assert!(!text.contains("reason=\"Released\"} 1"), "a finished claim does not wait: {text}");
+        assert!(
+            text.contains("redlock_member_votes{quorum_namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 0"),
+            "{text}"
+        );
+        assert!(text.contains("member=\"main-0\",state=\"Fenced\"} 1"), "{text}");
+        assert!(
+            text.contains(
+                "redlock_member_fence_remaining_seconds{quorum_namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 31"
+            ),
+            "{text}"
+        );
+        assert!(!text.contains("secret-project"), "no label names a lock");
+        metrics.look_at_objects(&Objects {
+            per_lock: true,
+            leads: false,
+            now: UnixMillis(1_767_225_605_000),
+            ..objects
+        });
+        let text = metrics.text();
+        assert!(text.contains("redlock_lock_held{namespace=\"shop\",lock=\"secret-project\"}"), "{text}");
+        assert!(text.contains(&format!("redlock_oldest_waiter_seconds{of_quorum}}} 5")), "{text}");
+        assert!(!text.contains("certificate_expiry_timestamp_seconds{"), "another replica leads: {text}");
+    }
+}
