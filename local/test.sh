@@ -69,6 +69,13 @@ prepare() {
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
     fi
   fi
+  # For promtool alone: its server is not started.
+  if [[ ${CLUSTER:-local} == local ]] && ! command -v promtool >/dev/null; then
+    step "Installing promtool"
+    (umask 022 && printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d)
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus || say "promtool cannot be installed"
+    rm -f /usr/sbin/policy-rc.d
+  fi
   if command -v go >/dev/null; then "$ROOT/local/go.sh" build; fi
   # Looked for again by the step that needs it.
   "$ROOT/local/library.sh" fetch api || say "cargo-public-api cannot be fetched"
@@ -165,6 +172,11 @@ if command -v shellcheck >/dev/null; then
   run "shell scripts" shell_scripts
 else
   skip "shell scripts" "there is no shellcheck here"
+fi
+if command -v promtool >/dev/null; then
+  run "alerts and dashboard" "$ROOT/local/alerts.sh"
+else
+  skip "alerts and dashboard" "there is no promtool here"
 fi
 if command -v go >/dev/null; then
   run "module for Go" "$ROOT/local/go.sh"

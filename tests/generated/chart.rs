@@ -51,8 +51,8 @@ const SET_MOST: [&str; 12] = [
     "networkPolicy.enabled",
 ];
 
-/// Values with everything turned, switched off, as on OpenShift, from a mirror, and under other names.
-pub(crate) const VALUES: [&str; 5] = ["everything", "nothing", "openshift", "mirror", "elsewhere"];
+/// Values with everything turned, switched off, as on OpenShift, from a mirror, under other names, and with monitoring.
+pub(crate) const VALUES: [&str; 6] = ["everything", "nothing", "openshift", "mirror", "elsewhere", "monitoring"];
 
 pub(crate) fn values_of(name: &str) -> String {
     format!("tests/chart/{name}.yaml")
