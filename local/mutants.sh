@@ -3,12 +3,12 @@
 # expects a violation. There are three kinds, all in tests/operator_simulation/mutants:
 #
 #   fields.txt    a field of the API that the operator does not see, and seeds that find it. It needs no build.
-#   switched      a patch with the rule in its first line and the seeds in its second, whose broken rule asks `crate::mutants::on("NAME")`.
+#   switched      a patch with the rule in its first line and the seeds in its second, whose broken rule asks `mutants::on("NAME")`.
 #                 All of them are built at once. In place of seeds the word SCENARIO stands for the written histories.
 #   other patches the same, without a switch. Each costs a build of the operator and of the simulation.
 #
 # A patch that no longer applies is a failure. When the named seeds find nothing, up to SEARCH (2000) seeds are tried, from the range of
-# the named ones on (100,000: Jobs that hold locks, 200,000: the whole API), and a mutant that survives them is a failure.
+# the named ones on (100,000: Jobs that hold locks, 200,000: the whole API, 300,000: Leases of elections), and a mutant that survives them is a failure.
 # First all named seeds run with the operator as it is: if one of them shows a violation then, it proves nothing.
 #
 #   local/mutants.sh [NAME...]      SEARCH=n for the search, SEARCH=0 for the named seeds alone
@@ -82,7 +82,7 @@ names=("$@")
 switched=() plain=() fields=()
 for patch in "$MUTANTS"/*.patch; do
   wants "$(basename "$patch" .patch)" || continue
-  if grep -q 'crate::mutants::on' "$patch"; then switched+=("$patch"); else plain+=("$patch"); fi
+  if grep -q 'mutants::on' "$patch"; then switched+=("$patch"); else plain+=("$patch"); fi
 done
 while read -r field seeds; do
   [[ -z $field || $field == \#* ]] || ! wants "$field" || fields+=("$field $seeds")

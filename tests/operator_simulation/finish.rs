@@ -61,6 +61,7 @@ impl World {
     pub(crate) fn unrest(&mut self) -> Vec<String> {
         let mut wrong = self.unrest_of_locks();
         wrong.extend(self.unrest_of_jobs());
+        wrong.extend(self.unrest_of_electors());
         wrong.extend(self.unrest_of_quorums());
         wrong.extend(self.stray_labels());
         wrong.extend(self.stray_keys());

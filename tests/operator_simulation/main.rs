@@ -10,6 +10,7 @@ mod api_line;
 mod blind;
 mod cluster;
 mod contender;
+mod electors;
 mod faults;
 mod finish;
 mod hub;

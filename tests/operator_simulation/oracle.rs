@@ -60,6 +60,8 @@ pub(crate) struct Counts {
     /// Holds of Jobs that ended at once.
     pub(crate) jobs_released: u64,
     pub(crate) faults: u64,
+    /// Ticks in which a candidate by a Lease led.
+    pub(crate) led: u64,
 }
 
 #[derive(Default)]
@@ -104,7 +106,7 @@ impl Oracle {
     }
 
     /// What is looked at again and again is told once.
-    fn violated_once(&mut self, what: String, of: &str) {
+    pub(crate) fn violated_once(&mut self, what: String, of: &str) {
         if self.told.insert(of.to_owned()) {
             self.violated(what);
         }
@@ -204,6 +206,7 @@ impl World {
     pub(crate) fn saw(&mut self, entry: &Entry) {
         self.cluster_saw(entry);
         self.people_saw(entry);
+        self.electors_saw(entry);
         match entry.kind {
             Kind::DistributedLock => self.saw_lock(entry),
             Kind::RedisQuorum => self.saw_quorum(entry),

@@ -60,7 +60,7 @@ impl World {
         let plan = self.plan.clone();
         for (number, machine) in plan.replicas.iter().enumerate() {
             let name = format!("r{number}");
-            let main = replica::program(plan.jobs, plan.limit);
+            let main = replica::program(&plan);
             self.add_process(&name, machine.wrong, machine.drift, main);
         }
         let keys = self.people.redis_keys.clone();

@@ -19,6 +19,8 @@ use self::themes::Theme;
 pub(crate) const LOCKED_JOBS: u64 = 100_000;
 /// From this seed on locks use the whole API.
 pub(crate) const WIDE: u64 = 200_000;
+/// From this seed on candidates elect by the Lease of an election.
+pub(crate) const ELECTORS: u64 = 300_000;
 
 /// A machine's clocks: the wall clock is wrong by so many milliseconds, all run so many millionths faster than true time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -197,6 +199,8 @@ pub(crate) struct Plan {
     pub(crate) annex: bool,
     /// Jobs hold locks.
     pub(crate) jobs: bool,
+    /// Candidates elect by the Lease of an election.
+    pub(crate) electors: bool,
     /// How many locks a namespace can have, or nothing.
     pub(crate) limit: usize,
     /// A replica that was killed comes back under another name.

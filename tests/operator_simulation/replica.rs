@@ -21,6 +21,7 @@ use tower::retry::RetryLayer;
 use crate::{
     hub::{ApiLine, Line, Port},
     people::SHOP,
+    plan::Plan,
     process::{Life, Main},
 };
 
@@ -28,11 +29,13 @@ use crate::{
 pub(crate) const NAMESPACE: &str = "redlock-system";
 
 /// The program, which is called as its process is.
-pub(crate) fn program(jobs: bool, limit: usize) -> Main {
-    Box::new(move |life| Box::pin(run(arguments(&life.name, jobs, limit), life)))
+pub(crate) fn program(plan: &Plan) -> Main {
+    let (jobs, limit, lease_gate) = (plan.jobs, plan.limit, plan.electors);
+    let arguments = move |name: &str| OperatorArgs { jobs, lease_gate, ..arguments(name, limit) };
+    Box::new(move |life| Box::pin(run(arguments(&life.name), life)))
 }
 
-fn arguments(name: &str, jobs: bool, limit: usize) -> OperatorArgs {
+fn arguments(name: &str, limit: usize) -> OperatorArgs {
     OperatorArgs {
         max_locks_per_namespace: limit,
         max_quorums_per_namespace: 0,
@@ -45,7 +48,7 @@ fn arguments(name: &str, jobs: bool, limit: usize) -> OperatorArgs {
         lease: "redlock-operator".to_owned(),
         scopes: Scopes::default(),
         refused_networks: Vec::new(),
-        jobs,
+        jobs: false,
         lease_gate: false,
         lease_gate_leaves_out: Vec::new(),
         log: String::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::plan::{LOCKED_JOBS, SCENARIOS, WIDE};
+use crate::plan::{ELECTORS, LOCKED_JOBS, SCENARIOS, WIDE};
 use crate::runner;
 
 const DEFAULT_SEEDS: u64 = 300;
@@ -11,6 +11,8 @@ const DEFAULT_SEEDS: u64 = 300;
 const DEFAULT_JOB_SEEDS: u64 = 45;
 /// Of those whose locks use the whole API.
 const DEFAULT_WIDE_SEEDS: u64 = 90;
+/// Of those whose candidates elect by a Lease.
+const DEFAULT_ELECTOR_SEEDS: u64 = 20;
 /// Members that forget are found out by one of so many seeds.
 const CONTROL_SEEDS: u64 = 20;
 
@@ -57,6 +59,16 @@ fn no_seed_whose_jobs_hold_locks_violates_anything() {
     assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds), "too little happened");
 }
 
+#[test]
+fn no_seed_whose_candidates_elect_by_a_lease_violates_anything() {
+    if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
+        return;
+    }
+    let seeds = number("SEEDS").map_or(DEFAULT_ELECTOR_SEEDS, |seeds| seeds / 4);
+    let counts = run((ELECTORS..ELECTORS + seeds).collect());
+    assert!(seeds < CONTROL_SEEDS || counts["led"] > seeds * 1_000, "too little happened");
+}
+
 /// The first ninety have not run since losses are judged.
 #[test]
 #[ignore = "open"]
@@ -100,7 +112,7 @@ fn run(all: Vec<u64>) -> BTreeMap<String, u64> {
 
 #[test]
 fn a_seed_always_does_the_same() {
-    for seed in number("SEED").map_or(vec![0, 1, 2, LOCKED_JOBS, WIDE], |seed| vec![seed]) {
+    for seed in number("SEED").map_or(vec![0, 1, 2, LOCKED_JOBS, WIDE, ELECTORS], |seed| vec![seed]) {
         let [first, second] = [0, 1].map(|_| runner::run(seed, &[]));
         assert!(first.result.is_some(), "{}", first.output);
         assert_eq!(first.result, second.result, "SEED={seed}");

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::api_line::{ApiSide, Asked};
 use crate::cluster::ClusterSide;
+use crate::electors::Electors;
 use crate::hub::{AnswerBody, Hub, Parcel, Sent};
 use crate::logs;
 use crate::net::{Direction, Network, Segment, Way};
@@ -120,6 +121,7 @@ pub(crate) struct World {
     pub(crate) api: ApiSide,
     pub(crate) cluster: ClusterSide,
     pub(crate) people: People,
+    pub(crate) electors: Electors,
     pub(crate) oracle: Oracle,
     pub(crate) plan: Plan,
     /// Members that need not be well at the end.
@@ -146,6 +148,7 @@ impl World {
             api,
             cluster,
             people: People::new(seed, &plan),
+            electors: Electors::default(),
             oracle: Oracle::default(),
             plan,
             outsiders: std::collections::BTreeSet::new(),
@@ -164,6 +167,7 @@ impl World {
             }
             self.now = tick_begins;
             self.cluster_step();
+            self.electors_step();
             let mut order: Vec<usize> = (0..self.processes.len()).collect();
             self.turns.shuffle(&mut order);
             for process in order {

@@ -9,7 +9,7 @@ use crate::time::At;
 use super::kinds::{self, Own, What};
 use super::scenarios;
 use super::themes::{self, Theme};
-use super::{Clocks, Fault, LOCKED_JOBS, Plan, WIDE};
+use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, Plan, WIDE};
 
 /// Beginning: the quorum comes up meanwhile.
 const QUIET: u64 = 7_000_000;
@@ -54,6 +54,7 @@ impl Plan {
             second: theme.map_or(rng.percent(10), |theme| theme.second),
             annex: theme.map_or(rng.percent(10), |theme| theme.annex),
             jobs: theme.is_some_and(|theme| theme.jobs),
+            electors: seed >= ELECTORS,
             limit: 0,
             renames: false,
             theme,
@@ -62,13 +63,14 @@ impl Plan {
             plan.follow(scenario);
             return plan;
         }
-        if seed >= WIDE {
+        if (WIDE..ELECTORS).contains(&seed) {
             let mut wide = Rng::of(seed, "wide");
             plan.limit = if wide.percent(20) { wide.index(4) + 5 } else { 0 };
             plan.renames = wide.percent(50);
         }
         let mut api = Rng::of(seed, "api clock");
-        plan.api_wrong = if (with_clocks || seed >= WIDE) && api.percent(30) { wrong(&mut api) } else { 0 };
+        plan.api_wrong =
+            if (with_clocks || (WIDE..ELECTORS).contains(&seed)) && api.percent(30) { wrong(&mut api) } else { 0 };
         if plan.long {
             plan.tick = 4_000;
         }
@@ -78,6 +80,10 @@ impl Plan {
         plan.calm = plan.quiet + theme.map_or(16, |theme| theme.trouble) * 1_000_000;
         plan.draw_faults(&mut rng);
         plan.keep(std::env::var("KEEP").ok().as_deref());
+        if plan.electors {
+            plan.claims = 0;
+            plan.faults.extend(scenarios::electors());
+        }
         plan.take_time();
         plan
     }
@@ -293,11 +299,19 @@ fn draw_theme(seed: u64, long: bool) -> Option<Theme> {
     let turn = usize::try_from(seed / 2).unwrap();
     let themes: &[Theme] = if long { &themes::LONG } else { &themes::SHORT };
     let wanted = std::env::var("THEME").ok();
-    let all =
-        || themes::LONG.iter().chain(&themes::SHORT).chain(&themes::RARE).chain(&themes::LOCKED).chain(&themes::WIDE);
+    let all = || {
+        themes::LONG
+            .iter()
+            .chain(&themes::SHORT)
+            .chain(&themes::RARE)
+            .chain(&themes::LOCKED)
+            .chain(&themes::WIDE)
+            .chain(&themes::ELECTORS)
+    };
     let named = |name: &String| all().find(|theme| theme.name == name).copied();
     match wanted {
         Some(name) => Some(named(&name).expect("a theme of that name")),
+        None if seed >= ELECTORS => Some(themes::ELECTORS[usize::try_from(seed % 2).unwrap()]),
         None if seed >= WIDE => Some(themes::WIDE[usize::try_from(seed % 3).unwrap()]),
         None if seed >= LOCKED_JOBS => Some(themes::LOCKED[usize::try_from(seed % 3).unwrap()]),
         None if long => (seed % 20 == 19).then(|| themes[turn % themes.len()]),

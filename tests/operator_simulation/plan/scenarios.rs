@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::electors;
 use crate::people::SHOP;
 use crate::time::At;
 
@@ -52,6 +53,11 @@ fn pods() -> Fault {
         "/apis/apps/v1/namespaces/shop/deployments",
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "led"}, "spec": spec}),
     )
+}
+
+/// The election whose Lease candidates use, and its pods.
+pub(super) fn electors() -> Vec<(At, Fault)> {
+    vec![(At(2_000_000), pods()), (At(9_000_000), lock(electors::ELECTION, &electors::election()))]
 }
 
 /// A claim that publishes only transitions.

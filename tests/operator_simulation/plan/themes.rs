@@ -6,9 +6,11 @@ use crate::kube::people::{DeedKind as Does, Habits};
 
 use super::kinds::{Own, What};
 
+mod electors;
 mod locked;
 mod wide;
 
+pub(super) use self::electors::ELECTORS;
 pub(super) use self::locked::LOCKED;
 pub(super) use self::wide::WIDE;
 
