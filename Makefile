@@ -25,7 +25,7 @@ ifneq ($(shell cargo --version >/dev/null 2>&1 && echo found),found)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup cluster image load deploy down status demo test e2e prove bench figures release clean distclean
+.PHONY: help up setup cluster image load deploy down status demo demo-clusters test e2e prove bench figures release clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,7 @@ deploy: load ## Install or upgrade the operator's chart
 	@local/deploy.sh
 
 down: ## Stop the cluster; what was built stays
+	@[ ! -e .local/second/run ] || local/clusters.sh two down
 	@local/cluster.sh down
 
 status: ## Show what runs
@@ -95,6 +96,9 @@ endif
 demo: up ## Show the operator at work
 	@local/demo.sh
 
+demo-clusters: up ## Show one lock in two clusters; stops the second one at the end
+	@local/e2e.sh clusters one_leads; status=$$?; local/clusters.sh down; exit $$status
+
 test: ## Run the tests
 	@local/test.sh
 
@@ -111,11 +115,16 @@ release: ## Everything that a release publishes, in dist/
 	@packaging/release.sh
 
 # A lock client that cannot be installed here is left out: the program says which.
+ifeq ($(ONLY),failover)
+bench: up ## Measure how soon the next leader follows one that was killed
+	@local/e2e.sh failover
+else
 bench: ## Measure the library against a floor and the lock clients of others (ONLY=core)
 ifeq ($(ONLY),)
 	@for name in redsync node-redlock pottery redisson; do local/clients.sh $$name || :; done
 endif
 	cargo run --release --locked --package redlock-bench
+endif
 
 clean: ## down, and remove .local; leaves target/ (see distclean)
 	@local/cluster.sh down

@@ -7,13 +7,15 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 NODES=${NODES:-3}
-CP_IP=10.99.1.1
-node_ip() { printf '10.99.1.%d' $((10 + $1)); }
-POD_CIDR=10.245.0.0/16
-node_pods() { printf '10.245.%d.0/24' "$1"; }
-SERVICE_CIDR=10.97.0.0/16
-KUBERNETES_SERVICE_IP=10.97.0.1
-DNS_IP=10.97.0.10
+# A cluster that shares a network with another one has another number (clusters.sh).
+NUMBER=${CLUSTER_NUMBER:-1}
+CP_IP=10.99.$NUMBER.1
+node_ip() { printf '10.99.%d.%d' "$NUMBER" $((10 + $1)); }
+POD_CIDR=10.$((244 + NUMBER)).0.0/16
+node_pods() { printf '10.%d.%d.0/24' $((244 + NUMBER)) "$1"; }
+SERVICE_CIDR=10.$((96 + NUMBER)).0.0/16
+KUBERNETES_SERVICE_IP=10.$((96 + NUMBER)).0.1
+DNS_IP=10.$((96 + NUMBER)).0.10
 
 # shellcheck source-path=SCRIPTDIR source=pki.sh
 . "$ROOT/local/pki.sh"
@@ -463,7 +465,7 @@ up() {
   wait "$prepare" || die "containerd does not come up or does not take the images; see ${RUN#"$ROOT"/}/log"
   on_nodes start_kubelet
   on_nodes start_kube_proxy
-  kubectl_local apply -f "$ROOT/local/dns.yaml" >/dev/null
+  sed "s/^  clusterIP: .*/  clusterIP: $DNS_IP/" "$ROOT/local/dns.yaml" | kubectl_local apply -f - >/dev/null
   wait_until 60 "the nodes" nodes_ready || { log_tail node1 kubelet && die "the nodes do not get ready"; }
   kubectl_local -n kube-system rollout status daemonset/coredns --timeout=60s >/dev/null ||
     die "CoreDNS does not come up; see local/cluster.sh kubectl -n kube-system describe pods"
@@ -471,7 +473,7 @@ up() {
 }
 
 # Kill the machines, and with them all that runs in them, and the forwarder. Found
-# by their command lines, which have this checkout's path, so that nothing is lost
+# by their command lines, which have this cluster's path, so that nothing is lost
 # with a PID file.
 clear_away() {
   local pid args
@@ -480,7 +482,7 @@ clear_away() {
     pid=${pid#/proc/}
     mapfile -d '' -t args 2>/dev/null <"/proc/$pid/cmdline" || continue
     # The interpreter and the script, not unshare waiting for it.
-    if [[ ${args[0]:-} == *bash && ${args[1]:-} == "$ROOT/local/machine.sh" || ${args[0]:-} == "$FORWARDER_NAME" ]]; then
+    if [[ ${args[0]:-} == *bash && ${args[1]:-} == "$ROOT/local/machine.sh" && ${args[3]:-} == "$RUN"/* || ${args[0]:-} == "$FORWARDER_NAME" ]]; then
       kill -KILL "$pid" 2>/dev/null || true
     fi
   done

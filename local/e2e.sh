@@ -14,7 +14,8 @@ if [[ ${CLUSTER:-local} == local ]]; then export KUBECONFIG=$KUBECONFIG_LOCAL; f
 # `make e2e` has done that already, and then it takes a moment.
 if [[ -z ${MAKELEVEL:-} ]]; then make --no-print-directory up; fi
 if [[ $SUITE == clients || $SUITE == chaos ]]; then "$ROOT/local/clients.sh"; fi
-if [[ $SUITE == cli || $SUITE == gate ]]; then with_progress "Building the examples in Go" "$LOCAL/log/go-example.log" "$ROOT/local/go.sh" example; fi
+if [[ $SUITE == clusters ]]; then "$ROOT/local/clusters.sh" up; fi
+if [[ $SUITE == cli || $SUITE == gate || $SUITE == clusters || $SUITE == failover ]]; then with_progress "Building the examples in Go" "$LOCAL/log/go-example.log" "$ROOT/local/go.sh" example; fi
 
 case ${CLUSTER:-local}/$SUITE in
   local/quorum) images=(valkey redis-clock) ;;

@@ -4,9 +4,11 @@
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 # All that is built or runs, ignored by git. A worktree may link to that of another.
-LOCAL=$(realpath -m "$ROOT/.local")
-BIN=$LOCAL/bin           # kube, coredns, helm and the links to kube
-IMAGES=$LOCAL/images     # one tar per image
+SHARED=$(realpath -m "$ROOT/.local")
+BIN=$SHARED/bin          # kube, coredns, helm and the links to kube
+IMAGES=$SHARED/images    # one tar per image
+# What belongs to one cluster. A second one beside it has another folder (clusters.sh).
+LOCAL=$(realpath -m "${REDLOCK_LOCAL:-$SHARED}")
 PKI=$LOCAL/pki           # kept from one `up` to the next
 RUN=$LOCAL/run           # the running cluster; `down` removes it
 KUBECONFIG_LOCAL=$LOCAL/kubeconfig
