@@ -38,15 +38,29 @@ pub(crate) fn checkout() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 
+fn env(name: &str, default: &str) -> String {
+    std::env::var(name).ok().filter(|value| !value.is_empty()).unwrap_or(default.into())
+}
+
 impl Cluster {
     /// Finds the cluster of `KUBECONFIG`, or else the local one.
     pub(crate) async fn find() -> anyhow::Result<Self> {
         let root = &checkout();
-        let env =
-            |name: &str, default: &str| std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or(default.into());
         let external = env("CLUSTER", "local") == "external";
         let local_kubeconfig = root.join(".local/kubeconfig");
         let kubeconfig = PathBuf::from(env("KUBECONFIG", &local_kubeconfig.to_string_lossy()));
+        let faults = if external { Faults::none() } else { Faults::local(root) };
+        Self::of(kubeconfig, faults).await
+    }
+
+    /// The second one of two local clusters (`local/clusters.sh`).
+    pub(crate) async fn second() -> anyhow::Result<Self> {
+        Self::of(checkout().join(".local/second/kubeconfig"), Faults::second(&checkout())).await
+    }
+
+    async fn of(kubeconfig: PathBuf, faults: Faults) -> anyhow::Result<Self> {
+        let root = &checkout();
+        let external = !faults.available();
         ensure!(kubeconfig.exists(), "{} does not exist: run `make up` first", kubeconfig.display());
         let local_kubectl = root.join(".local/bin/kubectl");
         let kubectl = if local_kubectl.exists() { local_kubectl } else { "kubectl".into() };
@@ -58,7 +72,7 @@ impl Cluster {
         Ok(Self {
             client: Client::try_from(config.clone())?,
             config,
-            faults: if external { Faults::none() } else { Faults::local(root) },
+            faults,
             operator_namespace: env("REDLOCK_NAMESPACE", "redlock-system"),
             redis_image: env("REDIS_IMAGE", redis_image),
             valkey_image: env("VALKEY_IMAGE", valkey_image),

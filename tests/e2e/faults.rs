@@ -25,6 +25,8 @@ pub(crate) const MEMBER_PORT: u16 = 6379;
 /// Injects faults by `local/cluster.sh`.
 pub(crate) struct Faults {
     script: Option<PathBuf>,
+    /// Of two clusters that one network joins this is the second one.
+    is_second: bool,
     api_server_is_away: AtomicBool,
     /// Nodes whose network cable is out.
     cut: Mutex<Vec<String>>,
@@ -41,6 +43,7 @@ impl Faults {
     pub(crate) fn none() -> Self {
         Self {
             script: None,
+            is_second: false,
             api_server_is_away: AtomicBool::new(false),
             cut: Mutex::default(),
             going_on: Mutex::default(),
@@ -52,6 +55,11 @@ impl Faults {
         Self { script: Some(root.join("local/cluster.sh")), ..Self::none() }
     }
 
+    /// For the second one of two local clusters (`local/clusters.sh`).
+    pub(crate) fn second(root: &Path) -> Self {
+        Self { script: Some(root.join("local/clusters.sh")), is_second: true, ..Self::none() }
+    }
+
     /// Whether there are any.
     pub(crate) fn available(&self) -> bool {
         self.script.is_some()
@@ -61,7 +69,7 @@ impl Faults {
     pub(crate) fn command(&self, arguments: &[&str]) -> anyhow::Result<Command> {
         let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
         let mut command = Command::new(script);
-        command.args(arguments);
+        command.args(self.is_second.then_some("two")).args(arguments);
         Ok(command)
     }
 

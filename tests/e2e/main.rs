@@ -25,6 +25,7 @@ mod masters;
 mod operators;
 mod pods;
 mod poll;
+mod programs;
 mod quorums;
 mod record;
 #[path = "../support/rng.rs"]
@@ -37,7 +38,9 @@ mod store;
 mod suite_chaos;
 mod suite_cli;
 mod suite_clients;
+mod suite_clusters;
 mod suite_edges;
+mod suite_failover;
 mod suite_gate;
 mod suite_install;
 mod suite_lock;
@@ -61,7 +64,9 @@ const SUITES: &[(&str, &[Test])] = &[
     ("edges", suite_edges::TESTS),
     ("tenants", suite_tenants::TESTS),
     ("cli", suite_cli::TESTS),
+    ("failover", suite_failover::TESTS),
     ("gate", suite_gate::TESTS),
+    ("clusters", suite_clusters::TESTS),
     ("clients", suite_clients::TESTS),
     ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),

@@ -2,7 +2,7 @@
 
 mod acting;
 mod agents;
-mod clusters;
+pub(crate) mod clusters;
 mod elections;
 mod go;
 mod jobs;

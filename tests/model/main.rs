@@ -18,4 +18,3 @@ mod settings;
 mod shared;
 mod tokens;
 mod votes;
-mod watched;

@@ -7,7 +7,6 @@ mod edges;
 mod election;
 mod fakes;
 mod hints;
-mod programs;
 mod releases;
 mod tokens;
 mod update;

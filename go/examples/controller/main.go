@@ -80,7 +80,7 @@ func (c *counter) Start(ctx context.Context) error {
 		token, err := redlock.TokenFromContext(ctx)
 		if err == nil {
 			// The time was read before: this process has the lock at least until then.
-			fmt.Println("leads", token, began.UnixMicro(), c.lock.Identity())
+			fmt.Println("leads", began.UnixMicro(), token, c.lock.Identity())
 			err = c.count(ctx, token)
 		}
 		if err != nil {

@@ -43,8 +43,8 @@ func start(t *testing.T, alone *servers.Servers) (*exec.Cmd, <-chan int64) {
 	go func() {
 		defer close(tokens)
 		for lines := bufio.NewScanner(output); lines.Scan(); {
-			var token int64
-			if _, err := fmt.Sscanf(lines.Text(), "leads %d", &token); err == nil {
+			var at, token int64
+			if _, err := fmt.Sscanf(lines.Text(), "leads %d %d", &at, &token); err == nil {
 				tokens <- token
 			}
 		}

@@ -45,32 +45,41 @@ async fn side_by_side(bench: &Bench) -> anyhow::Result<()> {
                 (masters.manifest("q", 0, &addresses, MAX_TTL), masters.manifest("q", 0, &addresses, MAX_TTL));
             let _quorums = (masters.ready(bench, one).await?, masters.ready(other, two).await?);
             let seen = [jobs_of(bench).await?, jobs_of(other).await?];
-            for cluster in [bench, other] {
-                cluster.create::<CronJob>(cron_job(cluster)).await?;
-            }
-            let (here, there) =
-                poll::until(LIMIT, "a scheduled time was dealt with in both clusters", async || both(&seen)).await?;
-            ensure!(here != there, "of one scheduled time: started here {here}, there {there}");
-            // In no minute both have run.
-            let (here, there) = (started(&seen[0]), started(&seen[1]));
-            let twice: Vec<_> = here.iter().filter(|(name, ran)| **ran && there.get(*name) == Some(&true)).collect();
-            ensure!(twice.is_empty(), "in both clusters: {twice:?}");
-            Ok(())
+            each_time_in_one_of_them(&seen, [bench, other], "q").await
         })
         .await
 }
 
-async fn jobs_of(bench: &Bench) -> anyhow::Result<Recorder<Job>> {
+/// A CronJob in both clusters: each scheduled time runs in one of them.
+pub(crate) async fn each_time_in_one_of_them(
+    seen: &[Recorder<Job>; 2],
+    clusters: [&Bench; 2],
+    quorum: &str,
+) -> anyhow::Result<()> {
+    for cluster in clusters {
+        cluster.create::<CronJob>(cron_job(cluster, quorum)).await?;
+    }
+    let dealt_with = async || both(seen);
+    let (here, there) = poll::until(LIMIT, "a scheduled time was dealt with in both clusters", dealt_with).await?;
+    ensure!(here != there, "of one scheduled time: started here {here}, there {there}");
+    // In no minute both have run.
+    let (here, there) = (started(&seen[0]), started(&seen[1]));
+    let twice: Vec<_> = here.iter().filter(|(name, ran)| **ran && there.get(*name) == Some(&true)).collect();
+    ensure!(twice.is_empty(), "in both clusters: {twice:?}");
+    Ok(())
+}
+
+pub(crate) async fn jobs_of(bench: &Bench) -> anyhow::Result<Recorder<Job>> {
     Recorder::labelled(bench.api(), "app=nightly").await
 }
 
 /// Every minute, at most once in both clusters. What waited in vain goes.
-fn cron_job(bench: &Bench) -> Value {
+fn cron_job(bench: &Bench, quorum: &str) -> Value {
     json!({
         "metadata": {"name": "nightly"},
         "spec": {"schedule": "* * * * *", "concurrencyPolicy": "Allow", "jobTemplate": {
             "metadata": {"labels": {"app": "nightly"}, "annotations": {
-                "redlock-operator.io/lock": "nightly/{job}", "redlock-operator.io/quorum": "q", "redlock-operator.io/ttl": "4s",
+                "redlock-operator.io/lock": "nightly/{job}", "redlock-operator.io/quorum": quorum, "redlock-operator.io/ttl": "4s",
                 "redlock-operator.io/min-hold": "50s", "redlock-operator.io/wait-timeout": "15s",
                 "redlock-operator.io/on-wait-timeout": "Delete"}},
             "spec": {"suspend": true, "template": {"spec": {

@@ -1,0 +1,144 @@
+//! Processes of the programs in `go/examples`, which `local/go.sh example` builds. Each prints `leads MICROSECONDS [TOKEN]` while it leads.
+
+use std::{
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    sync::watch,
+    time::timeout,
+};
+
+use crate::{bench::Bench, cluster, poll};
+
+/// A leader that still leads has printed so within this time, in microseconds.
+const LATELY: i64 = 3_000_000;
+
+/// A program with client-go's election as released, and the flags that docs/any-controller.md names.
+pub(crate) type Released = &'static [&'static str];
+pub(crate) const CLIENT_GO: Released = &["elector"];
+pub(crate) const CONTROLLER_RUNTIME: Released = &[
+    "manager",
+    "--leader-elect",
+    "--leader-elect-lease-duration=15s",
+    "--leader-elect-renew-deadline=6s",
+    "--leader-elect-retry-period=2s",
+];
+/// The ttl of a lock for these programs: twice their lease duration.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+/// The name of their Lease.
+pub(crate) const LEASE: &str = "controller.example.com";
+
+/// The time in which a process led, by what it printed, in microseconds of Unix time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term {
+    /// `None` from a program that knows of no lock.
+    pub(crate) token: Option<i64>,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+}
+
+/// A process of one of the programs.
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) child: Child,
+    terms: watch::Receiver<Vec<Term>>,
+}
+
+impl Program {
+    /// Starts `command`, which is a program of `go/examples` with its arguments.
+    pub(crate) fn start(
+        bench: &Bench,
+        name: &str,
+        command: &[&str],
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let (program, arguments) = command.split_first().context("no program")?;
+        let program = cluster::checkout().join(".local/go").join(program);
+        ensure!(program.exists(), "{} does not exist: run `local/go.sh example` first", program.display());
+        let mut command = Command::new(program);
+        command.args(arguments).env("NAMESPACE", &bench.namespace).env("KUBECONFIG", &bench.cluster.kubeconfig);
+        command.envs(environment.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().context("no output")?;
+        let (led, terms) = watch::channel(Vec::new());
+        tokio::spawn(read(BufReader::new(stdout).lines(), led));
+        Ok(Self { name: name.to_owned(), child, terms })
+    }
+
+    /// Starts a program that elects by a Lease, with a token of this pod.
+    pub(crate) async fn of_pod(bench: &Bench, program: Released, pod: &str) -> anyhow::Result<Self> {
+        let name = format!("--bound-object-name={pod}");
+        let token = ["create", "token", "default", "--bound-object-kind=Pod", &name, "--duration=1h"];
+        let token = bench.kubectl(&token).await?;
+        Self::start(bench, pod, program, &[("TOKEN", token.trim()), ("LEASE", LEASE), ("IDENTITY", pod)])
+    }
+
+    /// The newest term, if it has led.
+    pub(crate) fn term(&self) -> Option<Term> {
+        self.terms.borrow().last().copied()
+    }
+
+    pub(crate) fn is_leading(&self, bench: &Bench) -> bool {
+        self.term().is_some_and(|term| bench.wall().0 * 1_000 - term.last < LATELY)
+    }
+
+    /// Waits until it leads.
+    pub(crate) async fn leads(&self, limit: Duration) -> anyhow::Result<Term> {
+        let term = async || Ok(self.term());
+        poll::until(limit, &format!("{} leads", self.name), term).await
+    }
+
+    /// Its loop has given up, and the process with it.
+    pub(crate) async fn gives_up(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let ended = self.ended(limit).await.with_context(|| format!("{} leads on", self.name))?;
+        ensure!(ended.code() == Some(1), "{ended:?}");
+        Ok(())
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) async fn ended(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
+        Ok(timeout(limit, self.child.wait()).await.context("it has not ended")??)
+    }
+}
+
+/// What the service account of programs that elect by a Lease needs.
+pub(crate) async fn allow_leases(bench: &Bench) -> anyhow::Result<()> {
+    let role = ["create", "role", "electors", "--verb=get,create,update", "--resource=leases.coordination.k8s.io"];
+    bench.kubectl(&role).await?;
+    let account = format!("--serviceaccount={}:default", bench.namespace);
+    bench.kubectl(&["create", "rolebinding", "electors", "--role=electors", &account]).await?;
+    Ok(())
+}
+
+async fn read(mut lines: Lines<BufReader<ChildStdout>>, led: watch::Sender<Vec<Term>>) {
+    while let Ok(Some(line)) = lines.next_line().await {
+        let Some(numbers) = line.strip_prefix("leads ") else { continue };
+        let mut numbers = numbers.split(' ').map(|number| number.parse::<i64>().ok());
+        let Some(at) = numbers.next().flatten() else { continue };
+        let token = numbers.next().flatten();
+        led.send_modify(|terms| match terms.last_mut() {
+            Some(term) if term.token == token => term.last = at,
+            _ => terms.push(Term { token, first: at, last: at }),
+        });
+    }
+}
+
+/// One led after the other, each once, and tokens rise.
+pub(crate) fn check(programs: &[&Program]) -> anyhow::Result<()> {
+    let mut terms: Vec<Term> = programs.iter().flat_map(|program| program.terms.borrow().clone()).collect();
+    terms.sort_by_key(|term| term.first);
+    ensure!(terms.len() == programs.len(), "each has led once: {terms:?}");
+    for pair in terms.windows(2) {
+        let [before, after] = pair else { continue };
+        ensure!(before.last < after.first, "two lead at once: {before:?} and {after:?}");
+        let rises = before.token.zip(after.token).is_none_or(|(before, after)| before < after);
+        ensure!(rises, "the token does not rise: {before:?} and {after:?}");
+    }
+    Ok(())
+}

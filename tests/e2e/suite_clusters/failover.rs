@@ -1,0 +1,136 @@
+//! The leader is in the second cluster, which runs two of five masters, so the first one can go on without it.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::ensure;
+use serde_json::json;
+
+use crate::{
+    bench::Bench,
+    cluster::Cluster,
+    locks::{Lock, SOON, token},
+    poll,
+    programs::{CLIENT_GO, LEASE, Program, TTL, allow_leases, check},
+    suite_cli::clusters::{each_time_in_one_of_them, jobs_of},
+    suite_lock::support::{IDLE, POD_LIMIT, election, led_by, run, with, worker},
+};
+
+/// As `local/clusters.sh` makes it.
+const QUORUM: &str = "shared";
+const POD: &str = "app-0";
+const LONG: Duration = Duration::from_secs(120);
+/// The hold ends with its ttl, the next election and the next retry of client-go's loop follow.
+const FOLLOWED: Duration = Duration::from_secs(34);
+
+/// One cluster: a pod, the election in which it can lead, and the program that stands for it.
+struct Place {
+    lock: Lock,
+    program: Program,
+}
+
+impl Place {
+    async fn open(bench: &Bench, key: &str) -> anyhow::Result<Self> {
+        allow_leases(bench).await?;
+        run(bench, worker(bench, POD, "app", IDLE)).await?;
+        let election = election("app", "app", TTL);
+        let selector = election["spec"]["election"]["selector"].clone();
+        let quorum = json!({"name": QUORUM, "namespace": QUORUM});
+        let spec =
+            json!({"key": key, "quorumRef": quorum, "election": {"selector": selector, "lease": {"name": LEASE}}});
+        let lock = Lock::create(bench, with(election, spec)).await?;
+        let program = Program::of_pod(bench, CLIENT_GO, POD).await?;
+        Ok(Self { lock, program })
+    }
+}
+
+/// The lock is led from the second cluster, and waited for in the first one.
+async fn led_from_the_second(one: &Bench, two: &Bench) -> anyhow::Result<(Place, Place)> {
+    let second = Place::open(two, &one.namespace).await?;
+    led_by(&second.lock, 0, POD, POD_LIMIT).await?;
+    second.program.leads(LONG).await?;
+    let first = Place::open(one, &one.namespace).await?;
+    first.lock.reason("HeldByOther", SOON).await?;
+    let alone = async || Ok(second.program.is_leading(two) && first.program.term().is_none());
+    poll::stays(TTL, "the second cluster leads alone", alone).await?;
+    Ok((first, second))
+}
+
+/// Does something with a namespace in each cluster. Faults end before the namespaces do.
+async fn in_both(one: &Bench, what: impl AsyncFnOnce(&Bench, &Bench) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let second = Arc::new(Cluster::second().await?);
+    let two = Bench::open("clusters", second, one.figures.clone()).await?;
+    let result = what(one, &two).await;
+    let healed = one.cluster.faults.end_all().await.and(two.cluster.faults.end_all().await);
+    let closed = two.close().await;
+    result.and(healed).and(closed)
+}
+
+/// The leader gives up, and the other cluster leads with a larger token.
+async fn moves(one: &Bench, first: &Place, second: &mut Place, fault: &str) -> anyhow::Result<()> {
+    let before = one.now();
+    let led = token(&second.lock.recorder.last()?.object)?;
+    let (followed, gave_up) = tokio::join!(first.program.leads(LONG), second.program.gives_up(LONG));
+    followed?;
+    gave_up?;
+    let took = one.now().since(before);
+    one.figures.add(&format!("{fault}: a program in the other cluster leads after"), took);
+    ensure!(took <= FOLLOWED, "the other cluster leads after {took:?}, expected are at most {FOLLOWED:?}");
+    let next = token(&first.lock.recorder.last()?.object)?;
+    ensure!(next > led, "the token goes from {led} to {next}");
+    check(&[&first.program, &second.program])
+}
+
+pub(crate) async fn one_leads_in_two_clusters_and_the_other_follows_when_the_network_between_them_is_cut(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    in_both(&bench, async |one, two| {
+        let (first, mut second) = led_from_the_second(one, two).await?;
+        // On this side only, so that the routes stay.
+        let rule = "table ip cut { chain forward { type filter hook forward priority 0; oifname peer drop; iifname peer drop; }; }";
+        let cut = ["in-cp", "--", "nft", rule];
+        let cut = one.cluster.faults.inject(&cut, &["in-cp", "--", "nft", "delete", "table", "ip", "cut"]).await?;
+        let moved = moves(one, &first, &mut second, "clusters cut apart").await;
+        one.cluster.faults.end(cut).await?;
+        moved
+    })
+    .await
+}
+
+pub(crate) async fn one_leads_in_two_clusters_and_the_other_follows_when_the_cluster_has_stopped(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    in_both(&bench, async |one, two| {
+        let (first, mut second) = led_from_the_second(one, two).await?;
+        let faults = &two.cluster.faults;
+        faults.stop_api_server().await?;
+        faults.cut_node("node1").await?;
+        faults.cut_node("node2").await?;
+        moves(one, &first, &mut second, "cluster stopped").await
+    })
+    .await
+}
+
+pub(crate) async fn a_leader_whose_api_server_is_frozen_stops_and_one_leads_again(bench: Bench) -> anyhow::Result<()> {
+    in_both(&bench, async |one, two| {
+        let (first, mut second) = led_from_the_second(one, two).await?;
+        let faults = &two.cluster.faults;
+        let frozen = faults.inject(&["apiserver-pause"], &["apiserver-resume"]).await?;
+        second.program.gives_up(LONG).await?;
+        faults.end(frozen).await?;
+        let again = Program::of_pod(two, CLIENT_GO, POD).await?;
+        let next = async || Ok(again.term().or(first.program.term()));
+        poll::until(LONG, "a program leads again", next).await?;
+        let led: Vec<_> =
+            [&second.program, &first.program, &again].into_iter().filter(|it| it.term().is_some()).collect();
+        check(&led)
+    })
+    .await
+}
+
+pub(crate) async fn a_cron_job_in_both_clusters_runs_once(bench: Bench) -> anyhow::Result<()> {
+    in_both(&bench, async |one, two| {
+        let seen = [jobs_of(one).await?, jobs_of(two).await?];
+        each_time_in_one_of_them(&seen, [one, two], &format!("{QUORUM}/{QUORUM}")).await
+    })
+    .await
+}
