@@ -69,6 +69,10 @@ prepare() {
       step "Installing shellcheck and Lua"
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck lua5.4
     fi
+    if ! command -v chromium >/dev/null; then
+      step "Installing chromium"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium
+    fi
   fi
   # For promtool alone: its server is not started.
   if [[ ${CLUSTER:-local} == local ]] && ! command -v promtool >/dev/null; then
@@ -186,6 +190,7 @@ fi
 run "licences, bans and sources" deny
 of_library "library's public items" api
 run "unit, Redis and generated-file tests" tests
+run "report in a browser" "$ROOT/local/report-html.sh"
 if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" "$ROOT/local/dockerfile.sh"
   run "release folder" release

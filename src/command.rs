@@ -32,6 +32,7 @@ pub mod list;
 pub mod loopback;
 pub mod objects;
 pub mod output;
+pub mod picture;
 pub mod quorum;
 pub mod release;
 pub mod report;

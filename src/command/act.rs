@@ -162,7 +162,7 @@ async fn user(cluster: &Cluster) -> Result<String, Problem> {
 }
 
 /// Annotates the hold that was seen, and no later one.
-async fn annotate(cluster: &Cluster, seen: &LockObject, annotations: &Value) -> Result<(), Problem> {
+pub(super) async fn annotate(cluster: &Cluster, seen: &LockObject, annotations: &Value) -> Result<(), Problem> {
     let (namespace, name) = (seen.namespace().unwrap_or_default(), seen.name_any());
     let api = Api::<LockObject>::namespaced(cluster.client.clone(), &namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };

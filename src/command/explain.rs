@@ -11,8 +11,7 @@ use super::status::LockArgs;
 
 pub mod chain;
 
-use chain::{Explanation, QuorumState};
-pub use chain::{Link, State, member_says, of_quorum};
+pub use chain::{Explanation, Link, QuorumState, State, member_says, of_quorum};
 
 impl Answer for Explanation {
     fn value(&self) -> Value {

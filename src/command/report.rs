@@ -9,13 +9,15 @@ use kube::api::LogParams;
 use kube::{Api, Resource, ResourceExt as _};
 use serde_json::Value;
 
-use super::cluster::{Cluster, Problem, ScopeArgs};
+use super::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use super::doctor;
 use super::objects::{LockObject, QuorumObject};
 use super::output::{Answer as _, Paint};
+use super::picture::Picture;
 use super::text::{count, date};
 use crate::command::console;
 
+mod html;
 pub mod redact;
 
 use redact::{redact, redact_text};
@@ -37,6 +39,9 @@ pub struct ReportArgs {
     /// Add the logs of the operator.
     #[arg(long)]
     logs: bool,
+    /// Add report.html: the locks and quorums as one page for a browser.
+    #[arg(long)]
+    html: bool,
 }
 
 /// A report as it is written.
@@ -68,6 +73,9 @@ pub async fn run(args: ReportArgs) -> anyhow::Result<()> {
     report.objects::<LockObject>("distributedlocks.yaml", "").await?;
     report.events().await?;
     report.objects::<Pod>("members.yaml", MEMBERS).await?;
+    if args.html {
+        report.page().await?;
+    }
     let operators = report.operators().await?;
     for namespace in &operators {
         report.scope = Some(namespace.clone());
@@ -111,6 +119,23 @@ impl Report<'_> {
         match self.cluster.list_as::<Event, Value>(self.scope.as_deref(), "").await {
             Ok(events) => self.write("events.yaml", &documents(events.into_iter().filter(is_ours).collect())?),
             Err(problem) => self.left_out("events.yaml", &problem),
+        }
+    }
+
+    /// The page for a browser. It has the locks of the scope, and all quorums that can be read.
+    async fn page(&mut self) -> anyhow::Result<()> {
+        let locks = self.cluster.list::<LockObject>(self.scope.as_deref(), "").await;
+        let quorums = match self.cluster.list::<QuorumObject>(None, "").await {
+            Err(problem) if problem.is_forbidden() => self.cluster.list(self.scope.as_deref(), "").await,
+            listed => listed,
+        };
+        match (locks, quorums) {
+            (Ok(locks), Ok(quorums)) => {
+                let picture = Picture::of(&locks, &quorums, self.cluster.now());
+                let page = html::page(&picture, &any_of(self.scope.as_deref()), env!("CARGO_PKG_VERSION"));
+                self.write("report.html", &page)
+            }
+            (Err(problem), _) | (_, Err(problem)) => self.left_out("report.html", &problem),
         }
     }
 

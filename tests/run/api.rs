@@ -1,5 +1,7 @@
 //! An API server and an operator for one claim: as much of both as `redlock run` sees.
 
+mod quorums;
+
 use std::{
     fs,
     net::TcpListener,
@@ -55,6 +57,8 @@ struct World {
     renews: bool,
     heartbeats: usize,
     released: bool,
+    /// The reason of a request to step down.
+    stepped_down: Option<String>,
     /// Requests to create a claim.
     creations: usize,
     /// So many of them are carried out and answered with an error.
@@ -86,6 +90,7 @@ impl ApiServer {
             renews: true,
             heartbeats: 0,
             released: false,
+            stepped_down: None,
             creations: 0,
             unanswered: 0,
         };
@@ -129,6 +134,11 @@ impl ApiServer {
 
     pub(crate) fn was_released(&self) -> bool {
         self.world.lock().unwrap().released
+    }
+
+    /// The reason with which the holder was asked to step down.
+    pub(crate) fn stepped_down(&self) -> Option<String> {
+        self.world.lock().unwrap().stepped_down.clone()
     }
 
     /// The first creations are carried out, and their answers are lost.
@@ -337,6 +347,8 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
             if *token == json!(world.token.to_string()) {
                 world.release();
             }
+            let reason = body["metadata"]["annotations"]["redlock-operator.io/step-down"].as_str();
+            world.stepped_down = reason.map(str::to_owned).or(world.stepped_down.take());
             respond(StatusCode::OK, Body::from(world.claim.clone().unwrap_or_default().to_string()))
         }
         Method::DELETE if is_lock => {
@@ -349,12 +361,32 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
             let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}});
             respond(StatusCode::OK, Body::from(lease.to_string()))
         }
+        method => {
+            let (code, body) = other(&method, &path, watches);
+            respond(code, body)
+        }
+    }
+}
+
+/// The answer about other kinds. The user can read locks and quorums only.
+fn other(method: &Method, path: &str, watches: bool) -> (StatusCode, Body) {
+    let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
+    let forbidden = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});
+    match *method {
+        Method::GET if path.ends_with("/redisquorums") && watches => (StatusCode::OK, never()),
+        Method::GET if path.ends_with("/redisquorums") => {
+            (StatusCode::OK, Body::from(quorums::list(now()).to_string()))
+        }
         Method::POST if path.ends_with("/selfsubjectreviews") => {
             let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
                 "metadata": {}, "status": {"userInfo": {"username": "test"}}});
-            respond(StatusCode::CREATED, Body::from(review.to_string()))
+            (StatusCode::CREATED, Body::from(review.to_string()))
         }
-        method => panic!("{method} {path}"),
+        Method::GET => (StatusCode::FORBIDDEN, Body::from(forbidden.to_string())),
+        Method::POST if path.ends_with("/selfsubjectaccessreviews") => {
+            (StatusCode::FORBIDDEN, Body::from(forbidden.to_string()))
+        }
+        _ => panic!("{method} {path}"),
     }
 }
 

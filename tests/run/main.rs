@@ -9,6 +9,7 @@ mod cut;
 mod faults;
 mod losses;
 mod processes;
+mod screen;
 mod servers;
 mod shifted;
 mod usage;
