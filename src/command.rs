@@ -22,6 +22,7 @@ pub mod elsewhere;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "what only `run` needs"))]
 mod exit;
 pub mod explain;
+pub mod help;
 pub mod hold;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, unused_imports, reason = "what only `run` and the agent need"))]
 pub mod holding;
@@ -43,6 +44,7 @@ pub mod status;
 pub mod target;
 pub mod text;
 pub mod top;
+pub mod version;
 pub mod wait;
 
 #[cfg(not(target_os = "linux"))]
@@ -89,6 +91,9 @@ pub enum UserCommand {
     /// Write what a report of a problem needs into a directory, without Secrets.
     #[command(after_help = "Example:\n  redlock report ./redlock-report -A --logs")]
     Report(report::ReportArgs),
+    /// Print the versions of this command and of the operators.
+    #[command(after_help = "Example:\n  redlock version")]
+    Version(version::VersionArgs),
     /// Print the completions for a shell.
     #[command(after_help = "Example:\n  redlock completions bash > /etc/bash_completion.d/redlock")]
     Completions(shell::CompletionsArgs),
@@ -138,6 +143,7 @@ async fn ask(command: UserCommand) -> anyhow::Result<bool> {
         UserCommand::Quorum(quorum::QuorumCommand::Restart(args)) => return quorum::restart(args).await,
         UserCommand::Doctor(args) => return doctor::run(args).await,
         UserCommand::Report(args) => report::run(args).await?,
+        UserCommand::Version(args) => version::run(args).await?,
         UserCommand::Completions(_) | UserCommand::Man(_) | UserCommand::Install(_) => {}
     }
     Ok(true)

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use redlock_operator::api;
 use redlock_operator::command::{self, UserCommand, acquire, agent, hold, release, run};
 use redlock_operator::operator::args::OperatorArgs;
@@ -29,17 +29,20 @@ enum Command {
     #[command(flatten)]
     User(UserCommand),
     /// Run the operator.
-    #[command(after_help = "Example:\n  redlock operator --namespace redlock-system --pod-name redlock-operator-0")]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  redlock operator --namespace redlock-system --pod-name redlock-operator-0"
+    )]
     Operator(Box<OperatorArgs>),
     /// Refuse while locks are held; else stop the operator and clear its finalizers.
     /// The chart runs it before an uninstall.
-    #[command(after_help = "Example:\n  redlock uninstall-check --namespace redlock-system")]
+    #[command(hide = true, after_help = "Example:\n  redlock uninstall-check --namespace redlock-system")]
     UninstallCheck(UninstallArgs),
     /// Take a lock, see it held, and give it back (the chart's `helm test`).
-    #[command(after_help = "Example:\n  redlock lock-check --namespace shop")]
+    #[command(hide = true, after_help = "Example:\n  redlock lock-check --namespace shop")]
     LockCheck(LockCheckArgs),
     /// Print the CustomResourceDefinitions as YAML.
-    #[command(after_help = "Example:\n  redlock crds > crds.yaml")]
+    #[command(hide = true, after_help = "Example:\n  redlock crds > crds.yaml")]
     Crds,
     /// Run a command under a lock, and end it before the lock ends.
     Run(Box<run::RunArgs>),
@@ -66,7 +69,7 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let command = match Cli::try_parse() {
+    let command = match parse() {
         Ok(cli) => cli.command,
         Err(error) => return Ok(explain(&error)),
     };
@@ -90,6 +93,13 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::TakeTerminal(args) => return Ok(run::take_terminal(args)),
     }?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the command line. The help has the commands in groups.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut tree = command::help::grouped(Cli::command());
+    let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))
 }
 
 /// Prints help, the version, or why the command line cannot be read.
@@ -137,7 +147,7 @@ mod tests {
     fn the_help_of_every_command_has_an_example_that_it_understands() {
         let mut found = Vec::new();
         leaves(&Cli::command(), "redlock", &mut found);
-        assert!(found.len() >= 22, "{found:?}");
+        assert!(found.len() >= 21, "{found:?}");
         for (path, command) in found {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let example =
@@ -145,6 +155,18 @@ mod tests {
             assert!(example.contains(&path), "{path}: {example}");
             Cli::try_parse_from(words(example)).unwrap_or_else(|error| panic!("{example}: {error}"));
         }
+    }
+
+    #[test]
+    fn the_help_has_each_command_for_users_in_one_group() {
+        let tree = Cli::command();
+        let help = command::help::grouped(tree.clone()).render_help().to_string();
+        for child in tree.get_subcommands() {
+            let begins = format!("  {} ", child.get_name());
+            let lines = help.lines().filter(|line| line.starts_with(&begins)).count();
+            assert_eq!(lines, usize::from(!child.is_hide_set()), "{begins}: {help}");
+        }
+        assert!(help.contains("--version"), "{help}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod quorums;
 use checks::{Finding, Right, State};
 
 /// The label of the operator's pods.
-const OPERATOR_LABELS: &str = "app.kubernetes.io/name=redlock-operator";
+pub(super) const OPERATOR_LABELS: &str = "app.kubernetes.io/name=redlock-operator";
 
 /// Where to look.
 #[derive(Debug, clap::Args)]

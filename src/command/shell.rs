@@ -1,12 +1,12 @@
 //! `redlock completions`, `man` and `install`: what surrounds the program on a machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap_complete::Shell;
 
 use super::cluster::Problem;
-use super::console;
+use super::{console, help};
 
 /// For which shell.
 #[derive(Debug, clap::Args)]
@@ -36,10 +36,24 @@ pub fn completions(args: &CompletionsArgs, mut tree: clap::Command) -> anyhow::R
 /// Writes a manual page for each command.
 pub fn man(args: &DirectoryArgs, tree: clap::Command) -> anyhow::Result<()> {
     prepare(args)?;
-    clap_mangen::generate_to(tree, &args.directory)?;
-    let pages = fs::read_dir(&args.directory)?.count();
+    let mut tree = tree.disable_help_subcommand(true);
+    tree.build();
+    let pages = write_pages(&tree, None, &args.directory)?;
     console::print(format_args!("{pages} files are in {}", args.directory.display()))?;
     Ok(())
+}
+
+/// Writes the page of a command and those below it. Gives their number.
+fn write_pages(command: &clap::Command, parent: Option<&str>, directory: &Path) -> io::Result<usize> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    let mut page = Vec::new();
+    help::manual_page(command, parent, &mut page)?;
+    fs::write(directory.join(format!("{name}.1")), page)?;
+    let mut pages = 1;
+    for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+        pages += write_pages(child, Some(name), directory)?;
+    }
+    Ok(pages)
 }
 
 /// Copies this program into a directory, whole or not at all. An init container calls it.
