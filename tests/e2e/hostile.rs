@@ -1,11 +1,15 @@
 //! Peers that mean harm: this program, started once more beside the control plane, from where pods are reached and reach it.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 
 /// The argument that makes this program such a peer; [`Harm`] follows.
@@ -22,8 +26,8 @@ pub(crate) enum Harm {
     Endless { listen: SocketAddr },
     /// A master that answers as the one at `behind`, and, once the file `from` exists, only for a moment after each connect.
     Forgetful { listen: SocketAddr, behind: SocketAddr, from: PathBuf },
-    /// Connections, each with half a request.
-    Half { to: SocketAddr, count: usize },
+    /// `count` connections from each address, each with half a request.
+    Half { to: SocketAddr, count: usize, from: Vec<IpAddr> },
 }
 
 impl Harm {
@@ -34,7 +38,10 @@ impl Harm {
             Self::Forgetful { listen, behind, from } => {
                 format!("{ARGUMENT} forgetful {listen} {behind} {}", from.display())
             }
-            Self::Half { to, count } => format!("{ARGUMENT} half {to} {count}"),
+            Self::Half { to, count, from } => {
+                let from: Vec<String> = from.iter().map(IpAddr::to_string).collect();
+                format!("{ARGUMENT} half {to} {count} {}", from.join(" "))
+            }
         }
     }
 
@@ -45,7 +52,10 @@ impl Harm {
             ["forgetful", listen, behind, from] => {
                 Self::Forgetful { listen: listen.parse()?, behind: behind.parse()?, from: from.into() }
             }
-            ["half", to, count] => Self::Half { to: to.parse()?, count: count.parse()? },
+            ["half", to, count, ref from @ ..] => {
+                let from = from.iter().map(|address| address.parse()).collect::<Result<_, _>>()?;
+                Self::Half { to: to.parse()?, count: count.parse()?, from }
+            }
             _ => bail!("no such harm: {words:?}"),
         })
     }
@@ -58,7 +68,7 @@ pub(crate) async fn run(words: &[String]) -> anyhow::Result<()> {
         Harm::Forgetful { listen, behind, from } => {
             serve(listen, move |peer| forgetful(peer, behind, from.clone())).await
         }
-        Harm::Half { to, count } => half(to, count).await,
+        Harm::Half { to, count, from } => half(to, count, &from).await,
     }
 }
 
@@ -106,20 +116,27 @@ async fn forgetful(mut peer: TcpStream, behind: SocketAddr, from: PathBuf) -> an
     Ok(())
 }
 
-/// Keeps so many connections with half a request open: one that is closed is opened again.
-async fn half(to: SocketAddr, count: usize) -> anyhow::Result<()> {
-    let keep = |_| async move {
+/// Keeps connections with half a request open. A connection that is closed is opened again.
+async fn half(to: SocketAddr, count: usize, from: &[IpAddr]) -> anyhow::Result<()> {
+    let keep = |from: IpAddr| async move {
         loop {
-            if let Ok(mut stream) = TcpStream::connect(to).await {
+            if let Ok(mut stream) = connect(from, to).await {
                 let sent = stream.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ").await;
                 let _closed = sent.is_ok() && stream.read(&mut [0; 64]).await.is_ok();
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let peers: Vec<_> = (0..count).map(keep).map(tokio::spawn).collect();
+    let peers: Vec<_> =
+        from.iter().flat_map(|from| std::iter::repeat_n(*from, count)).map(keep).map(tokio::spawn).collect();
     for peer in peers {
         peer.await.context("a peer ended")?
     }
     Ok(())
+}
+
+async fn connect(from: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    socket.connect(to).await
 }

@@ -1,7 +1,11 @@
 //! Redis masters that nobody in the cluster runs: plain redis-server processes in a network namespace of their own, on the network of
 //! the nodes. They are started and ended one by one, by their PIDs.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use redlock_operator::{
     quorum::model::tls::{authority::Pair, issue},
@@ -21,6 +25,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// A quorum of the name `q` has the Secret `masters-q`.
 const SECRET: &str = "masters-";
 const USER: &str = "redlock";
+
+/// The last part of the first address of a peer: those of masters are lower.
+const FIRST_PEER: u8 = 222;
 
 /// Masters, and the network namespace that they are in.
 pub(crate) struct Masters {
@@ -152,6 +159,17 @@ impl Masters {
     /// An address here that no master has, by number.
     pub(crate) fn free_address(&self, index: usize) -> anyhow::Result<SocketAddr> {
         Ok(format!("{}:{}", self.host(0), Self::port(index) + 500).parse()?)
+    }
+
+    /// Adds so many addresses of peers to the network namespace.
+    ///
+    /// They lie above those of the masters, so only one test can have them at a time.
+    pub(crate) async fn add_peers(&self, count: u8) -> anyhow::Result<Vec<IpAddr>> {
+        let peers: Vec<IpAddr> = (0..count).map(|peer| [10, 99, 1, FIRST_PEER + peer].into()).collect();
+        let add: Vec<_> =
+            peers.iter().map(|peer| format!("ip -n {} addr add {peer}/24 dev eth0\n", self.name)).collect();
+        self.bench.cluster.faults.beside_the_control_plane(&format!("set -eu\n{}", add.concat())).await?;
+        Ok(peers)
     }
 
     /// Puts something between a master and the operator that forgets its peers after [`Self::forget`]. Gives its address.

@@ -1,6 +1,7 @@
 //! One tenant cannot stop anybody else, and who may do what: the operator's own account, and what people and pods of one namespace can do
 //! to the holders of another.
 
+mod attacks;
 mod holders;
 mod hostile;
 pub(crate) mod installations;
@@ -27,6 +28,9 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere shares::a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody,
     local    shares::pods_that_do_not_answer_delay_only_their_own_locks,
     anywhere shares::a_thousand_published_locks_take_nobodys_writes,
+    anywhere attacks::large_locks_and_pods_that_come_and_go_harm_nobody,
+    anywhere attacks::a_thousand_elections_on_one_key_harm_nobody,
+    anywhere attacks::heartbeats_and_renewals_in_quick_succession_harm_nobody,
     local    members::endless_scripts_that_have_written_harm_nobody_else,
     local    members::a_hundred_endless_scripts_at_once_harm_nobody_else,
     local    members::scripts_that_build_long_texts_harm_nobody_else,

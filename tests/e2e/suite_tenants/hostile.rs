@@ -20,8 +20,8 @@ use crate::{
 /// The operator has connected to the masters several times by then.
 const GOES_ON: Duration = Duration::from_secs(20);
 const MAX_TTL: Duration = Duration::from_secs(4);
-/// Connections that one peer keeps to the operator's port.
-const CONNECTIONS: usize = 2_000;
+/// Connections that peers keep to the operator's port: many from one address, or a few from each of many addresses.
+const PEERS: [(u8, usize); 2] = [(1, 2_000), (32, 17)];
 
 pub(crate) async fn masters_whose_answers_do_not_end_harm_nobody(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 0).await?;
@@ -66,18 +66,23 @@ pub(crate) async fn masters_that_answer_and_fall_silent_do_not_move_the_leadersh
 }
 
 pub(crate) async fn connections_to_the_operators_port_harm_nobody(bench: Bench) -> anyhow::Result<()> {
-    let masters = Masters::start(&bench, 0).await?;
-    bench
-        .beside("connections-victim", async |other| {
-            let victim = Victim::new(other).await?;
-            for pod in operators::pods(&bench.cluster).await? {
-                let to = format!("{}:8080", ip(&pod)?).parse()?;
-                masters.start_hostile(Harm::Half { to, count: CONNECTIONS }).await?;
-            }
-            tokio::time::sleep(GOES_ON).await;
-            victim.check("beside thousands of half requests to the operator").await
-        })
-        .await
+    for (peers, count) in PEERS {
+        let masters = Masters::start(&bench, 0).await?;
+        let from = masters.add_peers(peers).await?;
+        bench
+            .beside("connections-victim", async |other| {
+                let victim = Victim::new(other).await?;
+                for pod in operators::pods(&bench.cluster).await? {
+                    let to = format!("{}:8080", ip(&pod)?).parse()?;
+                    masters.start_hostile(Harm::Half { to, count, from: from.clone() }).await?;
+                }
+                // Three failed probes of the kubelet restart a container, and they are 10 s apart.
+                tokio::time::sleep(2 * GOES_ON).await;
+                victim.check(&format!("beside {count} half requests from each of {peers} peers")).await
+            })
+            .await?;
+    }
+    Ok(())
 }
 
 fn ip(pod: &Pod) -> anyhow::Result<&str> {

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Requests to the API server that a tenant has under way at once.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 /// Rounds in which the victim's own locks are measured, one by each of these at once. A moment in which the API server stands still meets
 /// both: two of 200 are the one in a hundred that may take longer.
 const ROUNDS: usize = 100;
@@ -102,7 +102,7 @@ async fn plain_writes(victim: &Bench, label: &str, took: &Mutex<Vec<Duration>>) 
 
 /// The locks of a namespace for somebody with `edit` there. The API server gives such a user a share of its time; administrators it serves
 /// without a limit.
-async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLock>> {
+pub(super) async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLock>> {
     bench.kubectl(&["create", "serviceaccount", "tenant"]).await?;
     let account = format!("--serviceaccount={}:tenant", bench.namespace);
     bench.kubectl(&["create", "rolebinding", "tenant", "--clusterrole=edit", &account]).await?;
@@ -110,7 +110,7 @@ async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLock>> {
 }
 
 /// Creates so many, as fast as the API server takes them.
-async fn create_all(
+pub(super) async fn create_all(
     locks: &Api<DistributedLock>,
     count: usize,
     lock: impl Fn(usize) -> serde_json::Value,
@@ -126,7 +126,7 @@ async fn create_all(
         .await
 }
 
-async fn until_all(
+pub(super) async fn until_all(
     recorder: &Recorder<DistributedLock>,
     count: usize,
     within: Duration,

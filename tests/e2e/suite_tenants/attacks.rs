@@ -1,0 +1,170 @@
+//! One tenant spends the operator's memory and time with objects that the API server admits. Locks of others notice nothing.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use redlock_operator::api::DistributedLock;
+use serde_json::{Value, json};
+
+use super::{
+    shares::{AT_ONCE, as_tenant, create_all, until_all},
+    victim::Victim,
+};
+use crate::{
+    bench::Bench,
+    locks::{claim, is_held, reason_of},
+    record::Recorder,
+    suite_lock::support::election,
+};
+
+const TTL: Duration = Duration::from_secs(10);
+/// Kubernetes refuses an object whose annotations have more than 256 KiB.
+const LARGEST_ANNOTATION: usize = 255 * 1024;
+/// Locks, and then pods, that are created and deleted again.
+const CHURNED: usize = 200;
+/// The schema allows no more labels in a selector.
+const SELECTED: usize = 16;
+const ELECTIONS: usize = 1_000;
+const CHANGE_OF_THE_POD: Duration = Duration::from_millis(250);
+/// Claims with the longest heartbeat that their ttl allows.
+const HEARTBEATS: usize = 400;
+/// Claims that are renewed as often as the schema allows.
+const RENEWED: usize = 600;
+
+/// Metadata as large as the API server admits.
+fn large(name: &str) -> Value {
+    let label = |number: usize| (format!("{}.example.com/{number}", "a".repeat(60)), "b".repeat(63));
+    let labels: serde_json::Map<_, _> = (0..63).map(label).map(|(key, value)| (key, value.into())).collect();
+    json!({"name": name, "labels": labels, "annotations": {"example.com/large": "c".repeat(LARGEST_ANNOTATION)}})
+}
+
+/// Creates and deletes each object, so that a ResourceQuota of a few objects would not refuse them.
+async fn churn<K>(api: &Api<K>, object: impl Fn(usize) -> Value) -> anyhow::Result<()>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
+{
+    futures::stream::iter(0..CHURNED)
+        .map(|number| {
+            let object = object(number);
+            async move {
+                let name = object["metadata"]["name"].as_str().context("no name")?.to_owned();
+                api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+                api.delete(&name, &DeleteParams::background().grace_period(0)).await?;
+                anyhow::Ok(())
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
+}
+
+pub(crate) async fn large_locks_and_pods_that_come_and_go_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+    let locks = as_tenant(&bench).await?;
+    let pods: Api<Pod> = Api::namespaced(locks.clone().into_client(), &bench.namespace);
+    bench
+        .beside("large-objects-victim", async |other| {
+            let victim = Victim::new(other).await?;
+            churn(&locks, |number| {
+                let name = format!("large-{number}");
+                let mut lock = claim(&name, &name, None, TTL);
+                lock["metadata"] = large(&name);
+                lock["spec"]["suspend"] = json!(true);
+                lock
+            })
+            .await?;
+            churn(&pods, |number| pending_pod(large(&format!("large-{number}")))).await?;
+            victim.check("beside large objects that come and go").await
+        })
+        .await
+}
+
+/// A pod that no node takes.
+fn pending_pod(metadata: Value) -> Value {
+    json!({"metadata": metadata, "spec": {
+        "nodeSelector": {"example.com/nowhere": "true"},
+        "securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [{"name": "app", "image": "example.com/none", "securityContext": {
+            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}})
+}
+
+pub(crate) async fn a_thousand_elections_on_one_key_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+    let label = |number: usize| (format!("label-{number}"), json!("value"));
+    let labels: serde_json::Map<_, _> = (0..SELECTED).map(label).collect();
+    let candidate: Pod = bench.create(pending_pod(json!({"name": "candidate", "labels": labels}))).await?;
+    let name = candidate.metadata.name.context("no name")?;
+    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let tenant = as_tenant(&bench).await?;
+    let pods: Api<Pod> = Api::namespaced(tenant.clone().into_client(), &bench.namespace);
+    let change = async {
+        let mut change = tokio::time::interval(CHANGE_OF_THE_POD);
+        for number in 0.. {
+            change.tick().await;
+            let patch = json!({"metadata": {"annotations": {"example.com/change": number.to_string()}}});
+            pods.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        anyhow::Ok(())
+    };
+    bench
+        .beside("elections-victim", async |other| {
+            let victim = Victim::new(other).await?;
+            let attacked = async {
+                let lock = |number| {
+                    let mut lock = election(&format!("election-{number}"), "candidate", TTL);
+                    lock["spec"]["key"] = json!("one");
+                    lock["spec"]["election"]["selector"] = json!({"matchLabels": labels});
+                    lock
+                };
+                create_all(&tenant, ELECTIONS, lock).await?;
+                let is_judged = |lock: &DistributedLock| reason_of(lock, "Accepted").is_some();
+                until_all(&recorder, ELECTIONS, Duration::from_secs(300), is_judged).await?;
+                victim.check("beside 1,000 elections on one key").await
+            };
+            tokio::select! {
+                attacked = attacked => attacked,
+                failed = change => failed,
+            }
+        })
+        .await
+}
+
+pub(crate) async fn heartbeats_and_renewals_in_quick_succession_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let tenant = as_tenant(&bench).await?;
+    let leases =
+        Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(bench.cluster.client.clone(), &bench.namespace);
+    bench
+        .beside("heartbeats-victim", async |other| {
+            let victim = Victim::new(other).await?;
+            let lease = |number: usize| json!({"metadata": {"name": format!("many-{number}")}, "spec": {"holderIdentity": "one"}});
+            futures::stream::iter(0..HEARTBEATS)
+                .map(|number| {
+                    let (leases, lease) = (leases.clone(), lease(number));
+                    async move { leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await.map_err(anyhow::Error::from) }
+                })
+                .buffer_unordered(AT_ONCE)
+                .try_for_each(|_| std::future::ready(Ok(())))
+                .await?;
+            let lock = |number: usize| {
+                let name = format!("many-{number}");
+                if number < HEARTBEATS {
+                    let mut lock = claim(&name, &name, None, 3 * TTL);
+                    lock["spec"]["renewInterval"] = json!("3s");
+                    lock["spec"]["claim"]["heartbeat"] = json!("15s");
+                    return lock;
+                }
+                let mut lock = claim(&name, &name, None, TTL);
+                lock["spec"]["renewInterval"] = json!("1s");
+                lock
+            };
+            create_all(&tenant, HEARTBEATS + RENEWED, lock).await?;
+            until_all(&recorder, HEARTBEATS + RENEWED, Duration::from_secs(300), is_held).await?;
+            victim.check("beside 1,000 claims that are renewed every second").await
+        })
+        .await
+}
