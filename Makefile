@@ -25,7 +25,7 @@ ifneq ($(shell cargo --version >/dev/null 2>&1 && echo found),found)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup cluster image load deploy down status demo demo-clusters test e2e prove bench figures release clean distclean
+.PHONY: help up setup program build cluster image load deploy down status demo demo-clusters check test e2e prove bench figures release clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,16 +46,22 @@ ifeq ($(CLUSTER),local)
 setup: ## Bring what the cluster needs onto this machine (8 minutes the first time)
 	@local/setup.sh
 
+# With the end-to-end tests, so that dependencies are built once, with the features of both. The demo needs no tests.
+program:
+	cargo build --workspace --locked --bin redlock $(if $(findstring release,$(BINARY)),--release,$(if $(filter demo,$(MAKECMDGOALS) $(DEMO)),,--test e2e))
+
+# Kubernetes and the operator at the same time: each of the two leaves a core idle while it links.
+build:
+	@$(MAKE) --no-print-directory -j2 setup program DEMO=$(filter demo,$(MAKECMDGOALS))
+
 cluster: setup ## Start the cluster alone
 	@local/image.sh redis pause coredns
 	@local/cluster.sh up
 
-# Together with a test, so that dependencies are built once, with the features of both.
-image: ## Build the operator and write its image and Redis's
-	cargo build --workspace --locked --bin redlock $(if $(findstring release,$(BINARY)),--release,--test e2e)
+image: program ## Build the operator and write its image and Redis's
 	@local/image.sh redis operator=$(BINARY)
 
-load: cluster image
+load: build cluster image
 	@local/cluster.sh load .local/images/redis.tar .local/images/operator.tar
 
 deploy: load ## Install or upgrade the operator's chart
@@ -98,6 +104,12 @@ demo: up ## Show the operator at work
 
 demo-clusters: up ## Show one lock in two clusters; stops the second one at the end
 	@local/e2e.sh clusters one_leads; status=$$?; local/clusters.sh down; exit $$status
+
+check: ## The quick part of test: format, lints, unit tests, documents
+	cargo fmt --all --check
+	cargo clippy --workspace --locked --quiet --all-targets -- -D warnings
+	cargo test --workspace --locked --quiet --lib
+	cargo test --locked --quiet --test docs --test layers --test workspace --test generated
 
 test: ## Run the tests
 	@local/test.sh
