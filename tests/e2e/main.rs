@@ -46,6 +46,7 @@ mod suite_install;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
+mod suite_scale;
 mod suite_tenants;
 mod suite_uninstall;
 mod votes;
@@ -67,6 +68,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("failover", suite_failover::TESTS),
     ("gate", suite_gate::TESTS),
     ("clusters", suite_clusters::TESTS),
+    ("scale", suite_scale::TESTS),
     ("clients", suite_clients::TESTS),
     ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),

@@ -135,6 +135,15 @@ pub(crate) async fn scale(cluster: &Cluster, replicas: usize) -> anyhow::Result<
 
 /// Resident memory of the operator's processes on this machine, in KiB.
 pub(crate) fn memory() -> Vec<u64> {
+    memory_of("VmRSS:")
+}
+
+/// The most resident memory that these processes have had, in KiB.
+pub(crate) fn peak_memory() -> Vec<u64> {
+    memory_of("VmHWM:")
+}
+
+fn memory_of(field: &str) -> Vec<u64> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
     let is_operator = |path: &std::path::PathBuf| {
         let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
@@ -143,7 +152,7 @@ pub(crate) fn memory() -> Vec<u64> {
     };
     let resident = |path: std::path::PathBuf| {
         let text = std::fs::read_to_string(path.join("status")).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()
+        text.lines().find_map(|line| line.strip_prefix(field))?.trim().strip_suffix(" kB")?.parse().ok()
     };
     processes.filter(is_operator).filter_map(resident).collect()
 }

@@ -8,7 +8,7 @@ pub(crate) mod installations;
 mod members;
 mod requests;
 mod rights;
-mod shares;
+pub(crate) mod shares;
 mod unreadable;
 mod victim;
 

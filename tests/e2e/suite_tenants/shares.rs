@@ -42,7 +42,7 @@ const WRITES: usize = 20;
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// How long the victim's claims take from apply to Held: 99 of 100 stay below the limit.
-pub(super) async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::Result<()> {
+pub(crate) async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::Result<()> {
     // One for all: to begin a watch takes as long as to take a lock.
     let recorder = Recorder::<DistributedLock>::labelled(victim.api(), &format!("measured={label}")).await?;
     let client = async |client: usize| {
@@ -102,7 +102,7 @@ async fn plain_writes(victim: &Bench, label: &str, took: &Mutex<Vec<Duration>>) 
 
 /// The locks of a namespace for somebody with `edit` there. The API server gives such a user a share of its time; administrators it serves
 /// without a limit.
-pub(super) async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLock>> {
+pub(crate) async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLock>> {
     bench.kubectl(&["create", "serviceaccount", "tenant"]).await?;
     let account = format!("--serviceaccount={}:tenant", bench.namespace);
     bench.kubectl(&["create", "rolebinding", "tenant", "--clusterrole=edit", &account]).await?;
@@ -110,7 +110,7 @@ pub(super) async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLo
 }
 
 /// Creates so many, as fast as the API server takes them.
-pub(super) async fn create_all(
+pub(crate) async fn create_all(
     locks: &Api<DistributedLock>,
     count: usize,
     lock: impl Fn(usize) -> serde_json::Value,
@@ -126,7 +126,7 @@ pub(super) async fn create_all(
         .await
 }
 
-pub(super) async fn until_all(
+pub(crate) async fn until_all(
     recorder: &Recorder<DistributedLock>,
     count: usize,
     within: Duration,
