@@ -108,8 +108,7 @@ demo-clusters: up ## Show one lock in two clusters; stops the second one at the 
 check: ## The quick part of test: format, lints, unit tests, documents
 	cargo fmt --all --check
 	cargo clippy --workspace --locked --quiet --all-targets -- -D warnings
-	cargo test --workspace --locked --quiet --lib
-	cargo test --locked --quiet --test docs --test layers --test workspace --test generated
+	cargo test --workspace --locked --quiet --lib --test docs --test layers --test workspace --test generated
 
 test: ## Run the tests
 	@local/test.sh

@@ -71,6 +71,28 @@ fn workflows_name_the_commits_of_actions() {
     assert!(seen >= 10, "only {seen} actions were found");
 }
 
+/// Suite `chaos` runs in the workflow `prove`.
+#[test]
+fn every_suite_runs_at_night_and_has_its_last_result() {
+    let suites = fs::read_to_string("tests/e2e/main.rs").unwrap();
+    let suites: Vec<&str> = suites
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("(\"")?.split_once("\", suite_").map(|(name, _)| name))
+        .collect();
+    assert!(suites.len() > 10, "{suites:?}");
+    let nightly = fs::read_to_string(".github/workflows/nightly.yaml").unwrap();
+    let matrix = nightly.lines().find_map(|line| line.trim().strip_prefix("suite: [")?.strip_suffix(']')).unwrap();
+    let mut runs: Vec<&str> = matrix.split(", ").chain(["chaos"]).collect();
+    let results = fs::read_to_string("docs/suites.md").unwrap();
+    let mut named: Vec<&str> =
+        results.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |").map(|(name, _)| name)).collect();
+    let mut suites = suites;
+    for names in [&mut suites, &mut runs, &mut named] {
+        names.sort_unstable();
+    }
+    assert_eq!((&runs, &named), (&suites, &suites));
+}
+
 #[test]
 fn no_test_binary_is_left_out() {
     let mut cargo = Command::new(env!("CARGO"));
