@@ -187,7 +187,7 @@ pub struct Ending {
     /// Why the hold ends: a reason of the condition Held, for example `SteppedDown`.
     #[schemars(length(min = 1, max = 64))]
     pub reason: String,
-    /// When the next holder can get the lock: the end of the validity, and of `lockDelay`.
+    /// When the next holder can get the lock at the latest: the end of the validity, and of `lockDelay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<MilliTime>,
     /// More about why the hold ends.

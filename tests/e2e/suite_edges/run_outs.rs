@@ -64,7 +64,7 @@ async fn runs_out(world: &World, gate: &Gate, validity: &str, mishap: Mishap) ->
     ensure!(waited >= millis(LEFT), "the next holder came {waited} ms after the renewals were stopped");
     check_tokens(&check_apart(&[&first, &next], &[])?)?;
     let ending = first.reason("Ending", SOON).await?;
-    let until = status(&ending.object).ending.and_then(|ending| ending.until).map_or(0, |until| until.as_millis());
+    let until = status(&ending.object).valid_until.context("an end without validUntil")?.as_millis();
     ensure!(held.wall.0 >= until, "the next holder came {} ms before the published end", until - held.wall.0);
     next.remove().await?;
     first.remove().await

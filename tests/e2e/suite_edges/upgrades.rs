@@ -93,7 +93,7 @@ impl Scene {
         for (lock, next) in [(&self.held, &self.waiting), (&self.quiet, &self.after_quiet)] {
             suspend(lock).await?;
             let after = next.held(TTL + SOON).await?;
-            let until = status(&lock.reason("Ending", SOON).await?.object).ending.and_then(|ending| ending.until);
+            let until = status(&lock.reason("Ending", SOON).await?.object).valid_until;
             ensure!(until.is_none_or(|until| after.wall.0 >= until.as_millis()), "granted before {until:?}");
         }
         check_followed(&[&self.held, &self.waiting], &self.waiting.held(SOON).await?, SLACK)?;
