@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+
 use crate::{
     bench::Bench,
     locks::Lock,
@@ -26,64 +28,79 @@ const LONG: Duration = Duration::from_secs(90);
 const ALONE: Duration = Duration::from_secs(5);
 const NAMES: [&str; 2] = ["app-0", "app-1"];
 
-/// Kills the leader again and again, and starts it again as a candidate.
-async fn rounds(
-    bench: &Bench,
-    way: &str,
-    start: impl AsyncFn(&str) -> anyhow::Result<Program>,
-    kill: impl AsyncFn(&mut Program) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+/// How the processes elect one of them.
+#[derive(Clone, Copy)]
+enum Way {
+    /// client-go with a Lease that no lock names.
+    Plain,
+    /// client-go with a Lease behind the gate: each process acts for a pod.
+    Gated,
+    /// The module for Go.
+    Module,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain Lease",
+            Self::Gated => "Lease behind the gate",
+            Self::Module => "Go module",
+        }
+    }
+
+    async fn start(self, bench: &Bench, name: &str) -> anyhow::Result<Program> {
+        match self {
+            Self::Plain => Program::start(bench, name, CLIENT_GO, &[("LEASE", LEASE), ("IDENTITY", name)]),
+            Self::Gated => {
+                // The container of a leader that was killed starts again.
+                let pod = bench.record::<Pod>(name).await?;
+                pod.until(LONG, "the pod is ready", |version| is_ready(&version.object)).await?;
+                Program::of_pod(bench, CLIENT_GO, name).await
+            }
+            Self::Module => Program::start(bench, name, &["controller"], &[("KEY", "controller")]),
+        }
+    }
+
+    /// Kills the process and, where it acts for a pod, the container of that pod.
+    async fn kill(self, bench: &Bench, program: &mut Program) -> anyhow::Result<()> {
+        if let Self::Gated = self {
+            bench.cluster.faults.kill_container(&bench.namespace, &program.name, "app").await?;
+        }
+        Ok(program.child.kill().await?)
+    }
+}
+
+/// Kills the leader in each round, and starts it again as a candidate.
+async fn rounds(bench: &Bench, way: Way) -> anyhow::Result<()> {
     let [first, second] = NAMES;
-    let mut leader = start(first).await?;
+    let mut leader = way.start(bench, first).await?;
     leader.leads(LONG).await?;
-    let mut next = start(second).await?;
+    let mut next = way.start(bench, second).await?;
     for _ in 0..ROUNDS {
-        let alone = async || Ok(leader.is_leading(bench) && next.term().is_none());
+        let alone = || std::future::ready(Ok(leader.is_leading(bench) && next.term().is_none()));
         poll::stays(ALONE, "one leads alone", alone).await?;
         let killed = bench.now();
-        kill(&mut leader).await?;
+        way.kill(bench, &mut leader).await?;
         next.leads(LONG).await?;
-        bench.figures.add(&format!("{way}: leader killed -> next leader"), bench.now().since(killed));
-        let again = start(&leader.name).await?;
+        bench.figures.add(&format!("{}: leader killed -> next leader", way.name()), bench.now().since(killed));
+        let again = way.start(bench, &leader.name).await?;
         leader = std::mem::replace(&mut next, again);
     }
     Ok(())
 }
 
-async fn kill(program: &mut Program) -> anyhow::Result<()> {
-    Ok(program.child.kill().await?)
-}
-
 /// The programs have the rights of an administrator, and no lock names their Lease.
 pub(crate) async fn a_plain_lease(bench: Bench) -> anyhow::Result<()> {
-    let start = async |name: &str| Program::start(&bench, name, CLIENT_GO, &[("LEASE", LEASE), ("IDENTITY", name)]);
-    rounds(&bench, "plain Lease", start, kill).await
+    rounds(&bench, Way::Plain).await
 }
 
 pub(crate) async fn a_lease_behind_the_gate(bench: Bench) -> anyhow::Result<()> {
-    let pods = prepare(&bench).await?;
+    prepare(&bench).await?;
     let lock = Lock::create(&bench, gated()).await?;
     led_by(&lock, 0, NAMES[0], POD_LIMIT).await?;
-    let start = async |name: &str| {
-        // The container of a leader that was killed starts again.
-        let pod =
-            pods.iter().find(|pod| pod.last().is_ok_and(|last| last.object.metadata.name.as_deref() == Some(name)));
-        if let Some(pod) = pod {
-            pod.until(LONG, "the pod is ready", |version| is_ready(&version.object)).await?;
-        }
-        Program::of_pod(&bench, CLIENT_GO, name).await
-    };
-    let kill = async |program: &mut Program| {
-        let faults = &bench.cluster.faults;
-        let (process, container) =
-            tokio::join!(program.child.kill(), faults.kill_container(&bench.namespace, &program.name, "app"));
-        process?;
-        container
-    };
-    rounds(&bench, "Lease behind the gate", start, kill).await
+    rounds(&bench, Way::Gated).await
 }
 
 pub(crate) async fn the_go_module(bench: Bench) -> anyhow::Result<()> {
-    let start = async |name: &str| Program::start(&bench, name, &["controller"], &[("KEY", "controller")]);
-    rounds(&bench, "Go module", start, kill).await
+    rounds(&bench, Way::Module).await
 }

@@ -11,7 +11,7 @@ use redlock_operator::redis_member::{
 use redlock_operator::redlock::{
     Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
 };
-use redlock_operator::time::SystemClock;
+use redlock_operator::time::{Clock as _, SystemClock};
 use std::net::TcpListener;
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
@@ -313,7 +313,7 @@ async fn a_record_that_cannot_be_read_lets_nobody_in() {
 #[tokio::test]
 async fn what_a_hostile_master_has_in_its_record_is_cut() {
     let master = Master::start().await;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    let now = SystemClock.wall().0;
     let claims: Vec<_> = (0..40)
         .map(|number| {
             let (list, name) = ("l".repeat(3_000), format!("\\u001b[31m{}", "n".repeat(1_000)));

@@ -262,36 +262,44 @@ mod tests {
     use super::super::Metrics;
     use super::*;
 
-    #[test]
-    fn locks_and_members_are_counted_as_they_are_now() {
-        let lock = |status: serde_json::Value| -> Arc<DistributedLock> {
-            let lock: DistributedLock = serde_json::from_value(json!({
-                "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "secret-project", "namespace": "shop"},
-                "spec": {}, "status": status
-            }))
-            .unwrap();
-            Arc::new(lock)
-        };
-        let queued = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Queued",
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-        let metrics = Metrics::default();
-        let finished = json!({"transitions": 1, "conditions": [{"type": "Held", "status": "False", "reason": "Released",
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}, {"type": "Finished", "status": "True", "reason": "Released",
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    fn lock(status: serde_json::Value) -> Arc<DistributedLock> {
+        let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "secret-project", "namespace": "shop"}, "spec": {}, "status": status});
+        Arc::new(serde_json::from_value(lock).unwrap())
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str) -> serde_json::Value {
+        json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    /// A lock that is held, one that waits, and one that is finished.
+    fn locks() -> [Arc<DistributedLock>; 3] {
+        let queued = json!({"transitions": 0, "conditions": [condition("Held", "False", "Queued")]});
+        let ended = [condition("Held", "False", "Released"), condition("Finished", "True", "Released")];
         let held = json!({"transitions": 1, "holder": {"identity": "me"}});
-        let locks = [lock(held), lock(queued), lock(finished)];
-        let quorum: RedisQuorum = serde_json::from_value(json!({
+        [lock(held), lock(queued), lock(json!({"transitions": 1, "conditions": ended}))]
+    }
+
+    fn quorum() -> Arc<RedisQuorum> {
+        let quorum = json!({
             "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
             "metadata": {"name": "main", "namespace": "locks"}, "spec": {},
             "status": {"quorum": 2, "voters": ["main-0"], "members": [{"name": "main-0", "state": "Fenced", "rejoinAt": "1970-01-01T00:00:31.500Z"}]}
-        }))
-        .unwrap();
-        let quorums = [Arc::new(quorum)];
-        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "main-0-0", "namespace": "locks",
+        });
+        Arc::new(serde_json::from_value(quorum).unwrap())
+    }
+
+    fn member_pod() -> Arc<Pod> {
+        let pod = json!({"metadata": {"name": "main-0-0", "namespace": "locks",
             "labels": {QUORUM_LABEL: "main", MEMBER_LABEL: "main-0"}}, "status": {"containerStatuses": [{"name": "redis",
-            "image": "x", "imageID": "", "ready": false, "restartCount": 4}]}}))
-        .unwrap();
-        let pods = [Arc::new(pod)];
+            "image": "x", "imageID": "", "ready": false, "restartCount": 4}]}});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn locks_and_members_are_counted_as_they_are_now() {
+        let metrics = Metrics::default();
+        let (locks, quorums, pods) = (locks(), [quorum()], [member_pod()]);
         let default_quorum = Some(ObjectRef::new("main").within("locks"));
         metrics.certificate_expires(&ObjectRef::new("main").within("locks"), Some(7));
         metrics.certificate_expires(&ObjectRef::new("gone").within("locks"), Some(7));
