@@ -3,6 +3,7 @@
 #
 #   local/library.sh package        makes the package as it is published, and builds it
 #   local/library.sh oldest         checks that the oldest compiler that client/Cargo.toml names builds it
+#   local/library.sh least          checks that the least versions that its Cargo.toml declare build it
 #   local/library.sh api [write]    compares its public items with client/public-api.txt, or writes them there
 #   local/library.sh fetch TOOL     brings what `oldest` or `api` needs; fails where that cannot be had, and says why
 set -euo pipefail
@@ -22,6 +23,7 @@ fetch() {
   command -v rustup >/dev/null || { say "there is no rustup here" && return 1; }
   case $1 in
     oldest) fetch_toolchain "$(oldest_version)" ;;
+    least) fetch_toolchain "$NIGHTLY" ;;
     api)
       fetch_toolchain "$NIGHTLY" || return 1
       if [[ $("$PUBLIC_API" public-api --version 2>/dev/null) != "cargo-public-api $PUBLIC_API_VERSION" ]]; then
@@ -53,6 +55,17 @@ oldest() {
   RUSTUP_TOOLCHAIN=$oldest cargo check --quiet --locked --package redlock-client --all-features --target-dir "$LOCAL/oldest"
 }
 
+# In a workspace of its own, so that nothing else asks for newer versions. Only the nightly cargo resolves direct dependencies to the least.
+least() {
+  local copy=$LOCAL/least
+  rm -rf "$copy/client" && mkdir -p "$copy/client"
+  cp -r client/Cargo.toml client/README.md client/src client/engine "$copy/client"
+  # Without examples and tests, whose dependencies users do not get.
+  sed -i '/^\[\[example\]\]/,/^$/d; /^\[dev-dependencies\]/,/^$/d' "$copy"/client/Cargo.toml "$copy"/client/engine/Cargo.toml
+  { printf '[workspace]\nmembers = ["client", "client/engine"]\nresolver = "3"\n\n' && sed -n '/^\[workspace.lints/,/^$/p' Cargo.toml; } >"$copy/Cargo.toml"
+  (cd "$copy" && cargo "+$NIGHTLY" update --quiet -Z direct-minimal-versions && cargo "+$NIGHTLY" check --quiet --locked --workspace --all-features)
+}
+
 printed() {
   CARGO_TARGET_DIR=$LOCAL/public-api rustup run "$NIGHTLY" "$PUBLIC_API" public-api --package redlock-client --all-features -ss --color never
 }
@@ -66,7 +79,7 @@ api() {
 }
 
 case ${1:-} in
-  package | oldest) "$1" ;;
+  package | oldest | least) "$1" ;;
   api | fetch) "$@" ;;
-  *) die "usage: $0 package|oldest|api [write]|fetch TOOL" ;;
+  *) die "usage: $0 package|oldest|least|api [write]|fetch TOOL" ;;
 esac

@@ -64,10 +64,9 @@ PACKAGING=${PACKAGING:-1}
 prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
     if ((PACKAGING)); then "$ROOT/local/setup.sh" servers; else "$ROOT/local/setup.sh"; fi
-    # shellcheck for the scripts, Lua for the health check of Argo CD.
-    if ! command -v shellcheck >/dev/null || ! command -v lua5.4 >/dev/null; then
-      step "Installing shellcheck and Lua"
-      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck lua5.4
+    if ! command -v shellcheck >/dev/null; then
+      step "Installing shellcheck"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
     fi
     if ! command -v chromium >/dev/null; then
       step "Installing chromium"
@@ -170,6 +169,7 @@ run "library builds alone" library
 targets
 run "library's package" "$ROOT/local/library.sh" package
 of_library "library with its oldest compiler" oldest
+of_library "library with the least versions that it declares" least
 run "documentation" docs
 run "tools and programs of the cluster" prepared
 if command -v shellcheck >/dev/null; then
@@ -184,6 +184,11 @@ else
 fi
 if command -v go >/dev/null; then
   run "module for Go" "$ROOT/local/go.sh"
+  if go -C "$ROOT/go" list -m k8s.io/client-go@latest >/dev/null 2>&1; then
+    run "module for Go with the newest client-go" "$ROOT/local/go.sh" newest
+  else
+    skip "module for Go with the newest client-go" "no module proxy is reached here"
+  fi
 else
   skip "module for Go" "there is no Go here"
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that a release publishes, in one folder: the chart's package, the manifests, static programs, a bill of materials (CycloneDX), the
+# Everything that a release publishes, in one folder: the chart's package, the manifests, static programs, krew's manifest, a bill of materials (CycloneDX), the
 # section of CHANGELOG.md, and checksums of it all. The version is that of Cargo.toml. Nothing is published here: the workflow `release` does.
 #
 # usage: packaging/release.sh; with
@@ -52,6 +52,18 @@ for architecture in "${architectures[@]}"; do
   cp LICENSE "$work/LICENSE"
   archive "$DIST/redlock_${version}_linux_$architecture.tar.gz" "$work" redlock LICENSE
 done
+
+# The manifest of `kubectl redlock` for krew, with the checksums of these archives.
+{
+  cat packaging/krew.yaml
+  for architecture in "${architectures[@]}"; do
+    name=redlock_${version}_linux_$architecture.tar.gz
+    printf '  - selector: {matchLabels: {os: linux, arch: %s}}\n' "$architecture"
+    printf '    uri: https://github.com/redlock-operator/redlock-operator/releases/download/v%s/%s\n' "$version" "$name"
+    printf '    sha256: %s\n    bin: redlock\n' "$(sha256sum "$DIST/$name" | cut -d' ' -f1)"
+  done
+} >"$DIST/krew.yaml"
+grep -qx "  version: v$version" "$DIST/krew.yaml" || die "packaging/krew.yaml has another version than Cargo.toml"
 
 helm package charts/redlock-operator --destination "$DIST" >/dev/null
 [[ -s $DIST/redlock-operator-$version.tgz ]] || die "the chart has another version than Cargo.toml"

@@ -172,12 +172,10 @@ impl Lock {
         self
     }
 
-    /// As [`client::Lock::has_other_slots`].
-    ///
-    /// # Panics
-    /// Inside a runtime.
-    pub fn has_other_slots(&self) -> bool {
-        self.host.block_on(self.lock.has_other_slots())
+    /// As [`client::Lock::refuse_other_slots`].
+    pub fn refuse_other_slots(mut self) -> Self {
+        self.lock = self.lock.refuse_other_slots();
+        self
     }
 
     /// As [`client::Lock::try_acquire`].

@@ -26,14 +26,14 @@ pub use error::{BuildError, LossCause, Lost, NotAcquired, Release, Undelivered};
 pub use event::{Event, MemberState};
 pub use guard::Guard;
 pub use lock::Lock;
-pub use reader::{Looked, Reader, ReaderBuilder};
+pub use reader::{ReadResult, Reader, ReaderBuilder};
 pub use url::UrlError;
 
 use crate::redlock::LockMember as _;
 use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock, Votes, granted_until};
 use crate::time::{Boottime, Clock};
 use crate::voting::{Endpoint, Heard, Listener, RedisMember};
-use builder::Parts;
+use builder::Config;
 use closing::Closing;
 use endpoints::{Trust, endpoints, parsed};
 use event::Observer;
@@ -51,8 +51,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// How often it is looked whether everything was delivered, or a majority is reached.
-const LOOK: Duration = Duration::from_millis(2);
+/// The pause between two checks whether everything was delivered, or a majority is reached.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Locks over one quorum of independent masters. Cheap to clone; clones share connections, renewals and the order of waiters.
 ///
@@ -152,48 +152,48 @@ impl Client {
         Masters::new(members)
     }
 
-    fn from_parts(parts: Parts) -> Self {
-        let node_timeout = parts.settings.node_timeout;
-        let mut redlock = Redlock::new(Arc::clone(&parts.clock), parts.settings);
-        if let Some(reach) = parts.token_reach {
+    fn from_config(config: Config) -> Self {
+        let node_timeout = config.settings.node_timeout;
+        let mut redlock = Redlock::new(Arc::clone(&config.clock), config.settings);
+        if let Some(reach) = config.token_reach {
             redlock = redlock.with_token_reach(reach);
         }
-        let clock = Arc::clone(&parts.clock);
-        let members =
-            Members::new(parts.members, clock, parts.admission, parts.restores).with_observer(parts.observer.clone());
+        let clock = Arc::clone(&config.clock);
+        let members = Members::new(config.members, clock, config.admission, config.restores)
+            .with_observer(config.observer.clone());
         let members = Arc::new(members);
-        let keeper = Arc::new(Keeper::new(Arc::clone(&parts.clock), parts.observer.clone()));
-        let hints = Arc::new(Hints::new(redlock.clone(), Arc::clone(&members), parts.runtime));
+        let keeper = Arc::new(Keeper::new(Arc::clone(&config.clock), config.observer.clone()));
+        let hints = Arc::new(Hints::new(redlock.clone(), Arc::clone(&members), config.runtime));
         let mut tasks = vec![
             tokio::spawn(Arc::clone(&members).follow(node_timeout)),
             tokio::spawn(Arc::clone(&keeper).run(redlock.clone(), Arc::clone(&members))),
             tokio::spawn(Arc::clone(&hints).tidy()),
         ];
-        let listened: Vec<_> = parts.endpoints.into_iter().map(watch::Sender::new).collect();
+        let listened: Vec<_> = config.endpoints.into_iter().map(watch::Sender::new).collect();
         tasks.extend(listened.iter().enumerate().map(|(member, endpoint)| {
             let hears = Arc::clone(&hints);
             let heard = move |heard: Heard<'_>| hears.take(member, heard);
-            tokio::spawn(Listener::new(endpoint.subscribe(), parts.machine.clone(), hints.wanted(), heard).run())
+            tokio::spawn(Listener::new(endpoint.subscribe(), config.machine.clone(), hints.wanted(), heard).run())
         }));
         Self(Arc::new(Inner {
             redlock,
-            clock: parts.clock,
+            clock: config.clock,
             members,
-            redis: parts.redis,
+            redis: config.redis,
             listened,
-            described: parts.described,
-            trust: Mutex::new(parts.trust),
+            described: config.described,
+            trust: Mutex::new(config.trust),
             keeper,
             lines: Lines::default(),
             hints,
-            key_prefix: parts.key_prefix,
-            ttl: parts.ttl,
-            wait: parts.wait,
-            retry: parts.retry,
-            margin: parts.margin,
-            longest_ttl: parts.longest_ttl,
-            tokens: parts.tokens,
-            observer: parts.observer,
+            key_prefix: config.key_prefix,
+            ttl: config.ttl,
+            wait: config.wait,
+            retry: config.retry,
+            margin: config.margin,
+            longest_ttl: config.longest_ttl,
+            tokens: config.tokens,
+            observer: config.observer,
             closing: Closing::default(),
             tasks,
         }))
@@ -238,7 +238,7 @@ impl Client {
             let quorum = self.0.redis.len() / 2 + 1;
             let waits = || matches!(self.0.members.obstacle(), Some(NotAcquired::Waiting { .. }));
             while self.voters() < quorum && !waits() {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
         let _ = timeout(longest, reached).await;
@@ -324,7 +324,7 @@ impl Client {
         let left = || self.outstanding();
         let delivered = async {
             while left() > 0 || self.0.closing.under_way() > 0 {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
         timeout(longest, delivered).await.map_err(|_| Undelivered { left: left() })
@@ -364,7 +364,7 @@ impl Inner {
     fn submit_release(&self, hold: &Hold) {
         self.redlock.release_unheard(&self.members.electorate(), &hold.key, &hold.value);
         self.hints.released(&Place::of(&hold.key), self.held_for(hold));
-        self.observer.tell_with(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
+        self.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
         hold.lose(LossCause::Closed);
     }
 
@@ -416,7 +416,7 @@ impl Inner {
         self.keeper.drop_hold(hold);
         // The next in line comes behind the release on every connection.
         self.release((&hold.key, &hold.value), self.held_for(hold), || {
-            self.observer.tell_with(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
+            self.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
             hold.lose(LossCause::Closed);
         })
         .await

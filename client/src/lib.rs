@@ -14,11 +14,11 @@ mod client;
 pub mod test_util;
 
 pub use client::{
-    BuildError, Builder, Client, Election, Event, Guard, Held, Leadership, Lock, Looked, LossCause, Lost, Masters,
-    MemberState, NotAcquired, Reader, ReaderBuilder, Release, Undelivered, UrlError,
+    BuildError, Builder, Client, Election, Event, Guard, Held, Leadership, Lock, LossCause, Lost, Masters, MemberState,
+    NotAcquired, ReadResult, Reader, ReaderBuilder, Release, Undelivered, UrlError,
 };
 pub use redlock_engine::redlock::{
-    Drift, FencingToken, LockKey, LockValue, MemberError, MemberFailure, MemberName, Nonce, Sighting, Unfit, Whose,
+    Drift, FencingToken, LockKey, LockValue, MemberError, MemberFailure, MemberName, Nonce, Owner, Reading, Unfit,
 };
 pub use redlock_engine::time::{Boottime, Clock, SystemClock};
 pub use redlock_engine::voting::Machine;

@@ -49,9 +49,9 @@
 //! nobody is fenced. With real masters, test once that yours let the client do what it needs.
 
 mod commands;
+mod protocol;
 mod server;
 mod store;
-mod words;
 
 use crate::time::{Boottime, Clock, TokioClock};
 use crate::voting::Machine;

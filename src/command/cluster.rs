@@ -1,5 +1,7 @@
 //! The way to the API server: the kubeconfig, deadlines, and errors that say what to do next.
 
+mod proxy;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,11 +14,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::api::MilliTime;
+use crate::api::{GoDuration, MilliTime};
 use crate::runtime::api_time::{ApiTime, USUAL_DRIFT};
 use crate::time::SystemClock;
 
-/// For one request. A page of a list is one.
+/// For one request, unless `--request-timeout` has another.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// For the connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,6 +37,53 @@ pub struct ClusterArgs {
     /// The namespace. Default: that of the context.
     #[arg(short, long, value_name = "NAME", help_heading = "Cluster")]
     pub namespace: Option<String>,
+    /// The cluster of the kubeconfig, in place of that of the context.
+    #[arg(long = "cluster", value_name = "NAME", help_heading = "Cluster")]
+    pub kubeconfig_cluster: Option<String>,
+    /// The user of the kubeconfig, in place of that of the context.
+    #[arg(long = "user", value_name = "NAME", help_heading = "Cluster")]
+    pub kubeconfig_user: Option<String>,
+    /// The user to impersonate.
+    #[arg(long = "as", value_name = "USER", help_heading = "Cluster")]
+    pub as_user: Option<String>,
+    /// A group to impersonate. Repeat it for several.
+    #[arg(long = "as-group", value_name = "GROUP", requires = "as_user", help_heading = "Cluster")]
+    pub as_groups: Vec<String>,
+    /// How long one request can take. Default: 10s.
+    #[arg(long, value_name = "DURATION", help_heading = "Cluster")]
+    pub request_timeout: Option<GoDuration>,
+}
+
+impl ClusterArgs {
+    /// The kubeconfig's cluster and user, the service account of a pod, and the proxy in between.
+    async fn config(&self) -> Result<Config, Box<dyn std::error::Error>> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            cluster: self.kubeconfig_cluster.clone(),
+            user: self.kubeconfig_user.clone(),
+        };
+        let is_named = self.kubeconfig.is_some() || options.context.is_some() || options.cluster.is_some();
+        let read = self.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+        let of_kubeconfig = read.as_ref().ok().and_then(|read| proxy::of_kubeconfig(read, &options));
+        let found = match read {
+            Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
+            Err(error) => Err(error),
+        };
+        let mut config = match found {
+            Ok(mut config) => {
+                config.proxy_url = proxy::Environment::read().proxy(of_kubeconfig.as_deref(), &config.cluster_url)?;
+                config
+            }
+            Err(error) if is_named => return Err(error.into()),
+            Err(_) => Config::infer().await?,
+        };
+        if let Some(user) = &self.as_user {
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = Some(self.as_groups.clone()).filter(|groups| !groups.is_empty());
+        }
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        Ok(config)
+    }
 }
 
 /// Which cluster, and whether one namespace of it is meant or all.
@@ -140,6 +189,8 @@ pub struct Cluster {
     pub named_namespace: Option<String>,
     /// Address of the API server.
     pub server: String,
+    /// For one request. A page of a list is one.
+    timeout: Duration,
     time: Arc<ApiTime>,
 }
 
@@ -155,22 +206,14 @@ impl Cluster {
                 "Name a kubeconfig with --kubeconfig or KUBECONFIG, and a context of it with --context.",
             )
         };
-        let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
-        let mut config = match (&args.kubeconfig, &args.context) {
-            (Some(file), _) => {
-                let read = Kubeconfig::read_from(file).map_err(|error| unusable(&error))?;
-                Config::from_custom_kubeconfig(read, &options).await.map_err(|error| unusable(&error))?
-            }
-            (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(|error| unusable(&error))?,
-            (None, None) => Config::infer().await.map_err(|error| unusable(&error))?,
-        };
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        let config = args.config().await.map_err(|error| unusable(&*error))?;
         let server = config.cluster_url.to_string();
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(|error| unusable(&error))?;
         let time = Arc::new(ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let client = time.observe(client);
-        Ok(Self { client, namespace, named_namespace: args.namespace.clone(), server, time })
+        let timeout = args.request_timeout.map_or(REQUEST_TIMEOUT, GoDuration::get);
+        Ok(Self { client, namespace, named_namespace: args.namespace.clone(), server, timeout, time })
     }
 
     /// The API server's clock, as its answers tell it.
@@ -188,10 +231,10 @@ impl Cluster {
         doing: &str,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Problem> {
-        match timeout(REQUEST_TIMEOUT, request).await {
+        match timeout(self.timeout, request).await {
             Ok(answer) => answer.map_err(|error| Problem::of_request(doing, &self.server, &error)),
             Err(_elapsed) => Err(Problem::new(
-                format!("failed to {doing}: no answer within {} s", REQUEST_TIMEOUT.as_secs()),
+                format!("failed to {doing}: no answer within {:?}", self.timeout),
                 format!("Check the way to the API server {}: redlock doctor", self.server),
             )),
         }

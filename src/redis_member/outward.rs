@@ -95,7 +95,9 @@ impl FromStr for Network {
 }
 
 impl Network {
-    fn contains(&self, address: IpAddr) -> bool {
+    /// Whether the address is in this range.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
         let same = |one: u128, other: u128, bits: u32| (one ^ other).checked_shr(bits - self.prefix).unwrap_or(0) == 0;
         match (self.address, address) {
             (IpAddr::V4(one), IpAddr::V4(other)) => same(one.to_bits().into(), other.to_bits().into(), 32),

@@ -27,6 +27,10 @@ fn the_version_is_the_same_everywhere() {
         let line = format!("{key}: {VERSION}");
         assert!(chart.lines().any(|l| l == line), "Chart.yaml: write `{line}`");
     }
+    assert!(
+        text("packaging/krew.yaml").lines().any(|line| line == format!("  version: v{VERSION}")),
+        "packaging/krew.yaml"
+    );
     let mut seen = 0;
     for page in [
         "README.md",
@@ -35,6 +39,7 @@ fn the_version_is_the_same_everywhere() {
         "docs/run.md",
         "docs/agent.md",
         "docs/which-way.md",
+        "docs/languages.md",
         "docs/command.md",
         "manifests/install.yaml",
         "manifests/samples/migration.yaml",

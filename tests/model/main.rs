@@ -18,3 +18,4 @@ mod settings;
 mod shared;
 mod tokens;
 mod votes;
+mod watched;

@@ -2,7 +2,7 @@
 
 use crate::quorum::{LEADER, Quorum, TTL, fresh_value};
 use crate::server::{PREFIX, Server, client, password, reader, wait_until};
-use redlock_client::{Client, Event, NotAcquired, Reader, Sighting, Whose};
+use redlock_client::{Client, Event, NotAcquired, Owner, Reader, Reading};
 use redlock_operator::api::RedisQuorum;
 use redlock_operator::quorum::model::auth::Auth;
 use redlock_operator::quorum::model::build::{Transport, client_secret};
@@ -36,7 +36,7 @@ fn urls(user: &str, servers: &[Server]) -> String {
     servers.iter().map(|server| format!("redis://{user}:{password}@{}\n", server.address())).collect()
 }
 
-async fn looking(quorum: &Quorum) -> Reader {
+async fn reading(quorum: &Quorum) -> Reader {
     for server in &quorum.servers {
         assert_eq!(server.admin().await.open(LEADER, &[reader()]).await, Ok(Guarded::Done));
     }
@@ -44,12 +44,12 @@ async fn looking(quorum: &Quorum) -> Reader {
     Reader::from_secret(&secret).unwrap().connect().await.unwrap()
 }
 
-async fn seen(reader: &Reader, key: &str, value: &LockValue) -> Sighting {
-    reader.look(key, &Whose::Value(value.clone())).await.sighting
+async fn reading_of(reader: &Reader, key: &str, value: &LockValue) -> Reading {
+    reader.read(key, &Owner::Value(value.clone())).await.reading
 }
 
-async fn sees(reader: &Reader, key: &str, value: &LockValue, expected: Sighting) {
-    wait_until(&format!("{expected:?}"), async || seen(reader, key, value).await == expected).await;
+async fn sees(reader: &Reader, key: &str, value: &LockValue, expected: Reading) {
+    wait_until(&format!("{expected:?}"), async || reading_of(reader, key, value).await == expected).await;
 }
 
 #[tokio::test]
@@ -109,12 +109,14 @@ async fn programs_with_the_secret_of_a_client_hear_of_each_others_releases() {
 #[tokio::test]
 async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
     let quorum = Quorum::of(3).await;
-    let reader = looking(&quorum).await;
+    let reader = reading(&quorum).await;
     let (key, value, nonce) = (format!("{PREFIX}job"), fresh_value(), Nonce::random());
-    sees(&reader, &key, &value, Sighting::NotHeld).await;
+    sees(&reader, &key, &value, Reading::NotHeld).await;
     let before = SystemClock.boottime();
     let grant = quorum.granted(&key, &value).await;
-    let Sighting::Held { value: shown, valid_until } = seen(&reader, &key, &value).await else { panic!("not held") };
+    let Reading::Held { value: shown, valid_until } = reading_of(&reader, &key, &value).await else {
+        panic!("not held")
+    };
     assert_eq!(shown, value);
     assert!(valid_until > before + TTL / 2 && valid_until < SystemClock.boottime() + TTL);
     assert!(
@@ -122,43 +124,43 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
         "as the holder counts, but for the drift of what is left"
     );
     let by_nonce: Nonce = value.expose()[..20].parse().unwrap();
-    assert_eq!(reader.look(key.as_str(), &Whose::Nonce(nonce)).await.sighting, Sighting::NotHeld, "another's");
-    let found = reader.look(key.as_str(), &Whose::Nonce(by_nonce)).await.sighting;
-    assert!(matches!(found, Sighting::Held { .. }), "{found:?}");
+    assert_eq!(reader.read(key.as_str(), &Owner::Nonce(nonce)).await.reading, Reading::NotHeld, "another's");
+    let found = reader.read(key.as_str(), &Owner::Nonce(by_nonce)).await.reading;
+    assert!(matches!(found, Reading::Held { .. }), "{found:?}");
     // A frozen member is nobody's witness, and two of them leave no majority.
     quorum.servers[0].freeze();
-    assert!(matches!(seen(&reader, &key, &value).await, Sighting::Held { .. }));
+    assert!(matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }));
     quorum.servers[1].freeze();
-    let alone = reader.look(key.as_str(), &Whose::Value(value.clone())).await;
-    assert_eq!((alone.sighting, alone.failures.len()), (Sighting::Unknown, 2));
+    let alone = reader.read(key.as_str(), &Owner::Value(value.clone())).await;
+    assert_eq!((alone.reading, alone.failures.len()), (Reading::Unknown, 2));
     quorum.servers[0].thaw();
     quorum.servers[1].thaw();
-    wait_until("it is seen", async || matches!(seen(&reader, &key, &value).await, Sighting::Held { .. })).await;
+    wait_until("it is seen", async || matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. })).await;
     quorum.release(&key, &value).await;
-    sees(&reader, &key, &value, Sighting::NotHeld).await;
+    sees(&reader, &key, &value, Reading::NotHeld).await;
 }
 
 #[tokio::test]
 async fn a_reader_sees_the_end_of_a_hold_that_nobody_renews() {
     let quorum = Quorum::of(3).await;
-    let reader = looking(&quorum).await;
+    let reader = reading(&quorum).await;
     let (key, value) = (format!("{PREFIX}job"), fresh_value());
     let mut request = crate::quorum::request(&key, &value);
     request.ttl = Duration::from_millis(600);
     let granted = quorum.redlock.acquire(&quorum.electorate(), request).await;
     assert!(matches!(granted, redlock_operator::redlock::Acquire::Granted(_)), "{granted:?}");
     let mut latest = SystemClock.boottime();
-    while let Sighting::Held { valid_until, .. } = seen(&reader, &key, &value).await {
+    while let Reading::Held { valid_until, .. } = reading_of(&reader, &key, &value).await {
         latest = latest.max(valid_until);
     }
     assert!(SystemClock.boottime() > latest, "what was told never outlives the keys");
-    assert_eq!(seen(&reader, &key, &value).await, Sighting::NotHeld);
+    assert_eq!(reading_of(&reader, &key, &value).await, Reading::NotHeld);
 }
 
 #[tokio::test]
 async fn a_reader_needs_both_lists_while_the_members_change() {
     let quorum = Quorum::of(3).await;
-    let reader = looking(&quorum).await;
+    let reader = reading(&quorum).await;
     let (key, value) = (format!("{PREFIX}job"), fresh_value());
     let joining = [Server::start().await, Server::start().await];
     let name = crate::server::reader().name().to_owned();
@@ -168,17 +170,18 @@ async fn a_reader_needs_both_lists_while_the_members_change() {
     joint.insert("quorum".into(), b"3".to_vec());
     joint.insert("formerUrls".into(), old.into_bytes());
     quorum.granted(&key, &value).await;
-    assert!(matches!(seen(&reader, &key, &value).await, Sighting::Held { .. }));
+    assert!(matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }));
     reader.update(&joint).unwrap();
     // The joining ones are fenced: they refuse a reader, which leaves three of five and three of three.
-    wait_until("a majority of both", async || matches!(seen(&reader, &key, &value).await, Sighting::Held { .. })).await;
+    wait_until("a majority of both", async || matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }))
+        .await;
     quorum.servers[0].freeze();
-    assert_eq!(seen(&reader, &key, &value).await, Sighting::Unknown, "two of five");
+    assert_eq!(reading_of(&reader, &key, &value).await, Reading::Unknown, "two of five");
     quorum.servers[0].thaw();
     // A Secret that cannot be read changes nothing.
     joint.remove("fenced");
     assert!(reader.update(&joint).is_err());
-    wait_until("it is seen", async || matches!(seen(&reader, &key, &value).await, Sighting::Held { .. })).await;
+    wait_until("it is seen", async || matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. })).await;
 }
 
 /// Numbers of the counter, as fast as one connection takes them.

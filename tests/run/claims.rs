@@ -166,6 +166,18 @@ fn an_api_server_that_is_away_is_waited_for() {
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]));
 }
 
+/// As with kubectl. The variable names a proxy that does not answer.
+#[test]
+fn an_api_server_on_this_machine_is_reached_without_the_proxy() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let mut command = run(&place, &server, &["--try"], "echo ran");
+    for name in ["HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"] {
+        command.env(name, "http://127.0.0.1:1");
+    }
+    let output = command.output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]), "{output:?}");
+}
+
 /// An operator that says nothing is no other holder.
 #[test]
 fn a_silent_operator_is_an_error_of_its_own() {

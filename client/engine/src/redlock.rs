@@ -10,7 +10,7 @@ mod electorate;
 mod member;
 mod names;
 mod outcome;
-mod sight;
+mod reading;
 pub(crate) mod slot;
 mod tally;
 mod token;
@@ -29,7 +29,7 @@ pub use outcome::{
     Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Released, Seal, Seen, Votes,
     is_silence,
 };
-pub use sight::{Shown, Sighting, Whose, sighting};
+pub use reading::{MemberReading, Owner, Reading, reading};
 pub use slot::{Expiry, Slot};
 pub use tally::{Loss, Progress, Tally, Vote};
 pub use token::{FencingToken, TokenOutOfRange, held_at_once, is_set, recovered, restored};

@@ -4,10 +4,11 @@ use super::Inner;
 use super::closing::UnderWay;
 use super::error::NotAcquired;
 use super::event::Event;
-use super::hints::{Ear, TOLD_AGAIN, Word};
+use super::hints::{ANNOUNCE_AGAIN, Cue, Ear};
 use super::lock::Place;
 use crate::redlock::{
-    Acquire, AcquireRequest, Command, Grant, KeyState, LockKey, LockMember, LockValue, Reply, jittered,
+    Acquire, AcquireRequest, Command, Elector, Grant, KeyState, LockKey, LockValue, MemberError, MemberFailure, Reply,
+    jittered,
 };
 use crate::time::Boottime;
 use std::time::Duration;
@@ -41,7 +42,7 @@ impl Inner {
         let mut ear: Option<Ear> = None;
         if self.hints.yields(key) {
             let ear = ear.insert(self.hints.listen(key));
-            ear.tell();
+            ear.announce_wait();
             if !self.rest(Some(ear), AFTER_OTHERS, deadline).await {
                 ear.yielded_in_vain();
             }
@@ -56,7 +57,7 @@ impl Inner {
             };
             if matches!(error, NotAcquired::HeldByOther { .. }) {
                 let ear = ear.get_or_insert_with(|| self.hints.listen(key));
-                ear.tell();
+                ear.announce_wait();
             }
             let next = next_attempt(&error, pause.min(longest));
             let is_woken = tokio::select! {
@@ -83,16 +84,16 @@ impl Inner {
                 sleep(end.since(now)).await;
                 return false;
             };
-            match timeout(end.since(now).min(TOLD_AGAIN), ear.word()).await {
-                Ok(Word::Go) => return true,
-                Ok(Word::Soon) => end = end.min(self.clock.boottime() + some_of(FIRST_RETRY)),
-                Ok(Word::Others) => {
-                    ear.tell();
+            match timeout(end.since(now).min(ANNOUNCE_AGAIN), ear.cue()).await {
+                Ok(Cue::Go) => return true,
+                Ok(Cue::Soon) => end = end.min(self.clock.boottime() + some_of(FIRST_RETRY)),
+                Ok(Cue::Others) => {
+                    ear.announce_wait();
                     end = (self.clock.boottime() + some_of(AFTER_OTHERS)).min(latest);
                 }
                 Err(_) if self.clock.boottime() >= end => return false,
                 // Those who do not hear of it for long take this caller for gone.
-                Err(_) => ear.tell(),
+                Err(_) => ear.announce_wait(),
             }
         }
     }
@@ -127,29 +128,41 @@ impl Inner {
         let took = || self.clock.boottime().since(began);
         match &outcome {
             Ok(grant) => {
-                self.observer.tell_with(|| Event::Acquired { key: &key, token: grant.token, took: took(), waited });
+                self.observer.notify(|| Event::Acquired { key: &key, token: grant.token, took: took(), waited });
             }
-            Err(error) => self.observer.tell_with(|| Event::NotAcquired { key: &key, error, took: took() }),
+            Err(error) => self.observer.notify(|| Event::NotAcquired { key: &key, error, took: took() }),
         }
         outcome.map(|grant| Taken { lock: (key, value, ttl), grant, _under_way: under_way })
     }
 
-    /// Whether a member that answers in time has one of these keys.
-    pub(super) async fn has_any(&self, keys: &[LockKey]) -> bool {
+    /// Checks that no member has one of these keys. A majority of those that may vote has to answer: a process that has lost its memory
+    /// is no witness.
+    pub(super) async fn check_free(&self, keys: &[LockKey]) -> Result<(), NotAcquired> {
         let inspect: Vec<_> = keys.iter().map(|key| Command::Inspect { key: key.clone() }).collect();
         let longest = self.redlock.settings().node_timeout;
-        let asked: Vec<_> = self.redis.iter().map(|member| member.send(inspect.clone())).collect();
-        for answer in asked {
-            if let Ok(Ok(answers)) = timeout(longest, answer).await
-                && answers
-                    .replies
-                    .iter()
-                    .any(|reply| matches!(reply, Reply::State(state) if *state != KeyState::Missing))
-            {
-                return true;
-            }
+        let electorate = self.members.voters()?;
+        let asked: Vec<_> =
+            electorate.electors().iter().map(|elector| (elector, elector.member.send(inspect.clone()))).collect();
+        let (mut free, mut failures) = (0, Vec::new());
+        for (Elector { member, admitted }, answer) in asked {
+            let failure = match timeout(longest, answer).await.unwrap_or(Err(MemberError::TimedOut)) {
+                Ok(answers) if answers.replies.iter().any(is_key) => return Err(NotAcquired::OtherSlots),
+                Ok(answers) if *admitted != Some(answers.run_id.clone()) => MemberFailure::NotAdmitted,
+                Ok(answers) => match answers.replies.iter().find_map(failed) {
+                    Some(error) => error.into(),
+                    None => {
+                        free += 1;
+                        continue;
+                    }
+                },
+                Err(error) => error.into(),
+            };
+            failures.push((member.name().clone(), failure));
         }
-        false
+        if free >= self.members.quorum() {
+            return Ok(());
+        }
+        Err(NotAcquired::NoQuorum { failures: self.members.explained(failures) })
     }
 
     async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
@@ -170,6 +183,17 @@ impl Inner {
             Acquire::Expired => Err(NotAcquired::Expired),
             Acquire::CountersApart => Err(NotAcquired::CountersApart),
         }
+    }
+}
+
+fn is_key(reply: &Reply) -> bool {
+    matches!(reply, Reply::State(state) if *state != KeyState::Missing)
+}
+
+fn failed(reply: &Reply) -> Option<MemberError> {
+    match reply {
+        Reply::Failed(error) => Some(error.clone()),
+        _ => None,
     }
 }
 

@@ -76,7 +76,7 @@ enum Kind {
 }
 
 /// All that a client goes by.
-pub(super) struct Parts {
+pub(super) struct Config {
     pub(super) members: Vec<Member>,
     pub(super) redis: Vec<Arc<RedisMember>>,
     /// Where members tell of releases.
@@ -243,7 +243,7 @@ impl Builder {
         };
         let members = redis.iter().map(member).collect();
         let (admission, longest_ttl) = self.admission();
-        Ok(Client::from_parts(Parts {
+        Ok(Client::from_config(Config {
             members,
             redis,
             endpoints: hints,

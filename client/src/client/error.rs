@@ -111,6 +111,9 @@ pub enum NotAcquired {
         /// The largest number.
         most: u32,
     },
+    /// A holder has the lock with another number of slots ([`crate::client::Lock::refuse_other_slots`]).
+    #[error("it is held with another number of slots")]
+    OtherSlots,
     /// The client was closed.
     #[error("the client is closed")]
     Closed,

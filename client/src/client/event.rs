@@ -83,7 +83,7 @@ impl Observer {
     }
 
     /// Nothing is made of an event that nobody hears of. A callback that panics ends nothing: it is called by the task of all renewals.
-    pub(super) fn tell_with<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+    pub(super) fn notify<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if let Some(observe) = &self.0
             && catch_unwind(AssertUnwindSafe(|| observe(event()))).is_err()
         {

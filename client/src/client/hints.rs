@@ -1,4 +1,4 @@
-//! Word between clients, so that those who wait in different processes need not find out by asking when a key is free.
+//! Hints between clients, so that those who wait in different processes need not find out by asking when a key is free.
 //!
 //! A client that waits for a key listens on its channel at each member, and says there that it waits. A release is announced there, with
 //! the one who has waited longest. What is heard begins or ends a pause; then comes an attempt like any other. A hint that is lost, late or
@@ -7,9 +7,9 @@
 //! A client that has just released a key for which others wait lets them go first. Its own callers, whose request follows the release on
 //! the same connections, would win each time.
 
-mod known;
+mod waiters;
 
-use self::known::{Known, LINGER, Message};
+use self::waiters::{LINGER, Message, Waiters};
 use super::members::Members;
 use crate::redlock::{LockKey, Redlock};
 use crate::time::{Clock, timers_now};
@@ -21,14 +21,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
-pub(super) use self::known::{TOLD_AGAIN, Word};
+pub(super) use self::waiters::{ANNOUNCE_AGAIN, Cue};
 
 /// More keys than this that nobody waits for are not kept.
 const KEPT: usize = 1024;
 
 #[derive(Default)]
 struct Keys {
-    known: HashMap<LockKey, Known>,
+    waiters: HashMap<LockKey, Waiters>,
     /// Who waits for word of a key.
     woken: HashMap<LockKey, Arc<Notify>>,
     /// Which members pass on what is told of a key.
@@ -88,7 +88,7 @@ impl Hints {
         let mut keys = self.keys();
         let message = Message::of(number);
         let is_news =
-            keys.known.get_mut(key).is_some_and(|known| known.hear(message, self.members.quorum(), timers_now()));
+            keys.waiters.get_mut(key).is_some_and(|known| known.hear(message, self.members.quorum(), timers_now()));
         if is_news && let Some(woken) = keys.woken.get(key) {
             woken.notify_one();
         }
@@ -96,14 +96,14 @@ impl Hints {
 
     /// Whether others wait for a key that this client was the last to hold.
     pub(super) fn yields(&self, key: &LockKey) -> bool {
-        self.keys().known.get_mut(key).is_some_and(Known::yields)
+        self.keys().waiters.get_mut(key).is_some_and(Waiters::yields)
     }
 
     /// Begins to listen, for the caller whose turn it is among those of this client.
     pub(super) fn listen(self: &Arc<Self>, key: &LockKey) -> Ear {
         let woken = Arc::default();
         let mut keys = self.keys();
-        let known = keys.known.entry(key.clone()).or_insert_with(|| Known::new(timers_now()));
+        let known = keys.waiters.entry(key.clone()).or_insert_with(|| Waiters::new(timers_now()));
         known.listen(Message::fresh());
         keys.woken.insert(key.clone(), Arc::clone(&woken));
         drop(keys);
@@ -136,18 +136,18 @@ impl Hints {
 
     fn release(&self, key: &LockKey, held_for: Duration, now: Instant) -> Option<Message> {
         let mut keys = self.keys();
-        if keys.known.len() >= KEPT && !keys.known.contains_key(key) {
-            keys.known.retain(|_, known| known.is_needed());
+        if keys.waiters.len() >= KEPT && !keys.waiters.contains_key(key) {
+            keys.waiters.retain(|_, known| known.is_needed());
         }
         // The first release of a key that is new here counts as announced: many keys are used once.
-        let known = keys.known.entry(key.clone()).or_insert_with(|| Known::new(now));
+        let known = keys.waiters.entry(key.clone()).or_insert_with(|| Waiters::new(now));
         known.release(held_for, Message::fresh(), now)
     }
 
     /// So many connections listened for the key when its release was announced, this client's own among them.
     fn count(&self, key: &LockKey, listeners: u64) {
         let own = u64::from(self.wanted.borrow().contains(key));
-        if let Some(known) = self.keys().known.get_mut(key) {
+        if let Some(known) = self.keys().waiters.get_mut(key) {
             known.count(listeners.saturating_sub(own));
         }
     }
@@ -163,9 +163,9 @@ impl Hints {
 
     fn forget(&self, now: Instant) {
         let mut keys = self.keys();
-        let has_room = keys.known.len() <= KEPT;
+        let has_room = keys.waiters.len() <= KEPT;
         let mut used = BTreeSet::new();
-        keys.known.retain(|key, known| {
+        keys.waiters.retain(|key, known| {
             let is_used = known.is_used(now);
             if is_used {
                 used.insert(key.clone());
@@ -195,29 +195,29 @@ impl Ear {
     ///
     /// # Cancel safety
     /// What is heard meanwhile is kept for the next call.
-    pub(super) async fn word(&self) -> Word {
+    pub(super) async fn cue(&self) -> Cue {
         loop {
             self.woken.notified().await;
-            if let Some(word) = self.hints.keys().known.get_mut(&self.key).and_then(Known::take_word) {
+            if let Some(word) = self.hints.keys().waiters.get_mut(&self.key).and_then(Waiters::take_cue) {
                 return word;
             }
         }
     }
 
     /// Tells the others that this caller waits. Does so again from time to time, or it is taken for gone.
-    pub(super) fn tell(&self) {
+    pub(super) fn announce_wait(&self) {
         self.announce(|known| known.waits(Message::fresh(), timers_now()));
     }
 
     /// The others were let go first, and none of them was heard.
     pub(super) fn yielded_in_vain(&self) {
-        if let Some(known) = self.hints.keys().known.get_mut(&self.key) {
+        if let Some(known) = self.hints.keys().waiters.get_mut(&self.key) {
             known.yielded_in_vain();
         }
     }
 
-    fn announce(&self, message: impl FnOnce(&mut Known) -> Option<Message>) {
-        let message = self.hints.keys().known.get_mut(&self.key).and_then(message);
+    fn announce(&self, message: impl FnOnce(&mut Waiters) -> Option<Message>) {
+        let message = self.hints.keys().waiters.get_mut(&self.key).and_then(message);
         if let Some(message) = message {
             drop(self.hints.announce(&self.key, message));
         }
@@ -251,13 +251,13 @@ mod tests {
     async fn who_listens_is_woken_by_a_release_of_its_key() {
         let hints = hints();
         let ear = hints.listen(&"k".into());
-        let mut word = std::pin::pin!(ear.word());
+        let mut word = std::pin::pin!(ear.cue());
         for (key, number) in [("other", 7), ("k", -8)] {
             hints.hear(&key.into(), number);
             assert!(tokio::time::timeout(MOMENT, word.as_mut()).await.is_err(), "{key} {number}");
         }
         hints.hear(&"k".into(), 7);
-        assert_eq!(word.await, Word::Go);
+        assert_eq!(word.await, Cue::Go);
     }
 
     #[tokio::test(start_paused = true)]
@@ -295,7 +295,7 @@ mod tests {
             drop(hints.listen(&format!("k{number}").into()));
         }
         hints.forget(timers_now() + 2 * LINGER);
-        assert!(hints.keys().known.len() <= KEPT);
+        assert!(hints.keys().waiters.len() <= KEPT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -306,7 +306,7 @@ mod tests {
             assert_eq!(hints.release(&format!("k{number}").into(), MOMENT, timers_now()), None);
         }
         let keys = hints.keys();
-        assert!(keys.known.len() <= KEPT + 1 && keys.known.contains_key(&ear.key));
+        assert!(keys.waiters.len() <= KEPT + 1 && keys.waiters.contains_key(&ear.key));
         drop(keys);
     }
 }

@@ -151,7 +151,7 @@ impl Keeper {
     fn lose(&self, hold: &Hold, cause: LossCause) {
         hold.lose(cause);
         self.drop_hold(hold);
-        self.observer.tell_with(|| Event::Lost { key: &hold.key, cause });
+        self.observer.notify(|| Event::Lost { key: &hold.key, cause });
     }
 
     /// Takes all holds.
@@ -228,7 +228,7 @@ impl Keeper {
             match outcome {
                 Extend::Renewed { started, valid_until, .. } => {
                     hold.set_valid_until(valid_until);
-                    self.observer.tell_with(|| Event::Renewed { key: &hold.key });
+                    self.observer.notify(|| Event::Renewed { key: &hold.key });
                     self.again(hold, started + hold.ttl / RENEW_AFTER);
                 }
                 Extend::NoQuorum { .. } => {

@@ -18,6 +18,7 @@ pub struct Lock {
     place: Place,
     ttl: Duration,
     wait: Duration,
+    refuses_other_slots: bool,
 }
 
 /// Where a lock is on the members: its key, or any of the keys of its slots.
@@ -66,7 +67,7 @@ impl Place {
 
 impl Lock {
     pub(super) const fn new(client: Client, key: LockKey, ttl: Duration, wait: Duration) -> Self {
-        Self { client, place: Place { key, slots: 1 }, ttl, wait }
+        Self { client, place: Place { key, slots: 1 }, ttl, wait, refuses_other_slots: false }
     }
 
     /// How long the lock lives on when its holder is gone: what [`super::Builder::ttl`] says, unless this is called. A guard renews it.
@@ -91,12 +92,40 @@ impl Lock {
         self
     }
 
-    /// Checks whether the lock is held with another number of slots, under a key that this lock does not use.
+    /// Refuses the lock while a holder has it with another number of slots.
     ///
-    /// Redis does not know that a key and its slots belong together. A program that does not know what others do can ask before it acquires
-    /// the lock. The other holder can also come later. A member that does not answer has no such key.
-    pub async fn has_other_slots(&self) -> bool {
-        self.client.0.has_any(&self.place.other_keys()).await
+    /// Redis does not know that a key and its slots belong together. Each attempt that has taken its key asks a majority of the
+    /// members for the keys of the other numbers, one round trip more. Of two clients that start at the same moment at least one finds the
+    /// other's key, and gives up its own, provided that both call this.
+    pub const fn refuse_other_slots(mut self) -> Self {
+        self.refuses_other_slots = true;
+        self
+    }
+
+    /// Before the first attempt: a holder is found without a key that disturbs others.
+    async fn find_other_slots(&self) -> Result<(), NotAcquired> {
+        match self.check_other_slots().await {
+            Err(NotAcquired::OtherSlots) => Err(NotAcquired::OtherSlots),
+            // The attempt waits for the members, or gives the reason.
+            _ => Ok(()),
+        }
+    }
+
+    async fn check_other_slots(&self) -> Result<(), NotAcquired> {
+        if !self.refuses_other_slots {
+            return Ok(());
+        }
+        let inner = &self.client.0;
+        self.place.check(&inner.key_prefix)?;
+        inner.check_free(&self.place.other_keys()).await
+    }
+
+    /// After the attempt. The key is on a majority by now, and a majority is asked: of two clients with different numbers, the one that
+    /// asks later finds the key of the other.
+    async fn checked(&self, guard: Guard) -> Result<Guard, NotAcquired> {
+        let Err(error) = self.check_other_slots().await else { return Ok(guard) };
+        let _ = guard.release().await;
+        Err(error)
     }
 
     /// Tries once: one round trip to a majority, with slots at most one for each.
@@ -107,8 +136,10 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future releases what it had taken.
     pub async fn try_acquire(self) -> Result<Guard, NotAcquired> {
+        self.find_other_slots().await?;
         let taken = self.client.0.attempt_any(&self.place, whole_millis(self.ttl), Duration::ZERO).await?;
-        self.client.guard(taken.lock, &taken.grant, None)
+        let guard = self.client.guard(taken.lock, &taken.grant, None)?;
+        self.checked(guard).await
     }
 
     /// Tries until the lock is held or the wait has passed. Those who wait for a key with the same client are served in order, and only
@@ -123,6 +154,7 @@ impl Lock {
     pub async fn acquire(self) -> Result<Guard, NotAcquired> {
         let (ttl, inner) = (whole_millis(self.ttl), &self.client.0);
         let begun = inner.clock.boottime();
+        self.find_other_slots().await?;
         let turn = tokio::select! {
             biased;
             () = inner.closing.closed() => return Err(NotAcquired::Closed),
@@ -131,7 +163,8 @@ impl Lock {
         let Ok(turn) = turn else { return Err(NotAcquired::HeldByOther { refusals: 0, longest: None }) };
         let taken = inner.attempts(&self.place, ttl, (begun, begun + self.wait)).await?;
         // With slots the next in line need not wait for this holder.
-        self.client.guard(taken.lock, &taken.grant, self.place.is_exclusive().then_some(turn))
+        let guard = self.client.guard(taken.lock, &taken.grant, self.place.is_exclusive().then_some(turn))?;
+        self.checked(guard).await
     }
 }
 

@@ -59,7 +59,7 @@ struct State {
     /// What was logged of each member.
     warned: BTreeSet<(usize, String)>,
     /// The last state of each member that the observer received.
-    told: Vec<Option<Standing>>,
+    notified: Vec<Option<Standing>>,
 }
 
 pub(super) struct Members {
@@ -84,7 +84,7 @@ impl Members {
             is_stale: true,
             unread: Vec::new(),
             warned: BTreeSet::new(),
-            told: vec![None; members.len()],
+            notified: vec![None; members.len()],
         };
         let (forgotten, observer) = (Arc::default(), Observer::default());
         Self { members, clock, admission, restores, forgotten, observer, state: Mutex::new(state) }
@@ -272,7 +272,7 @@ impl Members {
             self.electorate();
             self.warn();
             let pause = if self.restores { self.restore(node_timeout).await } else { None };
-            self.tell();
+            self.notify_states();
             let pause = pause.into_iter().chain(self.due()).min();
             tokio::select! {
                 () = any_changed(links) => {}

@@ -1,11 +1,11 @@
-//! Looking at locks without taking any.
+//! Reads who holds a lock, and takes none.
 
 use super::endpoints::{Trust, endpoints, parsed};
 use super::error::BuildError;
 use super::secret::Described;
 use crate::redlock::{
-    Answers, BoxFuture, Command, Drift, KeyState, LockKey, LockMember, MemberError, MemberName, Reply, Shown, Sighting,
-    Whose, sighting,
+    Answers, BoxFuture, Command, Drift, KeyState, LockKey, LockMember, MemberError, MemberName, MemberReading, Owner,
+    Reading, Reply, reading,
 };
 use crate::time::SystemClock;
 use crate::voting::{Access, Endpoint, Link, Machine, RedisMember};
@@ -21,21 +21,21 @@ use tokio::time::{sleep, timeout};
 const LEAST_GRACE: Duration = Duration::from_millis(2);
 /// How long [`ReaderBuilder::connect`] waits for a majority.
 const CONNECT: Duration = Duration::from_secs(1);
-/// How often it looks whether one is connected.
-const LOOK: Duration = Duration::from_millis(2);
+/// The pause between two checks for connections.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Looks whose a lock is and how long it is certainly held, with the Secret of a client that may only look (`access: Read`), or of any
+/// Reads who holds a lock and for how long, with the Secret of a client that only reads (`access: Read`), or of any
 /// other client of an operator. It takes nothing and changes nothing.
 ///
 /// ```no_run
-/// use redlock_client::{Reader, Sighting, Whose};
+/// use redlock_client::{Reader, Reading, Owner};
 ///
 /// # async fn example(secret: std::collections::BTreeMap<String, Vec<u8>>, nonce: redlock_client::Nonce)
 /// # -> Result<(), redlock_client::BuildError> {
 /// let reader = Reader::from_secret(&secret)?.connect().await?;
-/// // The first look, by the nonce in the status of a DistributedLock; those behind it, by the value that was found.
-/// if let Sighting::Held { value, .. } = reader.look("shop/reindex", &Whose::Nonce(nonce)).await.sighting {
-///     let again = reader.look("shop/reindex", &Whose::Value(value)).await;
+/// // The first reading is by the nonce in the status of a DistributedLock; the next ones are by the value that was found.
+/// if let Reading::Held { value, .. } = reader.read("shop/reindex", &Owner::Nonce(nonce)).await.reading {
+///     let again = reader.read("shop/reindex", &Owner::Value(value)).await;
 /// }
 /// # Ok(())
 /// # }
@@ -49,14 +49,14 @@ pub struct Reader {
 /// What members said, and who said nothing that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Looked {
+pub struct ReadResult {
     /// What they say together.
-    pub sighting: Sighting,
+    pub reading: Reading,
     /// Who failed, and how.
     pub failures: Vec<(MemberName, MemberError)>,
 }
 
-/// How to look.
+/// How to read.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing before `connect` or `build`"]
 pub struct ReaderBuilder {
@@ -82,7 +82,7 @@ impl ReaderBuilder {
         self
     }
 
-    /// How long one look may take: what the Secret says for one command.
+    /// How long one reading may take: what the Secret says for one command.
     pub const fn node_timeout(mut self, timeout: Duration) -> Self {
         self.described.node_timeout = timeout;
         self
@@ -99,7 +99,7 @@ impl ReaderBuilder {
         let reader = self.build()?;
         let reached = async {
             while !reader.state().is_connected() {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
         let _ = timeout(CONNECT, reached).await;
@@ -167,8 +167,8 @@ impl State {
         self.lists.iter().all(|list| list.iter().filter(is_open).count() > list.len() / 2)
     }
 
-    fn of_lists(&self, shown: &[Shown]) -> Vec<Vec<Shown>> {
-        let of = |position: &usize| shown.get(*position).cloned().unwrap_or(Shown::Silent);
+    fn of_lists(&self, shown: &[MemberReading]) -> Vec<Vec<MemberReading>> {
+        let of = |position: &usize| shown.get(*position).cloned().unwrap_or(MemberReading::Silent);
         self.lists.iter().map(|list| list.iter().map(of).collect()).collect()
     }
 }
@@ -207,18 +207,18 @@ impl Reader {
     ///
     /// # Cancel safety
     /// It changes nothing, so it can be dropped and called again.
-    pub async fn look(&self, key: impl Into<LockKey>, whose: &Whose) -> Looked {
+    pub async fn read(&self, key: impl Into<LockKey>, owner: &Owner) -> ReadResult {
         let state = self.state().clone();
         let command = [Command::Inspect { key: key.into() }];
         let asked = self.machine.clock.boottime();
-        let decide = |shown: &[Shown]| match sighting(&state.of_lists(shown), whose, asked, state.drift) {
-            Sighting::Held { value, valid_until } => {
-                Sighting::Held { value, valid_until: valid_until.min(asked + state.max_ttl) }
+        let decide = |readings: &[MemberReading]| match reading(&state.of_lists(readings), owner, asked, state.drift) {
+            Reading::Held { value, valid_until } => {
+                Reading::Held { value, valid_until: valid_until.min(asked + state.max_ttl) }
             }
             other => other,
         };
         let mut asking = Asking(state.members.iter().map(|member| Some(member.send(command.to_vec()))).collect());
-        let mut shown = vec![Shown::Silent; state.members.len()];
+        let mut readings = vec![MemberReading::Silent; state.members.len()];
         let mut failures: Vec<_> = state.members.iter().map(|_| Some(MemberError::TimedOut)).collect();
         let mut end = std::pin::pin!(sleep(state.node_timeout));
         let mut has_grace = false;
@@ -228,11 +228,11 @@ impl Reader {
         })
         .await
         {
-            match answer.and_then(read) {
-                Ok(seen) => (shown[index], failures[index]) = (seen, None),
+            match answer.and_then(of_member) {
+                Ok(reading) => (readings[index], failures[index]) = (reading, None),
                 Err(error) => failures[index] = Some(error),
             }
-            if !has_grace && matches!(decide(&shown), Sighting::Held { .. }) {
+            if !has_grace && matches!(decide(&readings), Reading::Held { .. }) {
                 has_grace = true;
                 let passed = self.machine.clock.boottime().since(asked);
                 end.set(sleep(passed.max(LEAST_GRACE).min(state.node_timeout.saturating_sub(passed))));
@@ -241,17 +241,17 @@ impl Reader {
         let name =
             |(member, failure): (&Arc<RedisMember>, Option<MemberError>)| Some((member.name().clone(), failure?));
         let failures = state.members.iter().zip(failures).filter_map(name).collect();
-        Looked { sighting: decide(&shown), failures }
+        ReadResult { reading: decide(&readings), failures }
     }
 }
 
 /// What a member said of the key. One without a time to live is no lock.
-fn read(answers: Answers) -> Result<Shown, MemberError> {
+fn of_member(answers: Answers) -> Result<MemberReading, MemberError> {
     match answers.replies.into_first() {
         Some(Reply::State(KeyState::String { value, remaining: Some(remaining) })) => {
-            Ok(Shown::Value(value, remaining))
+            Ok(MemberReading::Value(value, remaining))
         }
-        Some(Reply::State(_)) => Ok(Shown::Nothing),
+        Some(Reply::State(_)) => Ok(MemberReading::Nothing),
         Some(Reply::Failed(error)) => Err(error),
         _ => Err(MemberError::Other("unexpected answer".to_owned())),
     }

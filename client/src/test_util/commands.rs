@@ -1,7 +1,7 @@
 //! What a fake master does when it is asked. The scripts are told apart by their code, and done in Rust.
 
+use super::protocol::Reply;
 use super::store::Store;
-use super::words::Reply;
 use crate::time::{Boottime, UnixMillis};
 use crate::voting::{CODE, digest};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ const SCRIPTS: [(&str, Script); 10] = [
 ];
 
 /// What is on a key is told up to here.
-const SHOWN: usize = 128;
+const LONGEST_VALUE: usize = 128;
 
 /// What scripts were loaded, by their digest.
 #[derive(Debug, Default)]
@@ -193,7 +193,7 @@ impl Ask<'_> {
 
     fn holder(&self, key: &str) -> [Reply; 3] {
         let (kind, value) = match self.get(key) {
-            Some(value) => ("string", value.chars().take(SHOWN).collect()),
+            Some(value) => ("string", value.chars().take(LONGEST_VALUE).collect()),
             None => ("missing", String::new()),
         };
         [Reply::Text(kind.to_owned()), Reply::Text(value), Reply::Int(self.pttl(key))]

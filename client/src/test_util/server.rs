@@ -2,7 +2,7 @@
 
 use super::FakeMember;
 use super::commands::{Ask, Loaded};
-use super::words;
+use super::protocol;
 use crate::redlock::BoxFuture;
 use crate::time::Clock;
 use crate::voting::{Connect, Stream};
@@ -116,7 +116,7 @@ fn execute(
     let (now, wall) = (member.clock.boottime(), member.clock.wall());
     let mut state = member.state();
     let mut ask = Ask { store: &mut state.store, loaded, run_id: &run_id, now, wall };
-    while let Some(command) = words::take(input).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))? {
+    while let Some(command) = protocol::take(input).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))? {
         ask.execute(&command).write(out);
     }
     Ok(())

@@ -105,6 +105,34 @@ async fn as_many_holders_as_slots_have_a_lock() {
     }
 }
 
+/// Redis does not know that a key and its slots belong together, so each attempt looks for the other keys.
+#[tokio::test(start_paused = true)]
+async fn two_numbers_of_slots_exclude_each_other_also_when_they_start_together() {
+    use redlock_client::Client;
+    use redlock_client::test_util::FakeMembers;
+    let members = FakeMembers::start(3);
+    let connected =
+        async || Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
+    let (one, other) = (connected().await, connected().await);
+    let lock = |client: &Client, slots| client.lock("s").slots(slots).ttl(TTL).refuse_other_slots();
+    for _ in 0..20 {
+        let (mutex, slot) = tokio::join!(lock(&one, 1).try_acquire(), lock(&other, 2).try_acquire());
+        for refused in [&mutex, &slot] {
+            let is_expected = matches!(refused, Ok(_) | Err(NotAcquired::OtherSlots));
+            assert!(is_expected, "{refused:?}");
+        }
+        assert!(mutex.is_err() || slot.is_err(), "both hold the lock");
+        for guard in [mutex, slot].into_iter().flatten() {
+            let _ = guard.release().await;
+        }
+    }
+    // A holder that came first is not disturbed, and one that waits is refused when its turn comes.
+    let holder = lock(&one, 2).try_acquire().await.unwrap();
+    assert_eq!(lock(&other, 1).wait(LONG).acquire().await.unwrap_err(), NotAcquired::OtherSlots);
+    let second = lock(&other, 2).try_acquire().await.unwrap();
+    assert!(holder.is_held() && second.is_held() && members.holders("s") == 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_observer_hears_which_members_vote() {
     use redlock_client::test_util::FakeMembers;

@@ -7,6 +7,7 @@ mod edges;
 mod election;
 mod fakes;
 mod hints;
+mod programs;
 mod releases;
 mod tokens;
 mod update;

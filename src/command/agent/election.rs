@@ -257,7 +257,7 @@ impl Follower {
         match self.followed.as_mut().map_or(HoldState::Unknown, |followed| followed.trust.published(&holding, ttl)) {
             // The members are asked at once.
             HoldState::Unknown => self.query_members(false).await,
-            look => self.apply(look),
+            state => self.apply(state),
         }
         Ok(())
     }
@@ -267,13 +267,13 @@ impl Follower {
         if refreshes {
             followed.trust.refresh();
         }
-        let look = followed.trust.read().await;
-        self.apply(look);
+        let state = followed.trust.read().await;
+        self.apply(state);
     }
 
-    fn apply(&mut self, look: HoldState) {
+    fn apply(&mut self, state: HoldState) {
         let Some(followed) = &mut self.followed else { return };
-        match look {
+        match state {
             HoldState::Until(until) if !followed.is_lost => {
                 let Holding { token, identity, .. } = followed.holding.clone();
                 let hold = Hold::new(token, identity, followed.is_own, until, reserve(self.ttl));

@@ -125,10 +125,10 @@ pub(in crate::command) async fn send_release(
     token: i64,
 ) -> anyhow::Result<()> {
     let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &claim.namespace().unwrap_or_default());
-    let word = json!({"metadata": {"annotations": {RELEASE_ANNOTATION: token.to_string()}}});
-    let (params, word) = (PatchParams::default(), Patch::Merge(word));
+    let release = json!({"metadata": {"annotations": {RELEASE_ANNOTATION: token.to_string()}}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(release));
     loop {
-        match request(locks.patch(&claim.name_any(), &params, &word)).await {
+        match request(locks.patch(&claim.name_any(), &params, &patch)).await {
             // It is gone, and with it the hold.
             Ok(_) | Err(RequestError::Gone) => return Ok(()),
             Err(RequestError::Unknown(_) | RequestError::Conflict) => sleep(RETRY).await,

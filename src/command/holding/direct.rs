@@ -1,5 +1,7 @@
 //! A lock straight from the members, without Kubernetes.
 
+mod hold;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -7,29 +9,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+pub(in crate::command) use hold::DirectHold;
 use redlock_client::{BuildError, Builder, Client, Guard, Lock, NotAcquired};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::arguments::{LockArgs, Members, Wait};
-use super::held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity};
+use super::held::{Held, Keeper, NotHeld, Source};
 use super::identity;
 use super::progress::Progress;
 use super::signals::Signals;
 use crate::command::console;
-use crate::time::{Boottime, Clock, SystemClock};
 
 /// The entries of a client's Secret.
 pub(in crate::command) type Secret = BTreeMap<String, Vec<u8>>;
 
 /// For releases to reach the members.
 const CLOSE: Duration = Duration::from_secs(2);
-/// A validity that is so much longer was renewed.
-const RESOLUTION: Duration = Duration::from_millis(1);
 /// Longer than any wait that a person means.
 const WITHOUT_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -100,31 +100,6 @@ async fn follow(args: LockArgs, members: Members, mut read: Secret, changed: wat
     }
 }
 
-/// A hold that a client of the members renews.
-#[derive(Debug)]
-pub(in crate::command) struct DirectHold {
-    client: Client,
-    release: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-    _follower: Option<Arc<Follower>>,
-}
-
-impl DirectHold {
-    /// Gives the lock back. Whether that has reached all members is not waited for.
-    pub(super) async fn release(self) -> anyhow::Result<()> {
-        // An error says that the task has ended: the lock was lost.
-        let _ = self.release.send(());
-        Ok(self.task.await?)
-    }
-
-    /// The same, for a process that takes no other lock.
-    pub(super) async fn release_and_close(self) -> anyhow::Result<()> {
-        let client = self.client.clone();
-        self.release().await?;
-        Ok(client.close(CLOSE).await?)
-    }
-}
-
 /// Takes the lock from the members.
 pub(super) async fn take(
     direct: &Direct,
@@ -141,15 +116,15 @@ pub(super) async fn take(
             signal = signals.ending() => return Err(NotHeld::Signal(signal)),
             // The wait begins again with the members that there are now.
             Ok(()) = followed.changed() => {}
-            acquired = acquire(&lock, args, progress) => break (client, acquired?),
+            acquired = acquire(&lock, args, progress) => {
+                break (client, acquired.map_err(|error| not_held(args, error))?);
+            }
         }
     };
     let holder = args.identity.clone().unwrap_or_else(identity::of_process);
     let token = guard.token().get();
-    let (published, validity) = watch::channel(Validity { until: valid_until(&guard), end: None });
-    let (release, released) = oneshot::channel();
-    let task = tokio::spawn(keep(guard, published, released, args.ttl.get()));
-    let keeper = Keeper::Direct(DirectHold { client, release, task, _follower: direct.follower.clone() });
+    let (hold, validity) = DirectHold::new(client, guard, args.ttl.get(), direct.follower.clone());
+    let keeper = Keeper::Direct(hold);
     Ok(Held { lock: args.lock.to_string(), token, holder, validity, source: Source::Members, keeper })
 }
 
@@ -160,6 +135,14 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
         NotAcquired::Expired | NotAcquired::CountersApart | NotAcquired::Waiting { .. } => {
             NotHeld::NotAnswered(format!("lock {} was not acquired: {error}", args.lock))
         }
+        NotAcquired::OtherSlots => {
+            let slots = args.slots.map_or("without --slots".to_owned(), |slots| format!("with --slots {slots}"));
+            NotHeld::Failed(anyhow!(
+                "lock {} is held with another number of slots than this one, {slots}, and these do not exclude each other: give \
+                 --slots the number of the other holders, or take another lock",
+                args.lock
+            ))
+        }
         error => NotHeld::Failed(anyhow::Error::new(error).context(format!("lock {} cannot be acquired", args.lock))),
     }
 }
@@ -167,23 +150,10 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
 fn lock(client: &Client, args: &LockArgs) -> Lock {
     // A number that is none is refused by the library.
     let slots = args.slots.map_or(1, |slots| u32::try_from(slots).unwrap_or(0));
-    client.lock(args.lock.to_string()).ttl(args.ttl.get()).slots(slots)
+    client.lock(args.lock.to_string()).ttl(args.ttl.get()).slots(slots).refuse_other_slots()
 }
 
-async fn acquire(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotHeld> {
-    if lock.has_other_slots().await {
-        let slots = args.slots.map_or("without --slots".to_owned(), |slots| format!("with --slots {slots}"));
-        return Err(anyhow!(
-            "lock {} is held with another number of slots than this one, {slots}, and these do not exclude each other: give --slots \
-             the number of the other holders, or take another lock",
-            args.lock
-        )
-        .into());
-    }
-    wait(lock, args, progress).await.map_err(|error| not_held(args, error))
-}
-
-async fn wait(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotAcquired> {
+async fn acquire(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotAcquired> {
     let error = loop {
         match lock.clone().try_acquire().await {
             Ok(guard) => return Ok(guard),
@@ -206,41 +176,6 @@ async fn wait(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<G
         _ => {}
     }
     lock.clone().wait(wait).acquire().await
-}
-
-/// Publishes what the client knows of the hold, until it is lost or to be released.
-async fn keep(guard: Guard, published: watch::Sender<Validity>, mut released: oneshot::Receiver<()>, ttl: Duration) {
-    let look = (ttl / 20).min(LONGEST_SLEEP);
-    loop {
-        tokio::select! {
-            biased;
-            _ = &mut released => break,
-            lost = guard.lost() => {
-                published.send_modify(|validity| validity.end = Some(End::Lost(lost.cause.to_string())));
-                let _ = released.await;
-                break;
-            }
-            () = sleep(look) => {
-                let until = valid_until(&guard);
-                published.send_if_modified(|validity| {
-                    // Two readings of one validity differ a little.
-                    let is_later = until > validity.until + RESOLUTION;
-                    if is_later {
-                        validity.until = until;
-                    }
-                    is_later
-                });
-            }
-        }
-    }
-    // The majority counts; what else is on its way `close` waits for.
-    let _ = timeout(CLOSE, guard.release()).await;
-}
-
-/// The clock is read first, so the sum is never too late.
-fn valid_until(guard: &Guard) -> Boottime {
-    let now = SystemClock.boottime();
-    now + guard.remaining()
 }
 
 /// A client of the members, and the Secret that describes them.

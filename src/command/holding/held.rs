@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::claim::ClaimHold;
 use super::direct::DirectHold;
@@ -90,7 +90,7 @@ pub(in crate::command) enum Keeper {
     Claim(Box<ClaimHold>),
     /// An agent or an outer `run`, which is told when the lock is not needed any more.
     Outside {
-        task: JoinHandle<()>,
+        task: AbortOnDropHandle<()>,
         release: BoxFuture<'static, anyhow::Result<()>>,
     },
 }

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::super::holding::{
     Answer, End, Held, Keeper, LONGEST_SLEEP, LockArgs, NotHeld, Signals, Source, Validity, Wait,
@@ -134,7 +135,7 @@ impl Outside {
         let left = until.since(SystemClock.boottime());
         let (published, validity) = watch::channel(Validity { until, end: None });
         let (token, holder) = (answer.fencing_token, answer.holder.clone());
-        let task = tokio::spawn(self.clone().follow(token, published));
+        let task = AbortOnDropHandle::new(tokio::spawn(self.clone().follow(token, published)));
         let release = Box::pin(async move { self.leave().await });
         let keeper = Keeper::Outside { task, release };
         Held { lock, token, holder, validity, source: Source::Outer { left }, keeper }

@@ -25,7 +25,7 @@ pub(in crate::command) const SELF: &str = "/proc/self/exe";
 const START: Duration = Duration::from_secs(5);
 /// For the guard to leave after its last word.
 const LEAVE: Duration = Duration::from_secs(2);
-const TELL: Duration = Duration::from_millis(20);
+const SEND: Duration = Duration::from_millis(20);
 /// Between two looks at processes that end.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -116,7 +116,7 @@ impl Guard {
     pub(super) async fn send(&mut self, order: Order) {
         let line = format!("{order}\n");
         // A guard that was stopped reads nothing: `run` itself then ends what the deadline ends.
-        let _ = timeout(TELL, self.orders.write_all(line.as_bytes())).await;
+        let _ = timeout(SEND, self.orders.write_all(line.as_bytes())).await;
     }
 
     /// Reaps orphans that have ended, as the first process of a container. Elsewhere the ended children of this process belong to

@@ -1,7 +1,7 @@
 //! The examples, each in its own language, against an agent.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
 };
@@ -132,14 +132,107 @@ fn the_shedlock_provider_lets_one_task_run_at_a_time() {
     assert!(ran.status.success() && ran.stdout == b"done\n", "{ran:?}");
 }
 
+/// A client in one file takes a lock for one program at a time, and works while it leads as the short examples do.
+fn serves(command: impl Fn() -> Command) {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agents = [Agent::direct(&place, &servers, &[]), Agent::direct(&place, &servers, &[])];
+    let start = |agent: &Agent| {
+        let mut command = command();
+        command.args([&agent.url(), "shop/nightly"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut holder = start(&agents[0]);
+    let mut lines = BufReader::new(holder.stdout.take().unwrap());
+    let first = token(&mut lines);
+    let other = start(&agents[1]).wait_with_output().unwrap();
+    assert!(!other.status.success() && String::from_utf8_lossy(&other.stderr).contains("taken"), "{other:?}");
+    writeln!(holder.stdin.take().unwrap()).unwrap();
+    assert!(holder.wait().unwrap().success());
+    // It has given the lock back, so the next one need not wait.
+    let mut next = start(&agents[1]);
+    let mut lines = BufReader::new(next.stdout.take().unwrap());
+    assert!(token(&mut lines) > first);
+    drop(next.stdin.take());
+    assert!(next.wait().unwrap().success());
+    drop(agents);
+    works(&mut command());
+}
+
+#[test]
+fn the_client_in_python_takes_and_releases_locks() {
+    if has(&["python3"]) {
+        serves(|| {
+            let mut command = Command::new("python3");
+            command.arg("-B").arg(example("clients/redlock_agent.py"));
+            command
+        });
+    }
+}
+
+#[test]
+fn the_client_in_python_asks_over_a_socket_file() {
+    if !has(&["python3"]) {
+        return;
+    }
+    let (servers, place) = (Servers::start(3), Place::new());
+    let socket = place.folder.join("agent.sock");
+    let address = format!("unix:{}", socket.display());
+    let _agent = Agent::direct(&place, &servers, &["--listen", &address]);
+    let mut command = Command::new("python3");
+    let (_worker, mut lines) = Worker::start(command.arg("-B").arg(example("clients/redlock_agent.py")).arg(&address));
+    assert!(token(&mut lines) > 0);
+}
+
+#[test]
+fn the_client_for_node_takes_and_releases_locks() {
+    if has(&["node"]) {
+        serves(|| {
+            let mut command = Command::new("node");
+            command.arg(example("clients/redlock_agent.mjs"));
+            command
+        });
+    }
+}
+
+#[test]
+fn the_client_in_go_takes_and_releases_locks() {
+    if has(&["go"]) {
+        let place = Place::new();
+        let program = place.folder.join("client");
+        let mut build = Command::new("go");
+        let built =
+            build.args(["build", "-o"]).arg(&program).arg(example("clients/redlock_agent.go")).output().unwrap();
+        assert!(built.status.success(), "{built:?}");
+        serves(|| Command::new(&program));
+    }
+}
+
+#[test]
+fn the_client_in_java_takes_and_releases_locks() {
+    if has(&["java", "javac"]) {
+        let place = Place::new();
+        let mut compile = Command::new("javac");
+        let built = compile.arg("-d").arg(&place.folder).arg(example("clients/RedlockAgent.java")).output().unwrap();
+        assert!(built.status.success(), "{built:?}");
+        serves(|| {
+            let mut command = Command::new("java");
+            command.arg("-cp").arg(&place.folder).arg("RedlockAgent");
+            command
+        });
+    }
+}
+
 #[test]
 fn examples_are_short() {
-    let mut count = 0;
-    for entry in std::fs::read_dir(example("")).unwrap() {
-        let path = entry.unwrap().path();
-        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
-        assert!(lines <= 30, "{}: {lines} lines", path.display());
-        count += 1;
+    for (folder, longest, files) in [("", 30, 5), ("clients", 150, 4)] {
+        let mut count = 0;
+        for path in std::fs::read_dir(example(folder)).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_file() {
+                let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+                assert!(lines <= longest, "{}: {lines} lines", path.display());
+                count += 1;
+            }
+        }
+        assert_eq!(count, files, "examples/agent/{folder}");
     }
-    assert_eq!(count, 5);
 }

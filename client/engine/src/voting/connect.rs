@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// TCP to all addresses of a member, TLS and authentication together.
@@ -18,6 +19,10 @@ pub(super) const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
 const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// Names that are looked up at the same time. The runtime has 512 threads for what blocks, and other work needs them, too.
+const MOST_LOOK_UPS: usize = 64;
+static LOOK_UPS: Semaphore = Semaphore::const_new(MOST_LOOK_UPS);
 
 /// The bytes of one connection.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -64,7 +69,7 @@ impl<C: Clock> From<Arc<C>> for Machine {
 pub async fn open_tcp(address: &str, allowed: impl Fn(IpAddr) -> io::Result<()>) -> io::Result<TcpStream> {
     let mut refused = None;
     let is_allowed = |address: &SocketAddr| allowed(address.ip()).map_err(|error| refused = Some(error)).is_ok();
-    let addresses: Vec<_> = lookup_host(address).await?.filter(is_allowed).collect();
+    let addresses: Vec<_> = resolved(address).await?.into_iter().filter(is_allowed).collect();
     let stream = match (first_of(&addresses, TcpStream::connect).await, refused) {
         (Err(_), Some(refused)) if addresses.is_empty() => return Err(refused),
         (connected, _) => connected?,
@@ -72,6 +77,32 @@ pub async fn open_tcp(address: &str, allowed: impl Fn(IpAddr) -> io::Result<()>)
     stream.set_nodelay(true)?;
     watch_over(&stream)?;
     Ok(stream)
+}
+
+/// The addresses of a name. A numeric address needs no look-up.
+async fn resolved(address: &str) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = address.parse() {
+        return Ok(vec![address]);
+    }
+    let name = address.to_owned();
+    limited(&LOOK_UPS, async move { Ok(lookup_host(name).await?.collect()) }).await
+}
+
+/// Runs a look-up in a task that owns one of the permits.
+///
+/// The resolver of the system cannot be stopped, and occupies a thread until it returns. The caller gives up at its deadline, and the
+/// permit stays with the task. So servers that do not answer occupy no more threads than there are permits, and no connection attempt.
+async fn limited<T: Send + 'static>(
+    permits: &'static Semaphore,
+    look_up: impl Future<Output = io::Result<T>> + Send + 'static,
+) -> io::Result<T> {
+    let permit = permits.acquire().await.map_err(io::Error::other)?;
+    let task = tokio::spawn(async move {
+        let found = look_up.await;
+        drop(permit);
+        found
+    });
+    task.await.map_err(io::Error::other)?
 }
 
 /// What the first address gives that gives anything. One share of the time is left for what comes after the connection.
@@ -113,6 +144,39 @@ fn watch_over(_: &TcpStream) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::time::timers_now;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::watch;
+
+    /// A server for names that does not answer, and callers that give up and try again.
+    #[tokio::test(start_paused = true)]
+    async fn a_look_up_without_an_answer_keeps_its_permit_and_ends_its_caller() {
+        static PERMITS: Semaphore = Semaphore::const_new(2);
+        static BEGUN: AtomicUsize = AtomicUsize::new(0);
+        let (answer, answers) = watch::channel(false);
+        let look_up = || {
+            let mut answers = answers.clone();
+            async move {
+                BEGUN.fetch_add(1, Ordering::Relaxed);
+                let _ = answers.wait_for(|is_there| *is_there).await;
+                Ok(())
+            }
+        };
+        for _ in 0..5 {
+            assert!(timeout(CONNECT_DEADLINE, limited(&PERMITS, look_up())).await.is_err());
+        }
+        assert_eq!(BEGUN.load(Ordering::Relaxed), 2, "no more threads than permits");
+        answer.send_replace(true);
+        assert!(limited(&PERMITS, look_up()).await.is_ok());
+        assert_eq!(PERMITS.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_numeric_address_needs_no_look_up() {
+        let _all = LOOK_UPS.acquire_many(MOST_LOOK_UPS as u32).await.unwrap();
+        for address in ["127.0.0.1:6379", "[::1]:6379"] {
+            assert_eq!(resolved(address).await.unwrap(), [address.parse().unwrap()]);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_never_answers_does_not_hide_the_next() {

@@ -1,7 +1,7 @@
 //! One connection, from its first command to its end: bytes in, bytes and answers out. It does no IO and knows no timer.
 
 use super::copies::Copies;
-use super::due::{Due, Look, Pending, raised};
+use super::due::{Due, Inspection, Pending, raised};
 use super::job::{Job, Link};
 use super::owed::Owed;
 use super::resp::{self, Value};
@@ -155,14 +155,14 @@ impl Connection {
                 self.answer(pending.job, sent, Reply::Failed(MemberError::Fenced).into(), sent);
             }
             [Command::Inspect { key }] if self.rights == Rights::Reader => {
-                wire::look(&mut self.out, key);
-                self.due.push_back(Due::Shown(pending, Look::default()));
+                wire::plain_inspect(&mut self.out, key);
+                self.due.push_back(Due::Read(pending, Inspection::default()));
             }
             [Command::RaiseCounter { key, behind, token, .. }] if !self.rights.allow_info() => {
                 wire::increments(&mut self.out, key, *behind);
                 self.due.extend((1..*behind).map(|_| Due::Ignored));
                 let (stored, at_once) = (token.get(), *behind == 0);
-                self.due.push_back(if at_once { Due::Look(pending, Ok(stored)) } else { Due::Raised(pending) });
+                self.due.push_back(if at_once { Due::Inspect(pending, Ok(stored)) } else { Due::Raised(pending) });
             }
             scripts => {
                 copies.write(&mut self.out, &commands, false, |out| {
@@ -213,9 +213,9 @@ impl Connection {
                     Value::Error(line) => Err(wire::error(line)),
                     _ => Err(wire::unexpected()),
                 };
-                self.due.push_front(Due::Look(pending, number));
+                self.due.push_front(Due::Inspect(pending, number));
             }
-            Due::Look(pending, number) => {
+            Due::Inspect(pending, number) => {
                 let reply = raised(&pending, number, value);
                 self.finish(pending, reply, received);
             }
@@ -225,9 +225,9 @@ impl Connection {
                 self.finish(pending, Reply::Refused { holder, time: None }, received);
             }
             Due::Holder(pending) => self.on_holder(pending, value, received),
-            Due::Shown(pending, look) => match look.take(value) {
+            Due::Read(pending, look) => match look.take(value) {
                 Ok(reply) => self.finish(pending, reply, received),
-                Err(look) => self.due.push_front(Due::Shown(pending, look)),
+                Err(look) => self.due.push_front(Due::Read(pending, look)),
             },
             Due::Time => self.on_time(wire::time_of(value), received),
         }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 /// written together. Never when less is going on: then it would only cost time.
 const FEW: usize = 4;
 /// So often the task looks once more because something has happened meanwhile. Then others have their turn.
-const MOST_LOOKS: usize = 16;
+const MOST_CHECKS: usize = 16;
 
 /// The task. It polls all its lines whenever one of them may have something to do: they are few, and a look costs little.
 pub(super) struct Driver {
@@ -41,7 +41,7 @@ impl Driver {
     }
 
     /// Reads, and writes unless callers go first: then `true`.
-    fn look(&mut self) -> bool {
+    fn check(&mut self) -> bool {
         let Self { hub, waker, lines, has_yielded, copies, alarm } = self;
         let cx = &mut Context::from_waker(waker);
         let together = Together::begin();
@@ -68,8 +68,8 @@ impl Future for Driver {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.hub.begin(cx.waker());
-        for _ in 0..MOST_LOOKS {
-            let callers_first = this.look();
+        for _ in 0..MOST_CHECKS {
+            let callers_first = this.check();
             if this.lines.is_empty() {
                 return Poll::Ready(());
             }
@@ -79,7 +79,7 @@ impl Future for Driver {
             if this.hub.sleep() {
                 return Poll::Pending;
             }
-            this.hub.look();
+            this.hub.check_inbox();
         }
         // Behind all tasks that can run now.
         cx.waker().wake_by_ref();

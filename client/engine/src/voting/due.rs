@@ -28,13 +28,13 @@ pub(super) enum Due {
     Increment(Pending, Set),
     /// The last INCR of those that raise a counter, and the look at the key behind it.
     Raised(Pending),
-    Look(Pending, Result<i64, MemberError>),
+    Inspect(Pending, Result<i64, MemberError>),
     /// What another's key is; its time comes behind it.
     Holder(Pending),
     /// How long another's key lives on, where no script may look at it.
     Remaining(Pending),
     /// A key that is looked at without a script.
-    Shown(Pending, Look),
+    Read(Pending, Inspection),
     /// The time that all plain votes of the batch have waited for.
     Time,
 }
@@ -50,10 +50,10 @@ impl Due {
             | Self::Set(pending)
             | Self::Increment(pending, _)
             | Self::Raised(pending)
-            | Self::Look(pending, _)
+            | Self::Inspect(pending, _)
             | Self::Holder(pending)
             | Self::Remaining(pending)
-            | Self::Shown(pending, _) => jobs.push(pending.job),
+            | Self::Read(pending, _) => jobs.push(pending.job),
             Self::Loaded | Self::Process | Self::Ignored | Self::Time => {}
         }
     }
@@ -62,14 +62,14 @@ impl Due {
 /// The answers to GET, PTTL and GET of one key. Other clients may come between two commands of a connection, so a time to live belongs
 /// to a value that was there before and after it.
 #[derive(Default)]
-pub(super) enum Look {
+pub(super) enum Inspection {
     #[default]
     Value,
     Remaining(Reply),
     ValueAgain(Reply, Option<Duration>),
 }
 
-impl Look {
+impl Inspection {
     /// Takes the next answer; the last one makes the reply.
     pub(super) fn take(self, answer: &Value<'_>) -> Result<Reply, Self> {
         match (self, answer) {

@@ -64,11 +64,11 @@ impl Hub {
             *task = Some(waker.clone());
         }
         drop(task);
-        self.look();
+        self.check_inbox();
     }
 
     /// The task looks: what happened before is seen.
-    pub(super) fn look(&self) {
+    pub(super) fn check_inbox(&self) {
         self.state.swap(RUNNING, Ordering::AcqRel);
     }
 
@@ -126,7 +126,7 @@ mod interleavings {
                     if hub.sleep() {
                         return Poll::Pending;
                     }
-                    hub.look();
+                    hub.check_inbox();
                 }
             }));
             callers.into_iter().for_each(|caller| caller.join().unwrap());
@@ -155,7 +155,7 @@ mod interleavings {
                     if hub.sleep() {
                         return Poll::Pending;
                     }
-                    hub.look();
+                    hub.check_inbox();
                 }
             }));
             connection.join().unwrap();

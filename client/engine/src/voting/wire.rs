@@ -96,8 +96,8 @@ pub(super) fn plain_acquire(out: &mut Vec<u8>, key: &LockKey, value: &str, ttl: 
     }
 }
 
-/// GET, PTTL and GET again: [`super::due::Look`] says why.
-pub(super) fn look(out: &mut Vec<u8>, key: &LockKey) {
+/// GET, PTTL and GET again: [`super::due::Inspection`] says why.
+pub(super) fn plain_inspect(out: &mut Vec<u8>, key: &LockKey) {
     for name in ["GET", "PTTL", "GET"] {
         command(out, &[name, key.as_str()]);
     }

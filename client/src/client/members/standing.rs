@@ -16,7 +16,7 @@ pub(super) enum Standing {
 
 impl Members {
     /// Tells the observer which members have another state than before.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify_states(&self) {
         let changed: Vec<_> = {
             let mut state = self.current();
             let now = self.clock.monotonic();
@@ -29,8 +29,8 @@ impl Members {
                 }
             };
             let now: Vec<_> = self.members.iter().zip(&state.processes).map(standing).collect();
-            let told = std::mem::replace(&mut state.told, now.iter().cloned().map(Some).collect());
-            now.into_iter().enumerate().filter(|(index, now)| told[*index].as_ref() != Some(now)).collect()
+            let notified = std::mem::replace(&mut state.notified, now.iter().cloned().map(Some).collect());
+            now.into_iter().enumerate().filter(|(index, now)| notified[*index].as_ref() != Some(now)).collect()
         };
         // Without the lock: the observer can call the client.
         for (index, standing) in &changed {
@@ -40,7 +40,7 @@ impl Members {
                 Standing::Down(error) => MemberState::Down(error),
             };
             let member = self.members[*index].member.name();
-            self.observer.tell_with(|| Event::Member { member, state });
+            self.observer.notify(|| Event::Member { member, state });
         }
     }
 

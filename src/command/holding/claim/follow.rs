@@ -61,9 +61,9 @@ impl Follower {
     /// Until it is stopped. It gives the watch back.
     pub(super) async fn run(mut self, mut stopped: oneshot::Receiver<()>, ttl: Duration) -> Watched {
         let pause = self.trust.pause(ttl);
-        let mut looks: u32 = 0;
+        let mut readings: u32 = 0;
         loop {
-            let look = tokio::select! {
+            let state = tokio::select! {
                 biased;
                 _ = &mut stopped => return self.watched,
                 lock = self.watched.next() => match status::read(lock.as_ref(), Some(&self.holding.nonce)) {
@@ -76,14 +76,14 @@ impl Follower {
                     }
                 },
                 () = sleep(pause) => {
-                    looks = looks.wrapping_add(1);
-                    if looks.is_multiple_of(5) {
+                    readings = readings.wrapping_add(1);
+                    if readings.is_multiple_of(5) {
                         self.trust.refresh();
                     }
                     self.trust.read().await
                 }
             };
-            match look {
+            match state {
                 HoldState::Until(until) => {
                     self.published.send_if_modified(|validity| {
                         let is_later = until > validity.until;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use redlock_client::{Reader, Sighting, Whose};
+use redlock_client::{Owner, Reader, Reading};
 use redlock_engine::redlock::Nonce;
 use tokio::time::sleep;
 
@@ -21,7 +21,7 @@ use crate::time::{Boottime, Clock, SystemClock, UnixMicros};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The least that a better known clock adds to a validity for it to be published.
-const WORTH_TELLING: Duration = Duration::from_millis(10);
+const NOTABLE: Duration = Duration::from_millis(10);
 
 const NO_NONCE: &str = "the status names no hold that members can show";
 
@@ -39,7 +39,7 @@ pub(in crate::command) enum HoldState {
 /// Who is believed.
 pub(in crate::command) enum Trust {
     /// The members. The value is known after the first reading.
-    Members { members: Members, reader: Box<Reader>, key: String, whose: Whose },
+    Members { members: Members, reader: Box<Reader>, key: String, owner: Owner },
     /// The status, by the API server's clock.
     Status { api_time: Arc<ApiTime>, skew: Duration, published: Option<Published> },
 }
@@ -82,7 +82,7 @@ impl Trust {
             builder = builder.tls(Arc::new(trusted(ca)?));
         }
         let reader = Box::new(builder.connect().await?);
-        Ok(Self::Members { members, reader, key: holding.key.clone(), whose: Whose::Nonce(nonce) })
+        Ok(Self::Members { members, reader, key: holding.key.clone(), owner: Owner::Nonce(nonce) })
     }
 
     /// From now on another hold is looked for.
@@ -91,9 +91,9 @@ impl Trust {
     /// If the status does not name it as members can show it.
     pub(in crate::command) fn turn_to(&mut self, holding: &Holding) -> anyhow::Result<()> {
         match self {
-            Self::Members { key, whose, .. } => {
+            Self::Members { key, owner, .. } => {
                 let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
-                (*key, *whose) = (holding.key.clone(), Whose::Nonce(nonce));
+                (*key, *owner) = (holding.key.clone(), Owner::Nonce(nonce));
             }
             Self::Status { published, .. } => *published = None,
         }
@@ -111,11 +111,11 @@ impl Trust {
     pub(in crate::command) async fn first(&mut self, holding: &Holding, ttl: Duration) -> anyhow::Result<Boottime> {
         let begun = SystemClock.boottime();
         loop {
-            let look = match self.published(holding, ttl) {
+            let state = match self.published(holding, ttl) {
                 HoldState::Unknown => self.read().await,
-                look => look,
+                state => state,
             };
-            match look {
+            match state {
                 HoldState::Until(until) => return Ok(until),
                 HoldState::Lost(why) => bail!("{why}"),
                 HoldState::Unknown if SystemClock.boottime().since(begun) > ttl / 2 => {
@@ -149,12 +149,12 @@ impl Trust {
                 let Some(published) = published else { return HoldState::Unknown };
                 published.later(held_until(api_time, published.valid_until, *skew, SystemClock.boottime()))
             }
-            Self::Members { reader, key, whose, .. } => match reader.look(key.clone(), whose).await.sighting {
-                Sighting::Held { value, valid_until } => {
-                    *whose = Whose::Value(value);
+            Self::Members { reader, key, owner, .. } => match reader.read(key.clone(), owner).await.reading {
+                Reading::Held { value, valid_until } => {
+                    *owner = Owner::Value(value);
                     HoldState::Until(valid_until)
                 }
-                Sighting::NotHeld if matches!(whose, Whose::Value(_)) => {
+                Reading::NotHeld if matches!(owner, Owner::Value(_)) => {
                     HoldState::Lost("a majority of the members does not show it".to_owned())
                 }
                 _ => HoldState::Unknown,
@@ -172,7 +172,7 @@ impl Trust {
         }
     }
 
-    /// Between two looks.
+    /// Between two readings.
     pub(in crate::command) fn pause(&self, ttl: Duration) -> Duration {
         match self {
             Self::Members { .. } => ttl / 10,
@@ -185,7 +185,7 @@ impl Published {
     /// The same validity, if it lasts longer than was reported. The API server's clock is then known better.
     fn later(&mut self, until: Option<Boottime>) -> HoldState {
         match until.map(|until| until.min(self.bound)) {
-            Some(until) if until > self.until + WORTH_TELLING => {
+            Some(until) if until > self.until + NOTABLE => {
                 self.until = until;
                 HoldState::Until(until)
             }

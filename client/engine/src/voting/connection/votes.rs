@@ -39,7 +39,7 @@ impl Connection {
             },
             (Set::Done, Err(MemberError::Fenced)) => Reply::Failed(MemberError::TokenRefused),
             (Set::Done, Err(error)) | (Set::Failed(error), _) => Reply::Failed(error),
-            (Set::Taken, _) => return self.look(pending),
+            (Set::Taken, _) => return self.inspect(pending),
         };
         if self.rights.allow_time() && matches!(reply, Reply::Acquired { .. }) {
             self.untimed.push((pending, reply));
@@ -49,7 +49,7 @@ impl Connection {
     }
 
     /// Another's key: what is it? The value itself is not asked for with the vote, since anybody may have put megabytes there.
-    fn look(&mut self, mut pending: Pending) {
+    fn inspect(&mut self, mut pending: Pending) {
         let Some((key, _)) = pending.lock() else { return };
         if !self.rights.allow_info() {
             resp::command(&mut self.out, &["PTTL", key.as_str()]);

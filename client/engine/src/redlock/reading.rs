@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Whose lock is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Owner {
     /// That of the holder with exactly this value.
     Value(LockValue),
     /// That of the operator's hold with this nonce. The seal of a hold that is being ended carries the nonce, too, and may live for a
@@ -15,8 +15,8 @@ pub enum Whose {
     Nonce(Nonce),
 }
 
-impl Whose {
-    fn is_shown_by(&self, found: &StoredValue) -> bool {
+impl Owner {
+    fn owns(&self, found: &StoredValue) -> bool {
         match self {
             Self::Value(value) => value.expose() == found.expose(),
             Self::Nonce(nonce) => {
@@ -29,7 +29,7 @@ impl Whose {
 
 /// What one member says of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum MemberReading {
     /// This value, which lives for so long.
     Value(StoredValue, Duration),
     /// Something else: no key, or one that is no lock.
@@ -41,7 +41,7 @@ pub enum Shown {
 /// What a quorum says of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Sighting {
+pub enum Reading {
     /// A majority of every list of members shows the value.
     Held {
         /// What they show.
@@ -55,7 +55,7 @@ pub enum Sighting {
     Unknown,
 }
 
-impl Shown {
+impl MemberReading {
     const fn value(&self) -> Option<&StoredValue> {
         match self {
             Self::Value(value, _) => Some(value),
@@ -68,37 +68,37 @@ impl Shown {
 /// smaller rest counts. `asked`: a moment before the first of them was asked. The rest of a list is its q-th largest time to live, q
 /// being the majority: until then fewer than a majority of the members are free for another value.
 #[must_use]
-pub fn sighting(lists: &[Vec<Shown>], whose: &Whose, asked: Boottime, drift: Drift) -> Sighting {
-    let is_it = |shown: &&StoredValue| whose.is_shown_by(shown);
+pub fn reading(lists: &[Vec<MemberReading>], owner: &Owner, asked: Boottime, drift: Drift) -> Reading {
+    let is_it = |shown: &&StoredValue| owner.owns(shown);
     // A seal has the nonce of its hold, and is another value: they do not add up.
     let candidates: HashSet<&str> =
-        lists.iter().flatten().filter_map(Shown::value).filter(is_it).map(StoredValue::expose).collect();
+        lists.iter().flatten().filter_map(MemberReading::value).filter(is_it).map(StoredValue::expose).collect();
     for candidate in candidates {
         let rests: Option<Vec<Duration>> = lists.iter().map(|list| rest(list, candidate)).collect();
         if let Some(least) = rests.as_ref().and_then(|rests| rests.iter().min()) {
             let valid_until = asked + least.saturating_sub(drift.allowance(*least));
-            return Sighting::Held { value: LockValue::from_text(candidate), valid_until };
+            return Reading::Held { value: LockValue::from_text(candidate), valid_until };
         }
     }
-    let may_show = |list: &Vec<Shown>| {
-        let lacks = |shown: &&Shown| match shown {
-            Shown::Value(value, _) => !whose.is_shown_by(value),
-            Shown::Nothing => true,
-            Shown::Silent => false,
+    let may_show = |list: &Vec<MemberReading>| {
+        let lacks = |shown: &&MemberReading| match shown {
+            MemberReading::Value(value, _) => !owner.owns(value),
+            MemberReading::Nothing => true,
+            MemberReading::Silent => false,
         };
         list.len() - list.iter().filter(lacks).count() >= majority(list)
     };
-    if lists.is_empty() || lists.iter().all(may_show) { Sighting::Unknown } else { Sighting::NotHeld }
+    if lists.is_empty() || lists.iter().all(may_show) { Reading::Unknown } else { Reading::NotHeld }
 }
 
-const fn majority(list: &[Shown]) -> usize {
+const fn majority(list: &[MemberReading]) -> usize {
     list.len() / 2 + 1
 }
 
 /// The q-th largest time to live among the members of a list that show this value; `None` without a majority.
-fn rest(list: &[Shown], wanted: &str) -> Option<Duration> {
-    let of_value = |shown: &Shown| match shown {
-        Shown::Value(value, remaining) if value.expose() == wanted => Some(*remaining),
+fn rest(list: &[MemberReading], wanted: &str) -> Option<Duration> {
+    let of_value = |shown: &MemberReading| match shown {
+        MemberReading::Value(value, remaining) if value.expose() == wanted => Some(*remaining),
         _ => None,
     };
     let mut left: Vec<Duration> = list.iter().filter_map(of_value).collect();

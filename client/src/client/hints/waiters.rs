@@ -10,7 +10,7 @@ const SELDOM: Duration = Duration::from_millis(100);
 /// A key is listened for so long after the last of those who waited for it, and who waits is believed for so long.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// Who waits says so again after so long: some may have begun to listen only now.
-pub(in crate::client) const TOLD_AGAIN: Duration = Duration::from_millis(500);
+pub(in crate::client) const ANNOUNCE_AGAIN: Duration = Duration::from_millis(500);
 /// So many of those who wait are remembered.
 const LONGEST_QUEUE: usize = 256;
 /// So many of those who wait no more are remembered: a slow member may pass on later that they wait.
@@ -63,7 +63,7 @@ impl Message {
 
 /// What one who waits is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::client) enum Word {
+pub(in crate::client) enum Cue {
     /// A majority of the members has released the key: try.
     Go,
     /// A member has released the key, and the others will have done so a moment later.
@@ -72,16 +72,16 @@ pub(in crate::client) enum Word {
     Others,
 }
 
-pub(super) struct Known {
+pub(super) struct Waiters {
     /// A caller of this client listens.
     listens: bool,
     /// That of the caller that listens, or did last, and when others were told of it.
     ticket: i64,
-    told_others: Option<Instant>,
+    announced_wait: Option<Instant>,
     /// It was next, and is so no more for the others.
     was_next: bool,
     /// For the caller that listens.
-    word: Option<Word>,
+    cue: Option<Cue>,
     /// Others that wait, in the order in which they were heard first, and when they were heard last.
     queue: VecDeque<(i64, Instant)>,
     /// Those that wait no more.
@@ -89,7 +89,7 @@ pub(super) struct Known {
     /// The number of the release that was heard of, or announced, last.
     last: i64,
     /// So many members have told of it.
-    told: usize,
+    confirmations: usize,
     /// When a release was announced, or could have been.
     announced: Instant,
     /// Others wanted the key when that was seen last.
@@ -100,18 +100,18 @@ pub(super) struct Known {
     unused: Instant,
 }
 
-impl Known {
+impl Waiters {
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             listens: false,
             ticket: 0,
-            told_others: None,
+            announced_wait: None,
             was_next: false,
-            word: None,
+            cue: None,
             queue: VecDeque::new(),
             gone: VecDeque::new(),
             last: 0,
-            told: 0,
+            confirmations: 0,
             announced: now,
             is_contended: false,
             is_ours: false,
@@ -126,18 +126,18 @@ impl Known {
 
     /// A caller begins to listen, as others have the key.
     pub(super) fn listen(&mut self, fresh: i64) {
-        (self.listens, self.word, self.is_contended) = (true, None, true);
+        (self.listens, self.cue, self.is_contended) = (true, None, true);
         self.draw(fresh);
     }
 
     fn draw(&mut self, fresh: i64) {
-        (self.ticket, self.told_others, self.was_next) = (Message::ticket(fresh), None, false);
+        (self.ticket, self.announced_wait, self.was_next) = (Message::ticket(fresh), None, false);
     }
 
     /// The caller has ended to listen. What the others are to be told, if they do not know.
     pub(super) fn unlisten(&mut self, now: Instant) -> Option<Message> {
         (self.listens, self.unused) = (false, now);
-        let is_known = self.told_others.is_none() || self.was_next;
+        let is_known = self.announced_wait.is_none() || self.was_next;
         (!is_known).then_some(Message::Gone(self.ticket))
     }
 
@@ -148,15 +148,15 @@ impl Known {
             self.draw(fresh);
         }
         self.is_contended = true;
-        let is_due = self.told_others.is_none_or(|at| now >= at + TOLD_AGAIN);
+        let is_due = self.announced_wait.is_none_or(|at| now >= at + ANNOUNCE_AGAIN);
         is_due.then(|| {
-            self.told_others = Some(now);
+            self.announced_wait = Some(now);
             Message::Waits(self.ticket)
         })
     }
 
-    pub(super) const fn take_word(&mut self) -> Option<Word> {
-        self.word.take()
+    pub(super) const fn take_cue(&mut self) -> Option<Cue> {
+        self.cue.take()
     }
 
     /// Takes what a member passes on; the same is heard of each of them, and `quorum` of them are a majority. `true`: who listens is to
@@ -175,22 +175,22 @@ impl Known {
             Message::Released(number) => (number, false),
         };
         if number != self.last {
-            (self.last, self.told, self.is_ours) = (number, 0, false);
+            (self.last, self.confirmations, self.is_ours) = (number, 0, false);
             self.forget(number);
         }
         self.was_next |= number == self.ticket;
-        self.told += 1;
-        let word = match self.told {
-            1 if is_others => Word::Others,
-            told if told == quorum && !is_others => Word::Go,
-            1 => Word::Soon,
+        self.confirmations += 1;
+        let word = match self.confirmations {
+            1 if is_others => Cue::Others,
+            told if told == quorum && !is_others => Cue::Go,
+            1 => Cue::Soon,
             _ => return false,
         };
-        if self.told >= quorum && number <= 1 {
+        if self.confirmations >= quorum && number <= 1 {
             // All releases of Redisson have this number.
-            self.told = 0;
+            self.confirmations = 0;
         }
-        self.word = self.listens.then_some(word);
+        self.cue = self.listens.then_some(word);
         self.listens
     }
 
@@ -226,7 +226,7 @@ impl Known {
             (self.last, self.announced) = (message.number(), now);
             self.forget(self.last);
             // What members tell of it is no news here.
-            self.told = usize::MAX / 2;
+            self.confirmations = usize::MAX / 2;
             message
         })
     }
@@ -278,13 +278,14 @@ mod tests {
     #[test]
     fn a_release_is_heard_when_a_majority_has_told_of_it_and_not_by_who_announced_it() {
         let now = timers_now();
-        let mut known = Known::new(now);
-        let hear = |known: &mut Known, number| known.hear(Message::Released(number), 2, now).then(|| known.take_word());
+        let mut known = Waiters::new(now);
+        let hear =
+            |known: &mut Waiters, number| known.hear(Message::Released(number), 2, now).then(|| known.take_cue());
         assert_eq!(hear(&mut known, 7), None, "nobody listens");
         known.listen(1);
         for number in [15, 17, 0, 0, 19] {
-            assert_eq!(hear(&mut known, number), Some(Some(Word::Soon)), "{number}");
-            assert_eq!(hear(&mut known, number), Some(Some(Word::Go)), "{number}");
+            assert_eq!(hear(&mut known, number), Some(Some(Cue::Soon)), "{number}");
+            assert_eq!(hear(&mut known, number), Some(Some(Cue::Go)), "{number}");
             if number > 1 {
                 assert_eq!(hear(&mut known, number), None, "a third member tells of the same");
             }
@@ -292,14 +293,14 @@ mod tests {
         let own = known.release(SELDOM, 9, now).unwrap();
         assert!((0..5).all(|_| !known.hear(own, 2, now)));
         assert!((0..5).any(|_| known.hear(Message::Released(21), 1, now)), "with one member");
-        assert_eq!(known.take_word(), Some(Word::Go));
+        assert_eq!(known.take_cue(), Some(Cue::Go));
     }
 
     #[test]
     fn a_release_is_announced_where_others_may_wait() {
         let now = timers_now();
-        let mut known = Known::new(now);
-        let is_announced = |known: &mut Known, held_for, at| known.release(held_for, 1, at).is_some();
+        let mut known = Waiters::new(now);
+        let is_announced = |known: &mut Waiters, held_for, at| known.release(held_for, 1, at).is_some();
         assert!(!is_announced(&mut known, MOMENT, now), "it may be the only one");
         assert!(is_announced(&mut known, SELDOM, now), "others may have begun to wait meanwhile");
         assert!(!is_announced(&mut known, MOMENT, now));
@@ -313,7 +314,7 @@ mod tests {
     #[test]
     fn those_who_wait_go_in_the_order_in_which_they_were_heard() {
         let now = timers_now();
-        let mut holder = Known::new(now);
+        let mut holder = Waiters::new(now);
         for ticket in [OTHER, 20, OTHER, 16] {
             assert!(!holder.hear(Message::Waits(ticket), 1, now));
         }
@@ -321,18 +322,18 @@ mod tests {
         assert_eq!((next(now), next(now)), (Message::Next(OTHER), Message::Next(20)));
         assert_eq!(next(now + LINGER), Message::released(1), "who is not heard any more has given up");
         // Those who listen see it the same way.
-        let mut one = Known::new(now);
+        let mut one = Waiters::new(now);
         one.listen(1);
         let mut waits = |at| one.waits(7, at);
         assert_eq!((waits(now), waits(now)), (Some(Message::Waits(OWN)), None), "once in a while");
-        assert!(waits(now + TOLD_AGAIN).is_some());
+        assert!(waits(now + ANNOUNCE_AGAIN).is_some());
         one.hear(Message::Waits(OWN), 1, now);
         one.hear(Message::Waits(OTHER), 1, now);
         assert!(one.hear(Message::Next(OTHER), 1, now));
-        assert_eq!(one.take_word(), Some(Word::Others));
+        assert_eq!(one.take_cue(), Some(Cue::Others));
         one.hear(Message::Waits(OTHER), 1, now);
         assert!(one.hear(Message::Next(OWN), 1, now));
-        assert_eq!(one.take_word(), Some(Word::Go));
+        assert_eq!(one.take_cue(), Some(Cue::Go));
         assert_eq!(one.waits(7, now), Some(Message::Waits(OTHER)), "it has tried in vain, and waits once more");
         assert!(one.hear(Message::Next(OTHER), 1, now));
         assert_eq!(one.unlisten(now), None, "all have heard that it is next");
@@ -342,12 +343,12 @@ mod tests {
     #[test]
     fn who_waits_no_more_is_not_next() {
         let now = timers_now();
-        let mut gone = Known::new(now);
+        let mut gone = Waiters::new(now);
         gone.listen(1);
         assert_eq!(gone.unlisten(now), None, "nobody has heard of it");
         gone.listen(1);
         let waits = gone.waits(7, now).unwrap();
-        let (mut holder, says) = (Known::new(now), gone.unlisten(now).unwrap());
+        let (mut holder, says) = (Waiters::new(now), gone.unlisten(now).unwrap());
         for message in [Message::Waits(OTHER), waits, says, waits] {
             holder.hear(message, 1, now);
         }
@@ -362,7 +363,7 @@ mod tests {
     #[test]
     fn who_has_released_lets_those_who_wait_go_first() {
         let now = timers_now();
-        let mut known = Known::new(now);
+        let mut known = Waiters::new(now);
         known.release(MOMENT, 1, now);
         assert!(!known.yields(), "nobody waits");
         known.hear(Message::Waits(OTHER), 1, now);
@@ -376,7 +377,7 @@ mod tests {
     #[test]
     fn who_listens_and_does_not_wait_is_let_first_once_in_a_while() {
         let now = timers_now();
-        let mut known = Known::new(now);
+        let mut known = Waiters::new(now);
         known.count(1);
         assert!(known.release(MOMENT, 1, now).is_some() && known.yields());
         known.yielded_in_vain();
@@ -395,7 +396,7 @@ mod tests {
     #[test]
     fn a_queue_has_an_end() {
         let now = timers_now();
-        let mut known = Known::new(now);
+        let mut known = Waiters::new(now);
         for ticket in 1..2_000 {
             known.hear(Message::Waits(2 * ticket), 1, now);
         }

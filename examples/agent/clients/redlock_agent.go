@@ -1,0 +1,148 @@
+// A client of `redlock agent` in one file, with the standard library only. Copy it into your program, without main.
+//
+//	held, err := NewAgent("http://127.0.0.1:4040").Acquire("shop/reindex", 30*time.Second) // or unix:/shared/agent.sock
+//	for held != nil && held.Renew() {
+//		step(held.Token) // a short step, which ends before held.Remaining() does
+//	}
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+type answer struct {
+	Lock, Instance, Reason, Detail string
+	FencingToken, ValidForMs       int64
+	status                         int
+	err                            error
+}
+
+// Agent answers one process whether it holds locks. Use it from one goroutine.
+type Agent struct {
+	transport         *http.Transport
+	address, instance string
+}
+
+// Held is a lock that this process has. Work only while Remaining is above zero.
+type Held struct {
+	Token    int64
+	agent    *Agent
+	path     string
+	deadline time.Time // on the monotonic clock, which stops while the machine is suspended
+}
+
+func NewAgent(address string) *Agent {
+	transport := &http.Transport{}
+	if file, isFile := strings.CutPrefix(address, "unix:"); isFile {
+		address = "http://localhost"
+		transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", file) }
+	}
+	return &Agent{transport, address, "none"}
+}
+
+// Leader is the lock of the agent's option --lock or --election, or nil while this process does not lead.
+func (agent *Agent) Leader() *Held {
+	asked := time.Now()
+	said := agent.served("GET", "/leader", url.Values{}, 0)
+	held := &Held{said.FencingToken, agent, "/locks/" + url.PathEscape(said.Lock), asked.Add(said.validity())}
+	if said.status != http.StatusOK || held.Remaining() <= 0 {
+		return nil
+	}
+	return held
+}
+
+// Acquire takes a lock `<namespace>/<key>`. It returns nil if another holder has it after the wait.
+func (agent *Agent) Acquire(lock string, wait time.Duration) (*Held, error) {
+	path := "/locks/" + url.PathEscape(lock)
+	asked := time.Now()
+	said := agent.served("POST", path+"/acquire", url.Values{"wait": {wait.String()}}, wait)
+	held := &Held{said.FencingToken, agent, path, asked.Add(said.validity())}
+	if said.status == http.StatusOK && held.Renew() { // the answer counts from before the wait, and this one from now
+		return held, nil
+	} else if said.err != nil || said.status == http.StatusOK || said.status == http.StatusConflict {
+		return nil, said.err
+	}
+	return nil, fmt.Errorf("the agent refused: %s", said.Detail)
+}
+
+// Close says that the program has ended its work: all its locks are given back.
+func (agent *Agent) Close() error { return agent.ask("POST", "/unregister", url.Values{}, 0).err }
+
+// Remaining is the time for which the lock is certain, as of the last answer.
+func (held *Held) Remaining() time.Duration { return time.Until(held.deadline) }
+
+// Renew asks the agent again. It is false if the lock is lost, or if its validity has ended without an answer.
+func (held *Held) Renew() bool {
+	asked := time.Now()
+	said := held.agent.ask("POST", held.path+"/renew", held.token(), 0)
+	if said.status == http.StatusOK && said.FencingToken == held.Token {
+		held.deadline = asked.Add(said.validity())
+	} else if said.err == nil && said.status != http.StatusServiceUnavailable {
+		held.deadline = time.Time{}
+	}
+	return held.Remaining() > 0
+}
+
+// Release gives the lock back. Stop to work first.
+func (held *Held) Release() error {
+	held.deadline = time.Time{}
+	return held.agent.ask("POST", held.path+"/release", held.token(), 0).err
+}
+
+func (held *Held) token() url.Values        { return url.Values{"token": {fmt.Sprint(held.Token)}} }
+func (said answer) validity() time.Duration { return time.Duration(said.ValidForMs) * time.Millisecond }
+
+// served asks as a registered instance. The agent forgets instances when it restarts.
+func (agent *Agent) served(method, path string, query url.Values, wait time.Duration) answer {
+	if said := agent.ask(method, path, query, wait); said.Reason != "NotServed" && said.Reason != "NotRegistered" {
+		return said
+	}
+	agent.instance = agent.ask("POST", "/register", nil, 0).Instance
+	return agent.ask(method, path, query, wait)
+}
+
+func (agent *Agent) ask(method, path string, query url.Values, wait time.Duration) (said answer) {
+	if query != nil {
+		query.Set("instance", agent.instance)
+		path += "?" + query.Encode()
+	}
+	request, err := http.NewRequest(method, agent.address+path, nil)
+	if err != nil {
+		return answer{err: err}
+	}
+	request.Header.Set("X-Redlock", "1")
+	response, err := (&http.Client{Transport: agent.transport, Timeout: wait + 10*time.Second}).Do(request)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer response.Body.Close()
+	_ = json.NewDecoder(response.Body).Decode(&said) // some answers have no body
+	said.status = response.StatusCode
+	return
+}
+
+// Without a lock: works while it leads. With one: takes it, waits for a line of input, and gives it back.
+func main() {
+	agent := NewAgent(os.Args[1])
+	for ; len(os.Args) == 2; time.Sleep(200 * time.Millisecond) {
+		if leads := agent.Leader(); leads != nil {
+			fmt.Println("works with token", leads.Token)
+		}
+	}
+	held, err := agent.Acquire(os.Args[2], 0)
+	if held == nil {
+		log.Fatal("taken ", err)
+	}
+	fmt.Println("works with token", held.Token)
+	_, _ = fmt.Scanln()
+	_ = held.Release()
+}
