@@ -236,6 +236,7 @@ pub fn keep(
         holds: holds.clone(),
         answers: Arc::default(),
         leadership: leadership.clone(),
+        queue: lock::replica::renewal::queue(),
     };
     tasks.spawn(essential("renewal", renewal.run(stop.clone())));
     tasks.spawn(essential(

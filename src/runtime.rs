@@ -3,6 +3,7 @@
 pub mod api_time;
 pub mod cache;
 pub mod context;
+pub mod fair_queue;
 pub mod keys;
 mod kinds;
 pub mod leader;

@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::schema::{DURATION_PATTERN, matching};
+use crate::time::UnixMillis;
 
 /// Go counts a duration in 63 bits of nanoseconds, and the API server's CEL rules with it.
 const MAX_MILLIS: u64 = i64::MAX as u64 / 1_000_000;
@@ -179,6 +180,12 @@ impl MilliTime {
 impl From<Timestamp> for MilliTime {
     fn from(time: Timestamp) -> Self {
         Self(Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time))
+    }
+}
+
+impl From<MilliTime> for UnixMillis {
+    fn from(time: MilliTime) -> Self {
+        Self(time.as_millis())
     }
 }
 

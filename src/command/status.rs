@@ -93,9 +93,6 @@ impl Answer for LocksView {
 /// What differs from a lock that is held and well.
 fn is_relevant(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
     let is = |type_: LockCondition| condition.type_ == type_.as_str();
-    if is(LockCondition::PublicationDelayed) {
-        return condition.status == "True";
-    }
     let is_told_by_another = is(LockCondition::Ready) || is(LockCondition::Finished);
     condition.status != "True" && !is_told_by_another
 }

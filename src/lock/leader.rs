@@ -19,6 +19,7 @@ mod parts;
 mod peers;
 mod progress;
 mod publication;
+mod publications;
 mod reachability;
 mod reconcile;
 mod release;

@@ -19,7 +19,6 @@ pub mod job;
 pub mod lease;
 pub mod nodes;
 pub mod orphans;
-pub mod publications;
 pub mod queue;
 pub mod readiness;
 pub mod record;

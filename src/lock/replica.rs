@@ -7,5 +7,4 @@ pub mod holds;
 pub mod liveness;
 pub mod location;
 pub mod renewal;
-pub mod shares;
 pub mod sightings;

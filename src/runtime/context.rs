@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::api_time::ApiTime;
 use super::cache::Cache;
+use super::fair_queue::FairQueue;
 use super::keys;
 use super::metrics::{Metrics, Objects};
 use super::node_watch::{self, NodeWatch};
@@ -23,6 +24,10 @@ use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::redis_member::{Connect, Machine};
 use crate::redlock::Drift;
 use crate::time::{Clock, ClockOffset, UnixMillis};
+
+/// So many requests about locks are under way to the API server at once.
+/// It knows no namespaces among the requests of one account, so more of them only wait for each other there.
+const REQUESTS: usize = 8;
 
 /// One replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +53,8 @@ pub struct Context {
     pub network: Arc<dyn Connect>,
     /// The API server's time, from the answers to `client`.
     pub api_time: Arc<ApiTime>,
+    /// Requests about locks.
+    pub requests: FairQueue,
     /// Which nodes are silent or gone for too long.
     pub node_watch: Arc<NodeWatch>,
     /// What this replica counts.
@@ -105,6 +112,7 @@ impl Context {
             clock,
             network,
             api_time,
+            requests: FairQueue::new(REQUESTS),
             node_watch: Arc::default(),
             metrics: Arc::default(),
             pods,

@@ -73,6 +73,20 @@ pub struct UnixMillis(pub i64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMicros(pub i64);
 
+impl UnixMillis {
+    /// The time `duration` later; saturating.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// The time that has passed since `earlier`; zero if that is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
 impl UnixMicros {
     /// The time `duration` later; saturating.
     #[must_use]

@@ -16,8 +16,6 @@ names! {
         Held,
         /// The claim has ended and never queues again. Its reason and message are those of Held at the end.
         Finished,
-        /// The API server took a status so late that `validUntil` had passed. The operator removes the condition ten minutes after the last time.
-        PublicationDelayed,
     }
 }
 
@@ -220,12 +218,6 @@ names! {
         ///
         /// To do: if it lasts, look at these members.
         MembersMissing,
-        /// `validUntil` had passed when the API server took the status. The holder had the lock throughout.
-        ///
-        /// By itself: the operator removes the condition ten minutes after the last such write.
-        ///
-        /// To do: set a longer `ttl`. Or set `validity: Transitions` for locks whose readers need no `validUntil`.
-        WrittenLate,
         /// All members may vote.
         AllAdmitted,
         /// A majority of the members may vote, and locks are granted and held.

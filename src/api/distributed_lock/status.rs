@@ -66,7 +66,7 @@ pub struct DistributedLockStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub history: Vec<PastHold>,
-    /// Conditions: Ready, Accepted, Held, Finished, PublicationDelayed.
+    /// Conditions: Ready, Accepted, Held, Finished.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

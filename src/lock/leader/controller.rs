@@ -15,7 +15,7 @@ use super::parts::Parts;
 use super::progress::Error;
 use super::reconcile::reconcile;
 use super::store::Found;
-use super::{default, labels, unreadable};
+use super::{default, labels, publications, unreadable};
 use crate::api::DistributedLock;
 use crate::lock::model::decide::Pause;
 use crate::lock::model::said::Said;
@@ -52,6 +52,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
             () = controlled => {}
             () = labels::tend(&parts.labels, &parts.store, &parts.peers, scope) => {}
             () = unreadable::tend(&parts) => {}
+            () = publications::tend(&parts) => {}
             () = default::tend(&parts) => {}
         }
     };

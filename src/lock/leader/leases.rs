@@ -14,6 +14,7 @@ use super::store::Store;
 use crate::api::DistributedLock;
 use crate::lock::model::lease::{self, Change, Unchanged};
 use crate::lock::model::refusal::Refusal;
+use crate::runtime::fair_queue::Class;
 use crate::runtime::requests::{RequestError, as_operator, request};
 use crate::runtime::settings::Settings;
 use crate::time::Boottime;
@@ -46,7 +47,9 @@ impl Leases {
             return Ok(None);
         }
         let leases: Api<Lease> = Api::namespaced(store.client().clone(), &namespace);
+        let slot = store.enter(&namespace, Class::Change).await;
         let found = request(leases.get_opt(name)).await?;
+        drop(slot);
         let change = {
             let mut observed = self.0.lock();
             let uid = lock.uid().unwrap_or_default();

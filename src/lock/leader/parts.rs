@@ -15,19 +15,18 @@ use super::leases::Leases;
 use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
+use super::publications::Publications;
 use super::reachability::Reachability;
 use super::store::Store;
 use super::turns::Turns;
 use crate::api::DistributedLock;
-use crate::lock::model::publications::Publications;
 use crate::lock::replica::holds::Holds;
-use crate::lock::replica::shares::Slots;
 use crate::quorum::session::Sessions;
 use crate::runtime::context::Context;
+use crate::runtime::fair_queue::FairQueue;
 use crate::runtime::leader::Term;
 
-/// So many locks are looked at side by side, of one namespace half as many. More requests at once would only wait for each other in
-/// the API server, and keep the leader's own Lease waiting.
+/// So many locks are looked at side by side.
 const SLOTS: usize = 64;
 
 /// All parts.
@@ -56,10 +55,10 @@ pub(super) struct Parts {
     pub(super) granting_by_default: RwLock<()>,
     /// Whose turn it is on a key.
     pub(super) turns: Turns,
-    /// How many locks are looked at side by side.
-    pub(super) slots: Slots,
-    /// Which renewals are published now.
-    pub(super) publications: Mutex<Publications>,
+    /// Which locks are looked at side by side.
+    pub(super) reconciles: FairQueue,
+    /// The renewals that are to be published.
+    pub(super) publications: Publications,
     /// The panics in a row while a lock was handled, by UID.
     pub(super) panics: Mutex<HashMap<String, u32>>,
 }
@@ -79,8 +78,8 @@ impl Parts {
             memory: Memory::default(),
             granting_by_default: RwLock::default(),
             turns: Turns::default(),
-            slots: Slots::new(SLOTS),
-            publications: Mutex::default(),
+            reconciles: FairQueue::new(SLOTS),
+            publications: Publications::default(),
             panics: Mutex::default(),
             context,
             store,
@@ -95,7 +94,5 @@ impl Parts {
         self.leases.forget(&uid);
         self.store.forget(&uid);
         self.panics.lock().remove(&uid);
-        let told = self.publications.lock().forget(&uid);
-        told.into_iter().for_each(|lock| self.peers.nudge(lock));
     }
 }

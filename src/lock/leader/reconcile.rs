@@ -22,6 +22,7 @@ use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::replica::access::{self, Access};
 use crate::lock::replica::liveness;
+use crate::runtime::fair_queue::Class;
 
 /// How many steps one reconciliation of a lock may take.
 /// A lock that needs more is reconciled again later, so that a mistake cannot spin.
@@ -50,16 +51,13 @@ pub(super) async fn reconcile(parts: &Parts, lock: &ObjectRef<DistributedLock>) 
     // Before the next one on the key is looked at: the watch shows a grant only later, and the members do not know that a key and its
     // slots exclude each other.
     parts.peers.refresh(lock);
-    // Of the locks that wait to publish a renewal, the next ones may.
-    let next = parts.publications.lock().done(&newest.uid().unwrap_or_default());
-    next.into_iter().for_each(|lock| parts.peers.nudge(lock));
     done
 }
 
 /// Observes, decides and acts until a step has come to an end.
 async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &str) -> Result<Action, Error> {
     let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let slot = parts.slots.enter(namespace).await;
+    let slot = parts.reconciles.enter(namespace, Class::Change).await;
     let Some(mut lock) = parts.store.get(reference) else { return Ok(Action::await_change()) };
     if others::is_of_another(&parts.context, &lock) {
         return leave(parts, &lock).await;
@@ -105,6 +103,11 @@ fn turn_of(members: &Members, lock: &DistributedLock, access: &Result<Access, Re
         (None, Ok(access)) => at(&access.quorum, access.key.as_str()),
         (None, Err(_refused)) => lock.uid().unwrap_or_default(),
     }
+}
+
+/// The one next step for a lock.
+pub(super) fn next_step(parts: &Parts, lock: &DistributedLock) -> Step {
+    decide(&observe(parts, lock, &access(parts, lock)))
 }
 
 /// What is known of a lock.
@@ -161,7 +164,7 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
         Step::Seal => Ok(seal::held(members, memory, lock).await),
         Step::LeaveUnconfirmed(reason, why) => release::leave_unconfirmed(store, lock, (reason, &why)).await,
         Step::Keep(rest) => {
-            let lock = status::publish_renewal(store, &parts.publications, lock, &rest).await?;
+            let lock = status::publish_or_ask(store, &parts.publications, lock, &rest).await?;
             let read = ensure_lease(parts, &lock).await?;
             labels.ensure(&lock).await?;
             let started = parts.jobs.ensure(&lock).await;

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
-use parking_lot::Mutex;
 
+use super::publications::{Publications, is_mere_renewal};
 use super::store::Store;
 use crate::api::conditions::{LockCondition, find_condition};
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::Rest;
 use crate::lock::model::events::LockEvent;
-use crate::lock::model::publications::Publications;
 use crate::lock::model::readiness::is_leaderless;
 use crate::runtime::requests::RequestError;
 
@@ -39,22 +37,20 @@ pub(super) async fn publish(
     Ok(written)
 }
 
-/// The same, but a mere renewal waits until the API server has time for it.
-pub(super) async fn publish_renewal(
+/// The same, but a mere renewal is published beside the reconciles.
+pub(super) async fn publish_or_ask(
     store: &Store,
-    publications: &Mutex<Publications>,
+    publications: &Publications,
     lock: &Arc<DistributedLock>,
     rest: &Rest,
 ) -> Result<Arc<DistributedLock>, RequestError> {
-    let Some(renewal) = &rest.renewal else { return publish(store, lock, &rest.status).await };
-    let uid = lock.uid().unwrap_or_default();
-    let waits = || !publications.lock().may(&uid, &ObjectRef::from_obj(&**lock), renewal.urgency);
-    if is_mere_renewal(lock, &rest.status) && waits() {
-        return Ok(lock.clone());
+    match &rest.renewal {
+        Some(renewal) if is_mere_renewal(lock, &rest.status) => {
+            publications.ask(lock, renewal.runs_out);
+            Ok(lock.clone())
+        }
+        _ => publish(store, lock, &rest.status).await,
     }
-    let written = publish(store, lock, &rest.status).await?;
-    store.observe_lateness(renewal.lateness);
-    Ok(written)
 }
 
 /// Takes off what asked for nothing that can be done, and says so of a release.
@@ -68,18 +64,6 @@ pub(super) async fn clear_requests(
         store.event(&cleared, LockEvent::ReleaseRefused { token });
     }
     Ok(cleared)
-}
-
-/// Whether the status would only say of a hold that it has been renewed.
-fn is_mere_renewal(lock: &DistributedLock, status: &DistributedLockStatus) -> bool {
-    let Some(before) = &lock.status else { return false };
-    let timeless = |status: &DistributedLockStatus| {
-        let mut status = status.clone();
-        (status.renewed_at, status.valid_until) = (None, None);
-        status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
-        status
-    };
-    timeless(before) == timeless(status)
 }
 
 /// The condition that says why the spec cannot be served, if that was not said before.

@@ -19,15 +19,11 @@ use serde_json::{Value, json};
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER};
 use crate::lock::model::events::LockEvent;
-use crate::lock::replica::shares::Slots;
 use crate::runtime::cache::{Guarded, Unreadable};
 use crate::runtime::context::Context;
+use crate::runtime::fair_queue::{Class, Slot};
 use crate::runtime::requests::{RequestError, request, unless_gone};
 use crate::time::UnixMillis;
-
-/// So many writes of locks are under way at once. More of them only wait for each other in the API server, which knows no namespaces
-/// among the requests of one account.
-const AT_ONCE: usize = 8;
 
 /// What the API server has of a lock.
 #[derive(Debug)]
@@ -43,14 +39,13 @@ pub(super) enum Found {
 /// The lock objects, and what is told of them: Events and metrics.
 pub(super) struct Store {
     context: Context,
-    slots: Slots,
     written: Written,
 }
 
 impl Store {
     /// Nothing written yet.
     pub(super) fn new(context: Context) -> Self {
-        Self { context, slots: Slots::new(AT_ONCE), written: Written::default() }
+        Self { context, written: Written::default() }
     }
 
     /// For requests about other objects.
@@ -78,14 +73,22 @@ impl Store {
         self.written.0.lock().remove(uid);
     }
 
-    /// Awaits a write of this object, and counts what became of it. The writes of one namespace do not keep those of
-    /// another one waiting.
+    /// Waits until a request about an object of this namespace may be made.
+    pub(super) async fn enter(&self, namespace: &str, class: Class) -> Slot {
+        self.context.requests.enter(namespace, class).await
+    }
+
+    /// Awaits a write of this object, and counts what became of it.
     pub(super) async fn write<T>(
         &self,
         object: &ObjectMeta,
         future: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, RequestError> {
-        let slot = self.slots.enter(object.namespace.as_deref().unwrap_or_default()).await;
+        let slot = self.enter(object.namespace.as_deref().unwrap_or_default(), Class::Change).await;
+        self.write_in(slot, future).await
+    }
+
+    async fn write_in<T>(&self, slot: Slot, future: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
         let result = request(future).await;
         drop(slot);
         let outcome = match &result {
@@ -105,9 +108,20 @@ impl Store {
         lock: &DistributedLock,
         status: DistributedLockStatus,
     ) -> Result<Arc<DistributedLock>, RequestError> {
+        let slot = self.enter(&lock.namespace().unwrap_or_default(), Class::Change).await;
+        self.replace_status_in(slot, lock, status).await
+    }
+
+    /// The same with a slot that has been waited for.
+    pub(super) async fn replace_status_in(
+        &self,
+        slot: Slot,
+        lock: &DistributedLock,
+        status: DistributedLockStatus,
+    ) -> Result<Arc<DistributedLock>, RequestError> {
         let object = DistributedLock { status: Some(status), ..lock.clone() };
         let (api, name) = (self.api(lock), lock.name_any());
-        let replaced = self.write(&lock.metadata, api.replace_status(&name, &PostParams::default(), &object)).await?;
+        let replaced = self.write_in(slot, api.replace_status(&name, &PostParams::default(), &object)).await?;
         Ok(self.written.remember(lock.resource_version(), replaced))
     }
 
@@ -199,7 +213,9 @@ impl Store {
 
     /// Reads the object from the API server.
     pub(super) async fn read(&self, lock: &DistributedLock) -> Result<Found, RequestError> {
+        let slot = self.enter(&lock.namespace().unwrap_or_default(), Class::Change).await;
         let read = request(self.api::<Guarded<DistributedLock>>(lock).get_opt(&lock.name_any())).await?;
+        drop(slot);
         Ok(match read.filter(|read| read.meta().uid == lock.metadata.uid) {
             Some(Guarded::Read(read)) => Found::Lock(self.written.remember(lock.resource_version(), read)),
             Some(Guarded::Unreadable(raw)) => Found::Unreadable(raw),

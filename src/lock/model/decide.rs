@@ -10,7 +10,6 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::candidate::{Candidate, Ineligible};
 use super::hold::{Hold, Sighting};
-use super::publications::Urgency;
 use super::queue::Place;
 use super::record::HoldRecord;
 use super::refusal::Refusal;
@@ -206,12 +205,12 @@ pub struct Rest {
     pub renewal: Option<Renewal>,
 }
 
-/// How soon a renewal is to be published.
+/// A renewal that is due to be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// Whether the readers of the status have little left.
-    pub urgency: Urgency,
-    /// For how long they have had less than a quarter of the ttl left.
+    /// When the validity ends that the status publishes now.
+    pub runs_out: Boottime,
+    /// For how long its readers have had less than a quarter of the ttl left.
     pub lateness: Duration,
 }
 

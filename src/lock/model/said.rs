@@ -1,6 +1,6 @@
 //! Pure: what the conditions of a lock say about its holder, or about what it waits for.
 
-use crate::api::conditions::{CommonReason, HeldReason};
+use crate::api::conditions::HeldReason;
 use crate::api::{GoDuration, HeldQuorum, MilliTime};
 use crate::redlock::FencingToken;
 
@@ -100,24 +100,6 @@ impl Said {
             Self::BeyondTheFence { .. } | Self::Fault | Self::Withdrawn { .. } | Self::NotWritten { .. } => {
                 HeldReason::Pending
             }
-        }
-    }
-}
-
-/// Messages of the condition PublicationDelayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, displaydoc::Display)]
-#[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum Noted {
-    /// validUntil had passed for {gap} when the API server took this status. The holder had the lock throughout, but
-    /// readers of validUntil saw no holder. Set a longer ttl, or validity: Transitions
-    WrittenLate { gap: GoDuration },
-}
-
-impl Noted {
-    /// For its condition.
-    pub const fn reason(&self) -> CommonReason {
-        match self {
-            Self::WrittenLate { .. } => CommonReason::WrittenLate,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::hold::Hold;
 use super::readiness::{self, set_ready};
 use super::record::HoldRecord;
 use super::refusal::Refusal;
-use super::said::{Noted, Said};
+use super::said::Said;
 use crate::api::conditions::{
     AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true, set_condition,
 };
@@ -22,8 +22,6 @@ use crate::time::{Boottime, ClockOffset, UnixMillis};
 const HISTORY: usize = 10;
 /// So much of the reason for an end is kept in the history.
 const LONGEST_MESSAGE: usize = 512;
-/// Seconds for which a status says that it was written late.
-const DELAY_IS_SAID_FOR: i64 = 600;
 /// Positions behind this one are not written, or a release would mean a write for every waiter.
 pub const LAST_POSITION: usize = 10;
 
@@ -188,23 +186,6 @@ impl Draft {
         self.validity(renewed_at, valid_until, hold.votes)
     }
 
-    /// What the status published had run out `gap` before this is written. That is said for ten minutes.
-    #[must_use]
-    pub fn published_after(mut self, gap: Duration) -> Self {
-        let conditions = &mut self.status.conditions;
-        let is_delayed = |condition: &Condition| condition.type_ == LockCondition::PublicationDelayed.as_str();
-        let said = conditions.iter().find(|condition| is_delayed(condition)).map(|it| it.last_transition_time.0);
-        if !gap.is_zero() {
-            // Its time of transition is that of the last delay.
-            conditions.retain(|condition| !is_delayed(condition));
-            let noted = Noted::WrittenLate { gap: gap.into() };
-            self.set(LockCondition::PublicationDelayed, true, noted.reason(), noted.to_string());
-        } else if said.is_some_and(|said| self.now.as_second() - said.as_second() > DELAY_IS_SAID_FOR) {
-            conditions.retain(|condition| !is_delayed(condition));
-        }
-        self
-    }
-
     fn validity(mut self, renewed_at: UnixMillis, valid_until: UnixMillis, votes: Option<Votes>) -> Self {
         self.status.renewed_at = MilliTime::from_millis(renewed_at.0);
         self.status.valid_until = MilliTime::from_millis(valid_until.0);
@@ -281,7 +262,6 @@ impl Draft {
         self.status.member_count = None;
         self.status.stopping = None;
         self.status.ending = None;
-        self.status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
         self.waiting(reason, why, None)
     }
 

@@ -14,7 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -22,10 +22,12 @@ use crate::api::{DistributedLock, HttpGet, Liveness, TcpSocket};
 use crate::lock::model::end::Unwell;
 use crate::lock::model::heartbeat::{self, Heartbeat};
 use crate::lock::model::held_for::HeldFor;
+use crate::lock::model::hold::Hold;
 use crate::lock::model::verdict;
 use crate::redis_member::{Connect, Stream};
 use crate::redlock::Nonce;
 use crate::runtime::context::Context;
+use crate::runtime::fair_queue::Class;
 use crate::time::{Boottime, UnixMillis};
 
 /// For one question to a holder. A quarter of the ttl counts where that is less, so that an answer leaves time for the renewal.
@@ -60,8 +62,9 @@ impl Answers {
         &self,
         context: &Context,
         lock: &DistributedLock,
-        nonce: &Nonce,
+        hold: &Hold,
     ) -> Result<Option<Boottime>, String> {
+        let nonce = &hold.terms.nonce;
         let uid = lock.uid().unwrap_or_default();
         let now = context.clock.boottime();
         let mut record = self.record(&uid, nonce, now);
@@ -71,7 +74,7 @@ impl Answers {
             verdict = record.count(answer, liveness.failure_threshold).map(|()| None);
         }
         if has_heartbeat(lock)
-            && let Some(lease) = read_heartbeat(&context.client, lock).await
+            && let Some(lease) = read_heartbeat(context, lock, Class::Renewal(hold.valid_until)).await
         {
             record.heartbeat.see(lease.and_then(|lease| lease.resource_version()), now);
             verdict = verdict.map(|_unbound| Some(record.heartbeat.last_end(lock.spec.ttl.get())));
@@ -165,9 +168,14 @@ async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Res
 /// The Lease with the claim's name.
 ///
 /// The inner `None`: there is no such Lease. The outer `None`: it could not be read.
-async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Option<Lease>> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default());
-    timeout(probe_timeout(lock), leases.get_opt(&lock.name_any())).await.ok()?.ok()
+async fn read_heartbeat(context: &Context, lock: &DistributedLock, class: Class) -> Option<Option<Lease>> {
+    let (namespace, name) = (lock.namespace().unwrap_or_default(), lock.name_any());
+    let leases: Api<Lease> = Api::namespaced(context.client.clone(), &namespace);
+    let read = async {
+        let _slot = context.requests.enter(&namespace, class).await;
+        leases.get_opt(&name).await
+    };
+    timeout(probe_timeout(lock), read).await.ok()?.ok()
 }
 
 /// Whether a claim that waits has stopped its heartbeat, so that it must not get the lock.
@@ -175,7 +183,7 @@ async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Optio
 /// A Lease that cannot be read, or that carries no time of its last change, is no evidence.
 pub async fn has_stopped(context: &Context, lock: &DistributedLock) -> bool {
     let (true, Some(created)) = (has_heartbeat(lock), lock.creation_timestamp()) else { return false };
-    let Some(lease) = read_heartbeat(&context.client, lock).await else { return false };
+    let Some(lease) = read_heartbeat(context, lock, Class::Change).await else { return false };
     let changed = lease.as_ref().map(last_change);
     if changed == Some(None) {
         return false;

@@ -1,6 +1,6 @@
 //! Renewal of held locks, on every replica, by a timer of its own: neither reconciles nor the API server are in its way.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::lock::model::verdict::Verdict;
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner, repair_until};
 use crate::runtime::context::Context;
+use crate::runtime::fair_queue::{Class, FairQueue};
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
@@ -34,8 +35,10 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// With nothing held, the timer looks again this often; a new hold wakes it at once.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Holds to renew together.
-type Batches = HashMap<HeldQuorum, Vec<Hold>>;
+/// So many holds are renewed with one pipeline to each member.
+const TOGETHER: usize = 64;
+/// So many pipelines and questions to holders are under way at once.
+const SLOTS: usize = 256;
 
 /// What renewal needs.
 #[derive(Clone)]
@@ -50,6 +53,19 @@ pub struct Renewal {
     pub answers: Arc<Answers>,
     /// Whether this replica leads; only the leader repairs.
     pub leadership: watch::Receiver<Option<Term>>,
+    /// What is renewed and asked now.
+    pub queue: FairQueue,
+}
+
+/// The slots for renewals and questions to holders.
+#[must_use]
+pub fn queue() -> FairQueue {
+    FairQueue::new(SLOTS)
+}
+
+/// Whether the holder is asked before a renewal.
+fn is_asked(hold: &Hold, lock: &DistributedLock) -> bool {
+    hold.published && liveness::are_asked(lock)
 }
 
 impl Renewal {
@@ -65,32 +81,36 @@ impl Renewal {
                 () = self.holds.changed() => {}
                 () = stop.cancelled() => return,
             }
-            let due = self.holds.take_due(self.context.clock.boottime());
-            let (asked, unasked) = self.admissible(due);
-            for (quorum, batch) in unasked {
-                let (renewal, holds) = (self.clone(), batch.clone());
-                tokio::spawn(self.clone().guarded(holds, async move { renewal.renew(quorum, batch).await }));
-            }
-            for (lock, hold) in asked {
-                let renewal = self.clone().ask_and_renew(lock, hold.clone());
-                tokio::spawn(self.clone().guarded(vec![hold], renewal));
+            for batch in self.batches(self.holds.take_due(self.context.clock.boottime())) {
+                tokio::spawn(self.clone().guarded(batch));
             }
         }
     }
 
-    /// Runs a renewal so that a panic over one lock harms no other one.
+    /// What is renewed together: holds of one namespace on one quorum.
+    ///
+    /// A hold whose holder is asked first is alone, so that a silent holder keeps no other waiting.
+    fn batches(&self, due: Vec<Hold>) -> Vec<Vec<Hold>> {
+        let mut together = BTreeMap::<_, Vec<Hold>>::new();
+        for hold in due {
+            let lock = self.context.locks.get(&hold.terms.lock);
+            let alone = lock.is_some_and(|lock| is_asked(&hold, &lock)).then(|| hold.terms.uid.clone());
+            let at = (hold.terms.lock.namespace.clone(), hold.terms.quorum.to_string(), alone);
+            together.entry(at).or_default().push(hold);
+        }
+        together.values().flat_map(|holds| holds.chunks(TOGETHER).map(<[Hold]>::to_vec)).collect()
+    }
+
+    /// Renews a batch so that a panic over one lock harms no other one.
     ///
     /// After a panic, each of the locks that were renewed together is renewed by itself.
-    async fn guarded(self, mut holds: Vec<Hold>, renewal: impl Future<Output = ()>) {
-        if caught(renewal).await.is_ok() {
+    async fn guarded(self, holds: Vec<Hold>) {
+        if caught(self.renew_in_turn(holds.clone())).await.is_ok() {
             return;
         }
-        if holds.len() == 1 {
-            holds.iter().for_each(|hold| self.panicked(hold));
-            return;
-        }
-        let alone = holds.drain(..).map(async |hold| {
-            if caught(self.renew(hold.terms.quorum.clone(), vec![hold.clone()])).await.is_err() {
+        let is_alone = holds.len() == 1;
+        let alone = holds.into_iter().map(async |hold| {
+            if is_alone || caught(self.renew_in_turn(vec![hold.clone()])).await.is_err() {
                 self.panicked(&hold);
             }
         });
@@ -104,22 +124,25 @@ impl Renewal {
         self.holds.postpone(&hold.terms.uid, self.context.clock.boottime() + pause);
     }
 
-    /// The batches to renew by quorum, without the holds that may not be renewed.
+    /// Waits for a slot, and renews the holds that may be renewed then.
     ///
     /// Nothing renews, as far as this replica can know, for a holder that is gone, suspended or past its time.
-    ///
-    /// Holders that are to be asked first come apart, so that a silent one keeps no other waiting.
-    fn admissible(&self, due: Vec<Hold>) -> (Vec<(Arc<DistributedLock>, Hold)>, Batches) {
-        let (mut asked, mut unasked) = (Vec::new(), Batches::new());
-        let later = self.context.clock.boottime() + NOT_NOW;
-        for hold in due {
+    async fn renew_in_turn(&self, holds: Vec<Hold>) {
+        let Some(first) = holds.first() else { return };
+        let ends = holds.iter().map(|hold| hold.valid_until).min().unwrap_or(first.valid_until);
+        let (quorum, namespace) = (first.terms.quorum.clone(), first.terms.lock.namespace.clone().unwrap_or_default());
+        let _slot = self.queue.enter(&namespace, Class::Renewal(ends)).await;
+        let (mut unasked, later) = (Vec::new(), self.context.clock.boottime() + NOT_NOW);
+        for hold in holds {
             match self.renewable(&hold) {
-                Some(lock) if hold.published && liveness::are_asked(&lock) => asked.push((lock, hold)),
-                Some(_) => unasked.entry(hold.terms.quorum.clone()).or_default().push(hold),
+                Some(lock) if is_asked(&hold, &lock) => self.ask_and_renew(lock, hold).await,
+                Some(_) => unasked.push(hold),
                 None => self.holds.postpone(&hold.terms.uid, later),
             }
         }
-        (asked, unasked)
+        if !unasked.is_empty() {
+            self.renew(quorum, unasked).await;
+        }
     }
 
     /// The lock of a hold that may be renewed. If the object is gone, so is everything that could end the hold properly: it
@@ -135,7 +158,7 @@ impl Renewal {
         (same && (!hold.published || named() && good())).then_some(lock)
     }
 
-    async fn ask_and_renew(self, lock: Arc<DistributedLock>, mut hold: Hold) {
+    async fn ask_and_renew(&self, lock: Arc<DistributedLock>, mut hold: Hold) {
         let (uid, nonce) = (hold.terms.uid.clone(), hold.terms.nonce);
         let bounded = match self.ask(&lock, &hold).await {
             Ok(bounded) => bounded,
@@ -154,7 +177,7 @@ impl Renewal {
 
     /// Asks the holder. An error says why it is not to be renewed.
     async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, String> {
-        let checked = self.answers.check(&self.context, lock, &hold.terms.nonce).await?;
+        let checked = self.answers.check(&self.context, lock, hold).await?;
         let Some(last) = checked else { return Ok(None) };
         let session = location::session(&self.sessions, &hold.terms.quorum);
         let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);

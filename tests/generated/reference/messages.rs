@@ -13,13 +13,12 @@ const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
 
 /// An enum whose messages belong to conditions of a lock, and which one.
-const OF_LOCKS: [(&str, &str, &str); 6] = [
+const OF_LOCKS: [(&str, &str, &str); 5] = [
     ("src/lock/model/refusal.rs", "Refusal", "Accepted"),
     ("src/quorum/model/lookup.rs", "LookupError", "Accepted"),
     ("src/lock/model/said.rs", "Said", "Held"),
     ("src/lock/model/end.rs", "End", "Held"),
     ("src/lock/model/end.rs", "Unwell", "Held"),
-    ("src/lock/model/said.rs", "Noted", "PublicationDelayed"),
 ];
 
 /// Enums that are parts of messages, under the name of their placeholder.
@@ -129,9 +128,6 @@ fn lock_conditions() -> String {
                     let status = if ["Held", "Ending"].contains(&reason.name()) { "True" } else { "False" };
                     entry(&mut text, status, reason, &of("Held", reason.name()));
                 }
-            }
-            "PublicationDelayed" => {
-                entry(&mut text, "True", reason(&common, "WrittenLate"), &of("PublicationDelayed", "WrittenLate"));
             }
             _ => {}
         }

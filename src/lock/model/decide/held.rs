@@ -11,10 +11,9 @@ use crate::lock::model::end::End;
 use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
-use crate::lock::model::publications::Urgency;
 use crate::lock::model::status::{Draft, is_unconfirmed};
 use crate::lock::model::verdict::{Verdict, is_deleting};
-use crate::time::{Boottime, ClockOffset};
+use crate::time::{Boottime, ClockOffset, UnixMillis};
 
 /// With so much validity left, a hold whose members do not answer is offered to another replica.
 /// Where a third of its ttl is less than this, that counts.
@@ -140,7 +139,7 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
     };
     let renewal = held.clock.and_then(|clock| Some((clock, publication(view, hold, clock)?)));
     let draft = match renewal {
-        Some((clock, _)) => draft.renewed(hold, clock, view.now).published_after(gap(view, clock)),
+        Some((clock, _)) => draft.renewed(hold, clock, view.now),
         None => draft,
     };
     let held_for = HeldFor::of(view.lock, held.clock, view.now);
@@ -172,40 +171,27 @@ fn is_slipping(hold: &Hold, now: Boottime) -> bool {
     is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
 }
 
-/// A renewal is published when too little would be left at the next one.
+/// A renewal is published when half of the ttl is left of what is published, or when less than a quarter would be left at the next one.
 ///
 /// Every write that is left out leaves room for that of another lock. With `validity: Transitions` it is not published. What no round of
 /// this replica has earned is never published.
 fn publication(view: &View<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
-    let urgent = Renewal { urgency: Urgency::Urgent, lateness: Duration::ZERO };
-    let Some(status) = &view.lock.status else { return Some(urgent) };
-    let next = hold.won? + hold.terms.renew_interval;
-    let renewal_is_news = view.lock.spec.validity == Validity::Published;
-    let runs_out = status.valid_until.map_or(i64::MIN, |time| time.as_millis());
-    let before = |left: Duration| runs_out.saturating_sub(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+    let published = view.lock.status.as_ref().and_then(|status| status.valid_until);
+    let runs_out = published.map_or(UnixMillis(i64::MIN), UnixMillis::from);
+    let (ttl, next) = (hold.terms.ttl, hold.won? + hold.terms.renew_interval);
+    let left_at = |at: Boottime| runs_out.since(clock.latest(at).ceil());
     // No renewal earned that: a clock that was wrong has published it.
-    let is_ahead = before(hold.terms.ttl) > clock.latest(view.now).ceil().0;
+    let is_ahead = left_at(view.now) > ttl;
     // The clock is read a little better or worse each time. That is no renewal.
-    let is_longer = clock.earliest(hold.valid_until.saturating_sub(hold.terms.ttl / 20)).floor().0 > runs_out;
+    let is_longer = clock.earliest(hold.valid_until.saturating_sub(ttl / 20)).floor() > runs_out;
     // The policy bounds the Lease of an election by what is published.
     let is_due =
-        view.lock.lease().is_some() || clock.latest(next).ceil().0 >= before(left_for_publication(hold.terms.ttl));
-    let late = clock.earliest(view.now).floor().0.saturating_sub(before(hold.terms.ttl / 4));
-    let lateness = Duration::from_millis(u64::try_from(late).unwrap_or(0));
-    let is_urgent = is_ahead || late > 0;
-    (is_ahead || renewal_is_news && is_longer && is_due).then_some(match is_urgent {
-        _ if !renewal_is_news => urgent,
-        true => Renewal { lateness, ..urgent },
-        false => Renewal { urgency: Urgency::Calm, lateness },
+        view.lock.lease().is_some() || left_at(view.now) <= ttl / 2 || left_at(next) <= left_for_publication(ttl);
+    let is_news = view.lock.spec.validity == Validity::Published && is_longer && is_due;
+    (is_ahead || is_news).then(|| Renewal {
+        runs_out: view.now + left_at(view.now),
+        lateness: clock.earliest(view.now).floor().plus(ttl / 4).since(runs_out),
     })
-}
-
-/// For how long what the status publishes has run out, of a lock whose renewals are published.
-fn gap(view: &View<'_>, clock: ClockOffset) -> Duration {
-    let published = view.lock.status.as_ref().filter(|_| view.lock.spec.validity == Validity::Published);
-    let now = clock.earliest(view.now).floor();
-    let gap = published.and_then(|status| status.valid_until).map_or(0, |until| now.0 - until.as_millis());
-    Duration::from_millis(u64::try_from(gap).unwrap_or(0))
 }
 
 /// How much of what is published must be left for the next write.

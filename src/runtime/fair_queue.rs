@@ -1,0 +1,136 @@
+//! One queue for everything that many locks need at once: reconciles, renewals, questions to holders, requests to the API server.
+//!
+//! It has a number of slots. A namespace gets another slot while it has fewer than are free (dynamic thresholds: Choudhury and Hahne,
+//! IEEE/ACM Transactions on Networking 6(2), 1998). Alone it gets half of them, and the next namespace finds a free slot at once,
+//! however slowly members or pods answer the first one. Namespaces that wait take turns. In its turn a namespace passes changes
+//! first, then renewals by the validity that is left.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::time::Boottime;
+
+/// How early something passes among what its namespace waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A user or another lock waits for it.
+    Change,
+    /// Nothing is lost before this validity ends.
+    Renewal(Boottime),
+}
+
+/// The queue with its slots.
+#[derive(Clone, Debug)]
+pub struct FairQueue(Arc<Mutex<Queue<oneshot::Sender<Slot>>>>);
+
+/// A slot that is in use until this is dropped.
+#[derive(Debug)]
+pub struct Slot {
+    queue: FairQueue,
+    namespace: String,
+}
+
+impl FairQueue {
+    /// All slots are free.
+    #[must_use]
+    pub fn new(slots: usize) -> Self {
+        Self(Arc::new(Mutex::new(Queue::new(slots))))
+    }
+
+    /// Waits for a slot. Dropping the future gives up the place in the queue.
+    pub async fn enter(&self, namespace: &str, class: Class) -> Slot {
+        let (slot, waits) = oneshot::channel();
+        self.0.lock().wait(namespace, class, slot);
+        self.serve();
+        // The queue keeps the sender until it serves it.
+        let served = waits.await.ok();
+        served.unwrap_or_else(|| Slot { queue: self.clone(), namespace: namespace.to_owned() })
+    }
+
+    fn serve(&self) {
+        let served = self.0.lock().serve();
+        for (namespace, waits) in served {
+            // A receiver that was dropped gives its slot back here.
+            drop(waits.send(Slot { queue: self.clone(), namespace }));
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.queue.0.lock().give_back(&self.namespace);
+        self.queue.serve();
+    }
+}
+
+/// Pure: how many slots each namespace uses, and what waits.
+#[derive(Debug)]
+struct Queue<W> {
+    free: usize,
+    used: HashMap<String, usize>,
+    /// The namespaces that wait, the next one first.
+    turns: VecDeque<String>,
+    /// What waits in each of them, by class and then by arrival.
+    waiting: HashMap<String, BTreeMap<(Class, u64), W>>,
+    arrivals: u64,
+}
+
+impl<W> Queue<W> {
+    fn new(slots: usize) -> Self {
+        let (used, waiting) = (HashMap::new(), HashMap::new());
+        Self { free: slots, used, turns: VecDeque::new(), waiting, arrivals: 0 }
+    }
+
+    fn wait(&mut self, namespace: &str, class: Class, waits: W) {
+        if !self.waiting.contains_key(namespace) {
+            self.turns.push_back(namespace.to_owned());
+        }
+        self.arrivals += 1;
+        self.waiting.entry(namespace.to_owned()).or_default().insert((class, self.arrivals), waits);
+    }
+
+    fn give_back(&mut self, namespace: &str) {
+        self.free += 1;
+        if let Some(used) = self.used.get_mut(namespace) {
+            *used -= 1;
+            if *used == 0 {
+                self.used.remove(namespace);
+            }
+        }
+    }
+
+    /// Gives the free slots to what waits, by turns. They are in use then.
+    fn serve(&mut self) -> Vec<(String, W)> {
+        let mut served = Vec::new();
+        let mut passed_over = 0;
+        while passed_over < self.turns.len() {
+            let Some(namespace) = self.turns.pop_front() else { break };
+            let used = self.used.get(&namespace).copied().unwrap_or(0);
+            if used >= self.free {
+                self.turns.push_back(namespace);
+                passed_over += 1;
+                continue;
+            }
+            passed_over = 0;
+            let Some(waiting) = self.waiting.get_mut(&namespace) else { continue };
+            let next = waiting.pop_first();
+            if waiting.is_empty() {
+                self.waiting.remove(&namespace);
+            } else {
+                self.turns.push_back(namespace.clone());
+            }
+            if let Some((_, next)) = next {
+                self.free -= 1;
+                self.used.insert(namespace.clone(), used + 1);
+                served.push((namespace, next));
+            }
+        }
+        served
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+use std::time::Duration;
+
+use super::*;
+
+fn renewal(left: u64) -> Class {
+    Class::Renewal(Boottime::new(Duration::from_secs(left)))
+}
+
+/// What is served now.
+fn served<W>(queue: &mut Queue<W>) -> Vec<W> {
+    queue.serve().into_iter().map(|(_, waits)| waits).collect()
+}
+
+#[test]
+fn one_namespace_gets_half_of_the_slots_and_the_next_one_is_served_at_once() {
+    let mut queue = Queue::new(8);
+    (0..8).for_each(|_| queue.wait("greedy", Class::Change, ()));
+    assert_eq!(served(&mut queue).len(), 4);
+    (0..8).for_each(|_| queue.wait("second", Class::Change, ()));
+    assert_eq!(served(&mut queue).len(), 2);
+}
+
+#[test]
+fn ten_thousand_locks_of_one_namespace_delay_a_change_of_another_by_one_turn_at_most() {
+    for class in [Class::Change, renewal(1)] {
+        let mut queue = Queue::new(8);
+        (0..10_000).for_each(|_| queue.wait("many", class, "many"));
+        let at_once = served(&mut queue).len();
+        assert_eq!(at_once, 4);
+        queue.wait("few", Class::Change, "few");
+        assert_eq!(served(&mut queue), ["few"], "a slot is free for it");
+        // The slots that are left are taken by other namespaces.
+        (0..3).for_each(|number| queue.wait(&format!("other-{number}"), Class::Change, "other"));
+        assert_eq!(served(&mut queue).len(), 3);
+        queue.wait("few", Class::Change, "few");
+        queue.wait("fresh", Class::Change, "fresh");
+        assert!(served(&mut queue).is_empty(), "no slot is free");
+        // One turn of the namespace with many locks can come before.
+        let mut next = Vec::new();
+        for namespace in ["many", "other-0"] {
+            queue.give_back(namespace);
+            next.extend(served(&mut queue));
+        }
+        assert!(next.contains(&"fresh"), "{next:?}");
+    }
+}
+
+#[test]
+fn changes_pass_before_renewals_and_renewals_by_what_is_left_of_their_validity() {
+    let mut queue = Queue::new(2);
+    queue.wait("a", renewal(9), "late");
+    assert_eq!(served(&mut queue), ["late"]);
+    queue.wait("a", renewal(7), "7");
+    queue.wait("a", renewal(5), "5");
+    queue.wait("a", Class::Change, "change");
+    queue.wait("a", renewal(5), "5 again");
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        queue.give_back("a");
+        order.extend(served(&mut queue));
+    }
+    assert_eq!(order, ["change", "5", "5 again", "7"]);
+    queue.give_back("a");
+    assert!(queue.waiting.is_empty() && queue.turns.is_empty() && queue.used.is_empty());
+}
+
+#[test]
+fn namespaces_that_wait_take_turns() {
+    let mut queue = Queue::new(2);
+    for number in 0..4 {
+        queue.wait("a", Class::Change, number);
+    }
+    assert_eq!(served(&mut queue), [0]);
+    queue.wait("b", Class::Change, 10);
+    queue.wait("b", Class::Change, 11);
+    assert_eq!(served(&mut queue), [10]);
+    queue.give_back("b");
+    assert_eq!(served(&mut queue), [11], "a has one, and no more are free");
+    queue.give_back("a");
+    assert_eq!(served(&mut queue), [1]);
+}
+
+#[tokio::test]
+async fn a_slot_goes_to_the_next_when_it_is_dropped_and_not_to_one_that_gave_up() {
+    let queue = FairQueue::new(2);
+    let first = queue.enter("a", Class::Change).await;
+    let mut gone = Box::pin(queue.enter("a", Class::Change));
+    let mut waits = Box::pin(queue.enter("a", Class::Change));
+    assert!(futures::poll!(&mut gone).is_pending());
+    assert!(futures::poll!(&mut waits).is_pending());
+    drop(gone);
+    drop(first);
+    let second = waits.await;
+    assert_eq!(queue.0.lock().free, 1);
+    drop(second);
+    assert_eq!(queue.0.lock().free, 2);
+    assert!(queue.0.lock().used.is_empty());
+}
+
+#[tokio::test]
+async fn one_that_gives_up_with_a_slot_in_hand_gives_it_back() {
+    let queue = FairQueue::new(2);
+    let first = queue.enter("a", Class::Change).await;
+    let mut waits = Box::pin(queue.enter("a", Class::Change));
+    assert!(futures::poll!(&mut waits).is_pending());
+    drop(first);
+    assert_eq!(queue.0.lock().free, 1, "it is the other's now");
+    drop(waits);
+    assert_eq!(queue.0.lock().free, 2);
+}
