@@ -324,3 +324,6 @@ async fn await_successor(client: &Client, args: &OperatorArgs) {
         tracing::info!("no other replica leads; held locks stay in Redis until their validity ends");
     }
 }
+
+#[cfg(test)]
+mod tests;

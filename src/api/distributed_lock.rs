@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::GoDuration;
 use super::schema::{add_rules, matching, rule};
 
+mod lenient;
 mod rules;
 mod status;
 pub use status::*;
@@ -121,6 +122,10 @@ pub struct DistributedLockSpec {
 
     /// Pauses the lock: the operator grants it to no one and stops renewing the current hold.
     pub suspend: bool,
+
+    /// Why the object cannot be read as a whole. A field that cannot be read is absent then.
+    #[serde(skip)]
+    pub unreadable: Option<String>,
 }
 
 impl Default for DistributedLockSpec {
@@ -143,6 +148,7 @@ impl Default for DistributedLockSpec {
             liveness: None,
             ttl_after_finished: None,
             suspend: false,
+            unreadable: None,
         }
     }
 }

@@ -25,7 +25,6 @@ pub mod record;
 pub mod refusal;
 pub mod said;
 pub mod status;
-pub mod unreadable;
 pub mod verdict;
 
 #[cfg(test)]

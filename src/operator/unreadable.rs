@@ -1,17 +1,17 @@
-//! The leader tells of the objects that this version of the operator cannot read: in an Event, and in the condition of a quorum. What
-//! becomes of such a lock is `lock::unreadable`'s.
+//! The leader tells of the objects that this version of the operator cannot read: in an Event, and in the condition of a quorum.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 
 use crate::api::RedisQuorum;
-use crate::api::conditions::{CommonReason, QuorumCondition, Status};
-use crate::lock::model::unreadable::condition;
+use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
 use crate::runtime::cache::{Cache, Guarded, Kind, Unreadable};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
@@ -96,8 +96,12 @@ async fn say_in_the_quorum(context: &Context, raw: &Unreadable) {
 
 fn quorum_patch(raw: &Unreadable, now: UnixMillis) -> Option<Value> {
     let reason = CommonReason::Unreadable.as_str();
-    let conditions =
-        condition(&raw.object, (QuorumCondition::Ready.as_str(), Status::False), (reason, &message(raw)), now);
+    let items = raw.status("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut conditions: Vec<Condition> =
+        items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect();
+    let now = Timestamp::from_millisecond(now.0).unwrap_or_default();
+    let (ready, generation) = (QuorumCondition::Ready.as_str(), raw.metadata.generation);
+    set_condition(&mut conditions, ready, Status::False, reason, message(raw), (generation, now));
     let conditions = json!(conditions);
     if raw.status("conditions") == Some(&conditions) {
         return None;

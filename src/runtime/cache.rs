@@ -226,7 +226,7 @@ impl<K: Kind> Cache<K> {
         self.unreadable.lock().contains_key(reference)
     }
 
-    /// The objects that cannot be read. They are in no other answer of this cache.
+    /// The objects that cannot be read as a whole.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
         self.unreadable.lock().values().cloned().collect()
     }

@@ -48,6 +48,10 @@ impl Kind for DistributedLock {
         bound_metadata(lock);
     }
 
+    fn lenient(object: &Value, metadata: ObjectMeta, error: &str) -> Option<Self> {
+        Some(Self::lenient(object, metadata, error))
+    }
+
     fn keys(&self) -> Vec<String> {
         let holder = self.status.as_ref().and_then(|status| status.holder.as_ref());
         let held = holder.map(|holder| keys::held_on(holder.quorum.as_ref().map(|quorum| quorum.uid.as_str())));

@@ -12,10 +12,9 @@ use tokio::sync::broadcast;
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::parts::Parts;
-use super::progress::Error;
+use super::progress::{AFTER_CONFLICT, AFTER_ERROR, Error};
 use super::reconcile::reconcile;
-use super::store::Found;
-use super::{default, labels, publications, unreadable};
+use super::{default, labels, publisher};
 use crate::api::DistributedLock;
 use crate::lock::model::decide::Pause;
 use crate::lock::model::said::Said;
@@ -27,14 +26,10 @@ use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
 use crate::runtime::requests::RequestError;
 
-/// After a conflict, when the newest version has been read.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// After the first panic. The pause doubles with each later one in a row.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// The longest of these pauses.
 const AFTER_PANICS: Duration = Duration::from_secs(600);
-/// After any other error.
-const AFTER_ERROR: Duration = Duration::from_millis(500);
 
 /// Runs until the term ends.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
@@ -51,8 +46,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
         tokio::select! {
             () = controlled => {}
             () = labels::tend(&parts.labels, &parts.store, &parts.peers, scope) => {}
-            () = unreadable::tend(&parts) => {}
-            () = publications::tend(&parts) => {}
+            () = publisher::tend(&parts) => {}
             () = default::tend(&parts) => {}
         }
     };
@@ -98,8 +92,8 @@ async fn look_after(parts: &Parts, lock: &DistributedLock) -> Result<Action, Err
     }
     let Some(decided_on) = parts.store.get(&reference) else { return handled };
     match parts.store.read(&decided_on).await? {
-        Found::Lock(_) => handled,
-        Found::Unreadable(_) | Found::Gone => Ok(Action::await_change()),
+        Some(_) => handled,
+        None => Ok(Action::await_change()),
     }
 }
 

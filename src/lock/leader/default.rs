@@ -48,11 +48,8 @@ pub(super) async fn tend(parts: &Parts) {
 fn held_elsewhere(context: &Context, store: &Store) -> Option<HeldQuorum> {
     let locks: Vec<_> = context.locks.all().into_iter().map(|lock| store.newest(lock)).collect();
     let held = locks.iter().filter_map(|lock| held_by_default(lock));
-    let unreadable = context.locks.unreadable();
-    let raw = unreadable.iter().filter(|raw| raw.object.pointer("/spec/quorumRef").is_none_or(|named| named.is_null()));
-    let raw = raw.filter_map(|raw| serde_json::from_value(raw.status("holder")?.get("quorum")?.clone()).ok());
     let wanted = context.replica.settings.default_quorum.as_ref();
-    first_other(held.chain(raw), wanted, |quorum| location::exists(context, quorum))
+    first_other(held, wanted, |quorum| location::exists(context, quorum))
 }
 
 /// The quorum of the hold of a lock that names none.

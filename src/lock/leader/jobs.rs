@@ -18,7 +18,6 @@ use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION,
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
 use crate::lock::model::status::full_name;
-use crate::lock::model::unreadable::Raw;
 use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
 use crate::runtime::requests::{RequestError, request};
@@ -69,17 +68,6 @@ impl Held {
             name: holder.job_name.clone()?,
             uid: holder.job_uid.clone()?,
             token: status.fencing_token?,
-        })
-    }
-
-    /// Of a lock that cannot be read.
-    fn of_raw(raw: &Raw) -> Option<Self> {
-        Some(Self {
-            lock: raw.full_name(),
-            namespace: raw.metadata.namespace.clone().unwrap_or_default(),
-            name: raw.text("/status/holder/jobName")?.to_owned(),
-            uid: raw.text("/status/holder/jobUID")?.to_owned(),
-            token: raw.field("/status/fencingToken")?.as_i64()?,
         })
     }
 
@@ -172,12 +160,6 @@ pub(super) async fn stop(
 ) -> Result<Option<Stopped>, RequestError> {
     let Some(held) = Held::of(lock) else { return Ok(None) };
     suspend(client, &held, which).await.map(Some)
-}
-
-/// The same of a lock that cannot be read.
-pub(super) async fn stop_raw(client: &Client, raw: &Raw) -> Result<(), RequestError> {
-    let Some(held) = Held::of_raw(raw) else { return Ok(()) };
-    suspend(client, &held, Stop::Any).await.map(drop)
 }
 
 /// Reads the Job from the API server, not from a cache, and suspends it with the mark of this hold.

@@ -1,5 +1,5 @@
 //! What one term of leadership works with. Each part is a type of its own, and a step is given those that it needs; only the drivers
-//! (`controller`, `reconcile` and `unreadable`) see them all.
+//! (`controller`, `reconcile` and `publisher`) see them all.
 
 use std::collections::HashMap;
 use std::sync::Arc;

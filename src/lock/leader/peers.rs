@@ -16,7 +16,6 @@ use crate::lock::model::queue::{self, Place};
 use crate::lock::model::record::HoldRecord;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
-use crate::lock::model::unreadable::Raw;
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
 use crate::runtime::cache::Change;
@@ -77,16 +76,6 @@ impl Peers {
         self.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
     }
 
-    /// A lock with a holder on this key that cannot be read. Nobody knows its number of slots, so it keeps all others off.
-    pub(super) fn held_unreadable(&self, access: &Access) -> Option<String> {
-        let others = self.context.locks.unreadable();
-        others
-            .iter()
-            .map(|raw| Raw::unreadable(raw))
-            .find(|other| may_hold(other, access))
-            .map(|other| other.full_name())
-    }
-
     /// The locks that a change of a quorum matters to.
     pub(super) fn of_quorum(&self, quorum: &RedisQuorum) -> Vec<ObjectRef<DistributedLock>> {
         let mut locks = self.index.of_quorum(&Some((quorum.namespace().unwrap_or_default(), quorum.name_any())));
@@ -118,6 +107,8 @@ impl Peers {
     fn is_on(&self, access: &Access, lock: &DistributedLock) -> bool {
         match HoldRecord::of(lock) {
             Some(record) => has(&record, &access.quorum, &access.key),
+            // Its status does not say where it is held.
+            None if queue::holds(lock) => true,
             None => access::of(&self.context, lock)
                 .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
         }
@@ -215,15 +206,6 @@ fn has(record: &HoldRecord, quorum: &HeldQuorum, key: &LockKey) -> bool {
     record.quorum.reference() == quorum.reference() && is_slot_of(&record.key, key)
 }
 
-/// Whether a lock that cannot be read may have this key. One whose status does not say where it is held may have any.
-fn may_hold(raw: &Raw, access: &Access) -> bool {
-    let Some(holder) = raw.field("/status/holder") else { return false };
-    let quorum = holder.get("quorum").and_then(|quorum| serde_json::from_value::<HeldQuorum>(quorum.clone()).ok());
-    let key = holder.get("key").and_then(|key| key.as_str()).map(|key| LockKey::new(key.to_owned()));
-    quorum.is_none_or(|quorum| quorum.reference() == access.quorum.reference())
-        && key.is_none_or(|key| is_slot_of(&key, &access.key))
-}
-
 /// Whether this is the key itself or one of its slots.
 fn is_slot_of(held: &LockKey, key: &LockKey) -> bool {
     let rest = held.as_str().strip_prefix(key.as_str());
@@ -233,27 +215,6 @@ fn is_slot_of(held: &LockKey, key: &LockKey) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_holder_that_cannot_be_read_keeps_others_off_its_key_whatever_its_slots() {
-        let quorum = HeldQuorum { namespace: "shop".to_owned(), name: "q".to_owned(), uid: "u".to_owned() };
-        let access = Access {
-            quorum: quorum.clone(),
-            key: LockKey::new("shop/k".to_owned()),
-            ttl: Duration::from_secs(10),
-            renew_interval: Duration::from_secs(3),
-            spans_namespaces: false,
-        };
-        let raw = |holder: serde_json::Value| {
-            let object = serde_json::json!({"spec": {"slots": "many"}, "status": {"holder": holder}});
-            let trouble = crate::lock::model::unreadable::Trouble::Unreadable("slots".to_owned());
-            Raw { metadata: Default::default(), object, trouble }
-        };
-        let held = |key: &str| raw(serde_json::json!({"quorum": quorum, "key": key}));
-        assert!(may_hold(&held("shop/k"), &access) && may_hold(&held("shop/k#1"), &access));
-        assert!(!may_hold(&held("shop/other"), &access) && !may_hold(&raw(serde_json::Value::Null), &access));
-        assert!(may_hold(&raw(serde_json::json!({"identity": "a"})), &access), "it may be held anywhere");
-    }
 
     #[test]
     fn a_queue_is_read_in_parts_until_its_end() {

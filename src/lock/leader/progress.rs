@@ -1,12 +1,18 @@
 //! What a step of the leader comes to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::runtime::controller::Action;
 
 use super::memory::Postponed;
 use crate::api::DistributedLock;
 use crate::runtime::requests::RequestError;
+
+/// After a conflict, when the newest version has been read.
+pub(super) const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// After any other error of a write.
+pub(super) const AFTER_ERROR: Duration = Duration::from_millis(500);
 
 /// Why a reconcile could not finish; it is repeated with backoff.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use super::labels::{self, leader_label_wanted};
 use super::members::Members;
 use super::memory::Postponed;
 use super::progress::{Error, Progress, Stepped};
-use super::store::{Found, Store};
+use super::store::Store;
 use crate::api::{DistributedLock, DistributedLockStatus, MilliTime};
 use crate::lock::model::decide::Contender;
 use crate::lock::model::events::LockEvent;
@@ -21,7 +21,6 @@ use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, full_name};
 use crate::redlock::Nonce;
-use crate::runtime::cache::Unreadable;
 use crate::runtime::requests::RequestError;
 use crate::time::UnixMillis;
 
@@ -94,14 +93,6 @@ impl Writes {
         false
     }
 
-    /// Whether no write of the grant can land any more, by an object that cannot be read. It has another version than every write
-    /// carried: what carried one could be read. So the only question is whether it names the grant.
-    fn is_impossible_in(&self, raw: &Unreadable) -> bool {
-        let Some(holder) = raw.status("holder") else { return true };
-        let named = holder.get("nonce").and_then(|nonce| nonce.as_str()?.parse::<Nonce>().ok());
-        named.is_some_and(|named| named != self.nonce)
-    }
-
     /// Decides by the object as it was read after a write.
     ///
     /// `valid` says whether the grant is worth publishing, `late` whether the validity that it publishes has ended.
@@ -112,9 +103,12 @@ impl Writes {
         if lock.resource_version() != self.version {
             (self.open, self.unconfirmed) = (false, 0);
         }
-        let wanted = lock.metadata.deletion_timestamp.is_none() && !lock.spec.suspend;
+        let spec = &lock.spec;
+        let wanted = lock.metadata.deletion_timestamp.is_none() && !spec.suspend && spec.unreadable.is_none();
         let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
         match self.open {
+            // A holder without a nonce can be this one.
+            _ if !unheld && holder_nonce(lock).is_none() => Next::GiveUp,
             true if late && self.unconfirmed >= UNCONFIRMED => Next::GiveUp,
             _ if valid && wanted && unheld && lock.status == self.decided_on => Next::Write,
             true => Next::Withdraw,
@@ -177,11 +171,8 @@ async fn write_grant(
         }
         let is_late = || members.now() >= attempt.grant.valid_until;
         lock = match read_settling(store, &lock, is_late).await {
-            Ok(Found::Lock(read)) => read,
-            Ok(Found::Unreadable(raw)) if writes.is_impossible_in(&raw) => return Published::Impossible,
-            // It was published, or may have been: it is left to run out, and what the status says is written down as ending.
-            Ok(Found::Unreadable(_)) => return Published::Open(error),
-            Ok(Found::Gone) => return Published::Impossible,
+            Ok(Some(read)) => read,
+            Ok(None) => return Published::Impossible,
             Err(error) => return Published::Open(error),
         };
         let hold = members.holds.get(&lock.uid().unwrap_or_default(), &attempt.nonce);
@@ -200,7 +191,7 @@ async fn read_settling(
     store: &Store,
     lock: &DistributedLock,
     is_late: impl Fn() -> bool,
-) -> Result<Found, RequestError> {
+) -> Result<Option<Arc<DistributedLock>>, RequestError> {
     loop {
         match store.read(lock).await {
             Err(error @ RequestError::Refused(_)) if is_late() => return Err(error),

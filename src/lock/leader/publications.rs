@@ -1,23 +1,17 @@
-//! Publishing renewals, beside the reconciles: none of them waits for it with a turn or a slot in hand.
+//! The renewals that are to be published.
 
 use std::collections::HashSet;
 
-use futures::StreamExt;
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::parts::Parts;
-use super::reconcile::next_step;
 use crate::api::{DistributedLock, DistributedLockStatus};
-use crate::lock::model::decide::{Rest, Step};
-use crate::runtime::fair_queue::Class;
-use crate::runtime::panics::caught;
 use crate::time::Boottime;
 
 /// A lock whose renewal is to be published, and when the validity ends that its status publishes.
-type Due = (ObjectRef<DistributedLock>, Boottime);
+pub(super) type Due = (ObjectRef<DistributedLock>, Boottime);
 
 /// The renewals that are to be published.
 #[derive(Debug)]
@@ -44,35 +38,15 @@ impl Publications {
             let _ = self.due.send((lock, runs_out));
         }
     }
-}
 
-/// Publishes what is asked for. Does not end.
-pub(super) async fn tend(parts: &Parts) {
-    let Some(due) = parts.publications.taken.lock().take() else { return std::future::pending().await };
-    let due = UnboundedReceiverStream::new(due);
-    due.for_each_concurrent(None, async |(lock, runs_out)| {
-        // What went wrong is decided again, in the turn of the lock.
-        if caught(publish(parts, &lock, runs_out)).await.is_err() {
-            parts.peers.nudge(lock);
-        }
-    })
-    .await;
-}
-
-/// Publishes the newest renewal of a lock when a request may be made.
-async fn publish(parts: &Parts, reference: &ObjectRef<DistributedLock>, runs_out: Boottime) {
-    let Parts { store, peers, publications, .. } = parts;
-    let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let slot = store.enter(namespace, Class::Renewal(runs_out)).await;
-    publications.waiting.lock().remove(reference);
-    let Some(lock) = store.get(reference) else { return };
-    let Step::Keep(Rest { status, renewal: Some(renewal), .. }) = next_step(parts, &lock) else { return };
-    if !is_mere_renewal(&lock, &status) {
-        return peers.nudge(reference.clone());
+    /// All that is asked for. `None`: it was taken before.
+    pub(super) fn take(&self) -> Option<UnboundedReceiverStream<Due>> {
+        self.taken.lock().take().map(UnboundedReceiverStream::new)
     }
-    match store.replace_status_in(slot, &lock, status).await {
-        Ok(_published) => store.observe_lateness(renewal.lateness),
-        Err(_decided_again) => peers.nudge(reference.clone()),
+
+    /// The publication has ended, and the lock can wait for another one.
+    pub(super) fn end(&self, lock: &ObjectRef<DistributedLock>) {
+        self.waiting.lock().remove(lock);
     }
 }
 

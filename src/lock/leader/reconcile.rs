@@ -115,8 +115,8 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
     let Parts { context, reachability, members, memory, peers, candidates, .. } = parts;
     let now = members.now();
     let held = view::held(context, members, memory, reachability.began(), lock);
-    let (contender, place, held_unreadable) = match &held {
-        Some(_) => (Err("already held".to_owned().into()), Ok(Place::First), None),
+    let (contender, place) = match &held {
+        Some(_) => (Err("already held".to_owned().into()), Ok(Place::First)),
         None => view::prospect(peers, candidates, memory, now, lock, access),
     };
     let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
@@ -126,7 +126,6 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
         refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
         contender,
         lease_misfit: parts.leases.misfit(lock),
-        held_unreadable,
         place: place.unwrap_or(Place::First),
         pause: memory.last_pause(&lock.uid().unwrap_or_default()),
         may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),

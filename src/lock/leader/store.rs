@@ -19,22 +19,11 @@ use serde_json::{Value, json};
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER};
 use crate::lock::model::events::LockEvent;
-use crate::runtime::cache::{Guarded, Unreadable};
+use crate::runtime::cache::Guarded;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, Slot};
 use crate::runtime::requests::{RequestError, request, unless_gone};
 use crate::time::UnixMillis;
-
-/// What the API server has of a lock.
-#[derive(Debug)]
-pub(super) enum Found {
-    /// The object.
-    Lock(Arc<DistributedLock>),
-    /// It was changed into something that cannot be read.
-    Unreadable(Box<Unreadable>),
-    /// Nothing, or another object under its name.
-    Gone,
-}
 
 /// The lock objects, and what is told of them: Events and metrics.
 pub(super) struct Store {
@@ -119,10 +108,10 @@ impl Store {
         lock: &DistributedLock,
         status: DistributedLockStatus,
     ) -> Result<Arc<DistributedLock>, RequestError> {
-        let object = DistributedLock { status: Some(status), ..lock.clone() };
+        let object = Guarded::Read(DistributedLock { status: Some(status), ..lock.clone() });
         let (api, name) = (self.api(lock), lock.name_any());
         let replaced = self.write_in(slot, api.replace_status(&name, &PostParams::default(), &object)).await?;
-        Ok(self.written.remember(lock.resource_version(), replaced))
+        self.remember(lock, replaced)
     }
 
     /// Adds our finalizer to exactly this version of the object, or takes it off.
@@ -163,7 +152,16 @@ impl Store {
         let patch = Patch::Merge(json!({"metadata": metadata}));
         let (api, name) = (self.api(lock), lock.name_any());
         let patched = self.write(&lock.metadata, api.patch(&name, &PatchParams::default(), &patch)).await?;
-        Ok(self.written.remember(lock.resource_version(), patched))
+        self.remember(lock, patched)
+    }
+
+    fn remember(
+        &self,
+        lock: &DistributedLock,
+        newer: Guarded<DistributedLock>,
+    ) -> Result<Arc<DistributedLock>, RequestError> {
+        let newer = newer.object().ok_or(RequestError::Unknown(None))?;
+        Ok(self.written.remember(lock.resource_version(), newer))
     }
 
     /// Deletes exactly this version of the object.
@@ -211,16 +209,12 @@ impl Store {
         self.context.metrics.publication_lateness.observe(lateness.as_secs_f64());
     }
 
-    /// Reads the object from the API server.
-    pub(super) async fn read(&self, lock: &DistributedLock) -> Result<Found, RequestError> {
+    /// Reads the object from the API server. `None`: it is gone, or another object has its name.
+    pub(super) async fn read(&self, lock: &DistributedLock) -> Result<Option<Arc<DistributedLock>>, RequestError> {
         let slot = self.enter(&lock.namespace().unwrap_or_default(), Class::Change).await;
         let read = request(self.api::<Guarded<DistributedLock>>(lock).get_opt(&lock.name_any())).await?;
         drop(slot);
-        Ok(match read.filter(|read| read.meta().uid == lock.metadata.uid) {
-            Some(Guarded::Read(read)) => Found::Lock(self.written.remember(lock.resource_version(), read)),
-            Some(Guarded::Unreadable(raw)) => Found::Unreadable(raw),
-            None => Found::Gone,
-        })
+        read.filter(|read| read.meta().uid == lock.metadata.uid).map(|read| self.remember(lock, read)).transpose()
     }
 }
 

@@ -33,7 +33,10 @@ pub(super) fn held(
     Some(Held {
         verdict: holder::verdict(context, lock, unwell),
         quorum_exists: record.as_ref().is_some_and(|record| members.exists(&record.quorum)),
-        rejoin_delay: session.and_then(|session| session.rejoin_delay()),
+        rejoin_delay: match record {
+            Some(_) => session.and_then(|session| session.rejoin_delay()),
+            None => Some(members.longest_rejoin_delay()),
+        },
         sealing: memory.sealing_of(&lock.uid().unwrap_or_default(), holder_nonce(lock)),
         hold,
         record,
@@ -44,7 +47,7 @@ pub(super) fn held(
 
 /// What decides whether a lock without a holder can get its key.
 ///
-/// It tells who could hold a lock that may use this quorum and key, whose turn it is, and which lock that cannot be read holds the key.
+/// It tells who could hold a lock that may use this quorum and key, and whose turn it is.
 /// That matters only while the lock has no holder.
 pub(super) fn prospect(
     peers: &Peers,
@@ -53,11 +56,10 @@ pub(super) fn prospect(
     now: Boottime,
     lock: &DistributedLock,
     access: &Result<Access, Refusal>,
-) -> (Result<Contender, NoContender>, Result<Place, Refusal>, Option<String>) {
+) -> (Result<Contender, NoContender>, Result<Place, Refusal>) {
     let eligible = |other: &DistributedLock| is_eligible(memory, now, other);
     let place = access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible));
-    let unreadable = access.as_ref().ok().and_then(|access| peers.held_unreadable(access));
-    (candidates.contender(lock), place, unreadable)
+    (candidates.contender(lock), place)
 }
 
 /// Whether an attempt of a lock could be made now. One that could not blocks no other.

@@ -86,7 +86,7 @@ pub struct Held {
     pub record: Option<HoldRecord>,
     /// That quorum object still exists.
     pub quorum_exists: bool,
-    /// The rejoin delay of that quorum now.
+    /// The rejoin delay of that quorum now. Of all quorums the longest if it is not known which one it is.
     pub rejoin_delay: Option<Duration>,
     /// The API server's clock, once an answer has carried a date. Only by it are validities published.
     pub clock: Option<ClockOffset>,
@@ -130,8 +130,6 @@ pub struct View<'a> {
     pub contender: Result<Contender, NoContender>,
     /// Its Lease counts for too long.
     pub lease_misfit: Option<Refusal>,
-    /// A lock that cannot be read has a holder on this key: for people.
-    pub held_unreadable: Option<String>,
     /// Its place in the queue.
     pub place: Place,
     /// Set after an attempt without success.

@@ -17,6 +17,9 @@ pub enum End {
     Cordoned { node: String },
     /// The holder released the lock
     Released,
+    /// This version of the operator cannot read the object: {error}. It does not grant the lock, and lets a hold run out.
+    /// Change what the message names, or delete the object
+    Unreadable { error: String },
     /// The claim was deleted
     Deleted,
     /// The lock was deleted while its holder works
@@ -65,6 +68,7 @@ impl End {
             Self::SteppedDown { .. } | Self::Cordoned { .. } => HeldReason::SteppedDown,
             Self::Released | Self::Deleted | Self::DeletedWhileHeld => HeldReason::Released,
             Self::DeletedWithOwner { .. } | Self::UnknownOwner { .. } | Self::NamespaceEnds => HeldReason::Released,
+            Self::Unreadable { .. } => HeldReason::Unreadable,
             Self::Suspended => HeldReason::Suspended,
             Self::MaxHold => HeldReason::MaxHoldReached,
             Self::Terminated | Self::InDoubt { .. } | Self::JobGone | Self::JobHalted => HeldReason::HolderGone,

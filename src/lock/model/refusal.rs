@@ -1,13 +1,16 @@
 //! Pure: why the operator does not serve a lock. The condition Accepted says so.
 
 use crate::api::conditions::AcceptedReason;
-use crate::api::{GoDuration, MilliTime};
+use crate::api::{DistributedLock, GoDuration, MilliTime};
 use crate::quorum::model::lookup::LookupError;
 
 /// Messages of the condition Accepted.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Refusal {
+    /// This version of the operator cannot read the object: {error}. It does not grant the lock, and lets a hold run out.
+    /// Change what the message names, or delete the object
+    Unreadable { error: String },
     /// {0}
     Lookup(LookupError),
     /// This version of the operator cannot read RedisQuorum {namespace}/{name}. The operator serves this lock when the
@@ -61,12 +64,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// That the object cannot be read, if it cannot.
+    pub fn of_reading(lock: &DistributedLock) -> Option<Self> {
+        lock.spec.unreadable.clone().map(|error| Self::Unreadable { error })
+    }
+
     /// For the condition Accepted.
     pub const fn reason(&self) -> AcceptedReason {
         match self {
             Self::Lookup(LookupError::NamespaceNotAllowed { .. } | LookupError::NoneAllows { .. }) => {
                 AcceptedReason::NamespaceNotAllowed
             }
+            Self::Unreadable { .. } => AcceptedReason::Unreadable,
             Self::Lookup(_) | Self::UnreadableQuorum { .. } => AcceptedReason::QuorumNotFound,
             Self::Ttl { .. } | Self::LockDelay { .. } => AcceptedReason::TTLTooLong,
             Self::ShortTtl { .. } => AcceptedReason::TTLTooShort,

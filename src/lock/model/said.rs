@@ -33,9 +33,6 @@ pub enum Said {
     /// The holder has lost the lock, and no majority of RedisQuorum {quorum} has confirmed the end of its hold. The
     /// operator grants the lock when a majority answers again, or when that quorum is deleted
     Unconfirmed { quorum: HeldQuorum },
-    /// DistributedLock {other} holds the key, and this version of the operator cannot read it. The operator grants this
-    /// lock when that hold has ended
-    HeldUnreadable { other: String },
     /// A lock client outside this operator, or another quorum, holds key {key}{left}: {seen}. The operator tries again
     /// by itself until the key is free
     Foreign { key: String, left: String, seen: String },
@@ -91,7 +88,7 @@ impl Said {
             Self::Lost { .. } => HeldReason::Expired,
             Self::Suspended => HeldReason::Suspended,
             Self::WaitTimeout => HeldReason::WaitTimeout,
-            Self::HeldUnreadable { .. } | Self::Foreign { .. } => HeldReason::HeldByOther,
+            Self::Foreign { .. } => HeldReason::HeldByOther,
             Self::DelayedBehind { .. } | Self::SealRunsOut { .. } => HeldReason::LockDelay,
             Self::Behind { .. } | Self::Waiting { .. } | Self::FarBack => HeldReason::Queued,
             Self::NoCandidate { .. } | Self::NoLeader { .. } | Self::HeartbeatStopped { .. } => HeldReason::NoCandidate,

@@ -57,7 +57,11 @@ impl Draft {
         status.observed_generation = generation;
         status.key = Some(lock.key());
         let now = Timestamp::from_millisecond(now.0).unwrap_or_default();
-        Self { status, patience: readiness::patience(lock), generation, now }
+        let draft = Self { status, patience: readiness::patience(lock), generation, now };
+        match Refusal::of_reading(lock) {
+            Some(refusal) => draft.not_accepted(&refusal),
+            None => draft,
+        }
     }
 
     /// Goes on from a status that was drafted for the same lock.

@@ -94,6 +94,9 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
         return judge_ending(lock, evidence, ending);
     }
+    if let Some(error) = lock.spec.unreadable.clone() {
+        return Verdict::let_expire(&End::Unreadable { error });
+    }
     let after = judge_good(lock, evidence);
     match is_held_for_its_minimum(lock, evidence.held_for) {
         true => judge_minimum(lock, evidence, after),

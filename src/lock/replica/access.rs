@@ -49,6 +49,7 @@ pub fn renew_interval(lock: &DistributedLock, ttl: Duration) -> Duration {
 
 /// Finds the quorum and checks the lock against it.
 pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> {
+    Refusal::of_reading(lock).map_or(Ok(()), Err)?;
     let names_job = lock.spec.claim.as_ref().is_some_and(|claim| claim.job_name.is_some());
     if names_job && context.jobs.is_none() {
         return Err(Refusal::NoJobs);

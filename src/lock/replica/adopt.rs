@@ -1,7 +1,7 @@
 //! Taking over the renewal of holds that are published in a lock's status: every replica does, so that a change of leader
 //! loses none.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use crate::api::DistributedLock;
 use crate::lock::model::hold::{Hold, Terms};
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::record::HoldRecord;
-use crate::lock::model::unreadable::Raw;
 use crate::quorum::model::effective::Effective;
 use crate::quorum::session::Sessions;
 use crate::redlock::longest_ttl;
@@ -25,21 +24,14 @@ use crate::time::{Boottime, UnixMillis};
 
 /// The time between two reads of holds whose quorum is not known yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Between two looks at the locks that cannot be read.
-const LOOK_AT_UNREADABLE: Duration = Duration::from_secs(1);
 
 /// Follows all locks, on every replica, until dropped.
 pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     let mut changes = std::pin::pin!(context.locks.changes());
-    let (mut unsettled, mut unreadable) = (HashSet::new(), HashMap::new());
-    let mut looks = tokio::time::interval(LOOK_AT_UNREADABLE);
+    let mut unsettled = HashSet::new();
     loop {
         let change = tokio::select! {
             change = changes.next() => change,
-            _ = looks.tick() => {
-                see_unreadable(&context, &holds, &mut unreadable);
-                continue;
-            }
             () = tokio::time::sleep(LOOK_AGAIN), if !unsettled.is_empty() => {
                 unsettled.retain(|lock| {
                     context.locks.get(lock).is_some_and(|lock| !take(&context, &sessions, &holds, &lock))
@@ -62,29 +54,8 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
                 holds.forget(&uid);
                 holds.sightings.forget(&uid);
             }
-            // Also one that can no longer be read: it is not known then for whom it would be renewed.
             Some(Change::Vanished(lock)) => holds.forget(&lock.uid().unwrap_or_default()),
             None => return,
-        }
-    }
-}
-
-/// Keeps the first sights of the holds of locks that cannot be read.
-///
-/// `known` are those of the last look.
-fn see_unreadable(context: &Context, holds: &Holds, known: &mut HashMap<String, ObjectRef<DistributedLock>>) {
-    let now = context.clock.boottime();
-    let before = std::mem::take(known);
-    for raw in context.locks.unreadable().iter().map(|raw| Raw::unreadable(raw)) {
-        let nonce = raw.is_held().then(|| raw.text("/status/holder/nonce").map(str::to_owned));
-        holds.sightings.see_parts(raw.uid(), nonce, raw.is_ending(), now);
-        let (name, namespace) = (raw.metadata.name.clone().unwrap_or_default(), raw.metadata.namespace.as_deref());
-        let reference = ObjectRef::new(&name).within(namespace.unwrap_or_default());
-        known.insert(raw.uid().to_owned(), reference);
-    }
-    for (uid, reference) in before.iter().filter(|(uid, _)| !known.contains_key(*uid)) {
-        if context.locks.get(reference).is_none_or(|lock| lock.uid().as_ref() != Some(uid)) {
-            holds.sightings.forget(uid);
         }
     }
 }

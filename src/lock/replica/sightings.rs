@@ -19,32 +19,19 @@ pub struct Sightings(Mutex<HashMap<String, (Option<String>, Sighting)>>);
 impl Sightings {
     /// Takes what the status of `lock` says, seen at `now`. `None`: it has no holder.
     pub fn see(&self, lock: &DistributedLock, now: Boottime) -> Option<Sighting> {
-        let status = lock.status.as_ref();
-        let held = status.and_then(|status| status.holder.as_ref()).map(|holder| holder.nonce.clone());
+        let (uid, status) = (lock.uid().unwrap_or_default(), lock.status.as_ref());
         let is_ending = status.is_some_and(|status| status.ending.is_some());
-        self.see_parts(&lock.uid().unwrap_or_default(), held, is_ending, now)
-    }
-
-    /// Takes what the status of a lock says that cannot be read in full.
-    ///
-    /// `held` is the nonce of the holder, if there is a holder.
-    pub fn see_parts(
-        &self,
-        uid: &str,
-        held: Option<Option<String>>,
-        is_ending: bool,
-        now: Boottime,
-    ) -> Option<Sighting> {
-        let Some(nonce) = held else {
-            self.0.lock().remove(uid);
+        let Some(holder) = status.and_then(|status| status.holder.as_ref()) else {
+            self.forget(&uid);
             return None;
         };
+        let nonce = holder.nonce.clone();
         let mut table = self.0.lock();
-        let known = table.get(uid).filter(|(known, _)| *known == nonce).map(|(_, sighting)| *sighting);
+        let known = table.get(&uid).filter(|(known, _)| *known == nonce).map(|(_, sighting)| *sighting);
         let mut sighting = known.unwrap_or(Sighting { held: now, ending: None });
         // A cache that lags behind may show the state before the end: the first sight stays.
         sighting.ending = sighting.ending.or(is_ending.then_some(now));
-        table.insert(uid.to_owned(), (nonce, sighting));
+        table.insert(uid, (nonce, sighting));
         Some(sighting)
     }
 

@@ -3,22 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 
 use crate::api::{DistributedLock, RedisQuorum};
 use crate::quorum::model::lookup;
 use crate::redlock::Votes;
-use crate::runtime::cache::Unreadable;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 
-/// A lock with a hold on the quorum.
-pub(super) enum HeldLock {
-    /// With the votes of its last renewal by this replica.
-    Readable(Arc<DistributedLock>, Option<Votes>),
-    /// Nothing is known of it but that it holds.
-    Unreadable(Arc<Unreadable>),
-}
+/// A lock with a hold on the quorum, with the votes of its last renewal by this replica.
+pub(super) type HeldLock = (Arc<DistributedLock>, Option<Votes>);
 
 /// The votes of the hold that the status of a lock names, by the last renewal of this process.
 pub type HeldVotes = Arc<dyn Fn(&DistributedLock) -> Option<Votes> + Send + Sync>;
@@ -28,34 +22,18 @@ pub(super) fn held(context: &Context, votes: &HeldVotes, quorum: &RedisQuorum) -
     let uid = quorum.metadata.uid.as_deref();
     let recorded = uid.map(|uid| context.locks.under(&keys::held_on(Some(uid)))).unwrap_or_default();
     let locks = recorded.into_iter().chain(context.locks.under(&keys::held_on(None)));
-    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum)).map(|lock| {
-        let votes = votes(&lock);
-        HeldLock::Readable(lock, votes)
-    });
-    let unreadable = context.locks.unreadable().into_iter().filter(|lock| lookup::raw_holds_on(lock, quorum));
-    locks.chain(unreadable.map(HeldLock::Unreadable)).collect()
+    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum));
+    locks.map(|lock| (lock.clone(), votes(&lock))).collect()
 }
 
-impl HeldLock {
-    /// Whether it is meant by what is said of locks that can be read. One that cannot be read always is.
-    fn is(&self, is_meant: impl Fn(&DistributedLock, Option<Votes>) -> bool) -> bool {
-        match self {
-            Self::Readable(lock, votes) => is_meant(lock, *votes),
-            Self::Unreadable(_) => true,
-        }
-    }
+fn full_name(lock: &DistributedLock) -> String {
+    format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any())
 }
 
-/// `namespace/name` of those that are meant, sorted.
+/// `namespace/name` of those that are meant, sorted. One that cannot be read always is.
 fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock, Option<Votes>) -> bool) -> Vec<String> {
-    let name = |meta: &ObjectMeta| {
-        format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-    };
-    let meant = held.iter().filter(|held| held.is(&is_meant)).map(|held| match held {
-        HeldLock::Readable(lock, _) => name(&lock.metadata),
-        HeldLock::Unreadable(lock) => name(&lock.metadata),
-    });
-    let mut names: Vec<String> = meant.collect();
+    let meant = held.iter().filter(|(lock, votes)| lock.spec.unreadable.is_some() || is_meant(lock, *votes));
+    let mut names: Vec<String> = meant.map(|(lock, _)| full_name(lock)).collect();
     names.sort();
     names
 }
@@ -86,7 +64,7 @@ pub(super) fn is_any_longer(held: &[HeldLock], longest: Duration) -> bool {
         lock.spec.ttl.get() + lock.spec.lock_delay.unwrap_or_default().get() > longest
             || published.is_some_and(|(until, at)| until.as_millis() - at.as_millis() > longest_millis)
     };
-    held.iter().any(|held| held.is(is_longer))
+    held.iter().any(|(lock, votes)| lock.spec.unreadable.is_some() || is_longer(lock, *votes))
 }
 
 #[cfg(test)]
@@ -107,11 +85,11 @@ mod tests {
         ends["ending"] = json!({"since": "2026-01-01T00:00:00.000Z", "reason": "Suspended"});
         let votes = |yes, of| Some(Votes { yes, of });
         let held = [
-            HeldLock::Readable(lock("whole", holds()), votes(3, 3)),
-            HeldLock::Readable(lock("lacks-one", holds()), votes(2, 3)),
-            HeldLock::Readable(lock("from-before-a-join", holds()), votes(2, 2)),
-            HeldLock::Readable(lock("not-renewed", holds()), None),
-            HeldLock::Readable(lock("ends", ends), None),
+            (lock("whole", holds()), votes(3, 3)),
+            (lock("lacks-one", holds()), votes(2, 3)),
+            (lock("from-before-a-join", holds()), votes(2, 2)),
+            (lock("not-renewed", holds()), None),
+            (lock("ends", ends), None),
         ];
         assert_eq!(incomplete(&held, 3, 0), ["ns/from-before-a-join", "ns/lacks-one", "ns/not-renewed"]);
         assert_eq!(incomplete(&held, 3, 1), ["ns/from-before-a-join", "ns/not-renewed"]);

@@ -10,7 +10,6 @@ use kube::runtime::reflector::ObjectRef;
 
 use crate::api::{AllowedNamespaces, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum};
 use crate::redlock::LockKey;
-use crate::runtime::cache::Unreadable;
 
 /// Why a lock has no quorum.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
@@ -76,13 +75,6 @@ pub fn quorum_of(
 pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum) -> bool {
     let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return false };
     holder.quorum.as_ref().is_none_or(|recorded| quorum.uid().as_ref() == Some(&recorded.uid))
-}
-
-/// The same of a lock that cannot be read. One that does not even say where it is held may be held anywhere.
-pub fn raw_holds_on(lock: &Unreadable, quorum: &RedisQuorum) -> bool {
-    let Some(holder) = lock.status("holder") else { return false };
-    let uid = holder.pointer("/quorum/uid").and_then(|uid| uid.as_str());
-    uid.is_none_or(|uid| quorum.uid().as_deref() == Some(uid))
 }
 
 /// `namespace/name`.

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::Kind;
@@ -54,6 +54,25 @@ impl<K> Guarded<K> {
         match self {
             Self::Read(object) => Some(object),
             Self::Unreadable(_) => None,
+        }
+    }
+}
+
+impl<K: Kind> Guarded<K> {
+    /// The object, as far as it can be read.
+    pub fn object(self) -> Option<K> {
+        match self {
+            Self::Read(object) => Some(object),
+            Self::Unreadable(raw) => K::lenient(&raw.object, raw.metadata, &raw.error),
+        }
+    }
+}
+
+impl<K: Serialize> Serialize for Guarded<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Read(object) => object.serialize(serializer),
+            Self::Unreadable(raw) => raw.object.serialize(serializer),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,6 +11,11 @@ use serde_json::Value;
 pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static {
     /// Removes what the operator does not read, before the object is parsed.
     fn slim(_object: &mut Value) {}
+
+    /// What can be read of an object that cannot be read as a whole, if that is enough to judge it. `error` says why it cannot be read.
+    fn lenient(_object: &Value, _metadata: ObjectMeta, _error: &str) -> Option<Self> {
+        None
+    }
 
     /// The keys for [`Cache::under`](super::Cache::under).
     fn keys(&self) -> Vec<String> {

@@ -102,13 +102,12 @@ fn messages_of_locks() -> Vec<(&'static str, String, String)> {
 }
 
 fn lock_conditions() -> String {
-    let (accepted, held, common) = (names("AcceptedReason"), names("HeldReason"), names("CommonReason"));
+    let (accepted, held) = (names("AcceptedReason"), names("HeldReason"));
     let messages = messages_of_locks();
     let of = |condition: &str, reason: &str| -> Vec<String> {
         let all = messages.iter().filter(|(of, name, _)| *of == condition && name == reason);
         all.map(|(.., message)| message.clone()).collect()
     };
-    let trouble = variants("src/lock/model/unreadable.rs", "Trouble");
     let mut text = String::new();
     for type_ in names("LockCondition") {
         writeln!(text, "### {}\n\n{}\n", type_.name(), type_.paragraphs.join(" ")).unwrap();
@@ -116,11 +115,7 @@ fn lock_conditions() -> String {
             "Accepted" => {
                 for reason in &accepted {
                     let status = if reason.name() == "Accepted" { "True" } else { "False" };
-                    let mut messages = of("Accepted", reason.name());
-                    if reason.name() == "Unreadable" {
-                        messages.push(trouble[0].paragraphs[0].clone());
-                    }
-                    entry(&mut text, status, reason, &messages);
+                    entry(&mut text, status, reason, &of("Accepted", reason.name()));
                 }
             }
             "Held" => {
@@ -266,7 +261,7 @@ claims the operator publishes Warnings only, since the history in the status say
 fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =
         OF_LOCKS.iter().map(|(_, name, _)| *name).chain(PARTS.iter().map(|(.., name)| *name)).collect();
-    let rest = ["Trouble", "Problem", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
+    let rest = ["Problem", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
     let mut folders = vec![crate::root().join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

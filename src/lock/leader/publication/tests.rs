@@ -83,6 +83,18 @@ fn a_refusal_of_the_only_write_settles_it() {
 }
 
 #[test]
+fn a_grant_is_neither_written_into_a_lock_that_cannot_be_read_nor_taken_back_beside_a_holder_without_a_nonce() {
+    let decided_on = lock("5", free());
+    let mut writes = writes(&decided_on);
+    assert!(!writes.failed(&decided_on, &unknown()));
+    let mut unreadable = lock("6", free());
+    unreadable.spec.unreadable = Some("why".into());
+    assert_eq!(writes.read(&unreadable, true, false), Next::Impossible, "the write carried version 5");
+    let unclear = lock("7", json!({"transitions": 1, "holder": {"identity": "unknown"}}));
+    assert_eq!(writes.read(&unclear, true, false), Next::GiveUp);
+}
+
+#[test]
 fn an_api_server_that_takes_no_write_is_given_up_when_the_validity_is_over() {
     let decided_on = lock("5", free());
     let mut writes = writes(&decided_on);

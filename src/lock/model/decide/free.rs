@@ -12,9 +12,6 @@ use crate::lock::model::readiness::until_leaderless;
 use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 
-/// Between two looks at a holder that cannot be read.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
 pub(super) fn decide(view: &View<'_>) -> Step {
     let lock = view.lock;
     let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
@@ -55,9 +52,6 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
         return rest(draft.refused(refusal), patience);
     }
     let draft = draft.accepted();
-    if let Some(other) = &view.held_unreadable {
-        return rest(draft.says(&Said::HeldUnreadable { other: other.clone() }, None), Some(LOOK_AGAIN));
-    }
     match &view.contender {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
         Err(NoContender { why, until }) => {

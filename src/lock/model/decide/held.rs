@@ -70,10 +70,11 @@ fn unconfirmed(view: &View<'_>, held: &Held, (reason, why): (HeldReason, &str)) 
 
 /// How long the members may remember a hold after its last renewal.
 fn longest_memory(view: &View<'_>, held: &Held) -> Duration {
-    // A person has removed the record. No operator grants for longer than the specification.
+    // The status does not say where it is held. No operator grants for longer than the specification, or than some quorum allows.
     let spec = &view.lock.spec;
     let promised = || (spec.ttl.get() + spec.lock_delay.unwrap_or_default().get()) * 2;
-    held.record.as_ref().map_or_else(promised, |record| record.rejoin_delay)
+    let longest = || promised().max(held.rejoin_delay.unwrap_or_default());
+    held.record.as_ref().map_or_else(longest, |record| record.rejoin_delay)
 }
 
 fn decide_good(view: &View<'_>, held: &Held) -> Step {
@@ -171,8 +172,9 @@ fn is_slipping(hold: &Hold, now: Boottime) -> bool {
     is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
 }
 
-/// A renewal is published when half of the ttl is left of what is published, or when less than a quarter would be left at the next one.
+/// A renewal is published when half of the ttl is left of what is published.
 ///
+/// It is also published when less than a quarter would be left at the next one.
 /// Every write that is left out leaves room for that of another lock. With `validity: Transitions` it is not published. What no round of
 /// this replica has earned is never published.
 fn publication(view: &View<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {

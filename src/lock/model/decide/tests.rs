@@ -87,7 +87,6 @@ fn view(lock: &DistributedLock) -> View<'_> {
         refusal: None,
         contender: Ok(Contender::Identity("a".into())),
         lease_misfit: None,
-        held_unreadable: None,
         place: Place::First,
         pause: None,
         may_hand_over: true,

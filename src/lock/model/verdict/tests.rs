@@ -229,6 +229,18 @@ fn only_a_forced_break_ends_a_claim_before_its_minimum() {
 }
 
 #[test]
+fn a_hold_of_a_lock_that_cannot_be_read_runs_out_whatever_its_holder_says() {
+    for deleting in [false, true] {
+        let mut lock = lock(free_claim(json!({"minHold": "1h"})), deleting);
+        lock.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
+        lock.spec.unreadable = Some("ttlAfterFinished: too long".into());
+        let Verdict::LetExpire(reason, why) = judge(&lock, &Liveness::Unbound) else { panic!() };
+        assert_eq!(reason, HeldReason::Unreadable);
+        assert!(why.contains("ttlAfterFinished: too long"), "{why}");
+    }
+}
+
+#[test]
 fn before_min_hold_and_after_a_release_nothing_is_expected_of_a_holder() {
     let held = |min_hold: &str| {
         let mut lock = lock(free_claim(json!({"minHold": min_hold})), false);

@@ -47,7 +47,6 @@ fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
         (view(&patient), "WaitTimeout", None),
         (refused(&patient), "WaitTimeout", None),
         (refused(&suspended), "Suspended", None),
-        (View { held_unreadable: Some("ns/b".into()), ..view(&plain) }, "HeldByOther", None),
     ] {
         let step = decide(&view);
         assert_eq!(held_reason(&step), reason, "{view:?}");
@@ -197,4 +196,22 @@ fn an_election_without_a_candidate_is_looked_at_when_three_ttl_have_passed() {
     let (wake, ready, message) = waits("2026-01-01T00:00:33Z");
     assert_eq!((wake, ready.as_str()), (None, "False"));
     assert_eq!(message, "no pod matches. The operator grants the lock when a pod can lead");
+}
+
+#[test]
+fn a_lock_that_cannot_be_read_is_refused_and_a_finished_one_says_so_too() {
+    let accepted = |lock: &DistributedLock, refusal: Option<Refusal>| {
+        let Step::Rest(rest) = decide(&View { refusal, ..view(lock) }) else { panic!() };
+        let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap().clone();
+        (accepted.status, accepted.reason, accepted.message.contains("why"))
+    };
+    let mut lock = lock(json!({}));
+    lock.spec.unreadable = Some("why".into());
+    let refused = ("False".to_owned(), "Unreadable".to_owned(), true);
+    assert_eq!(accepted(&lock, Refusal::of_reading(&lock)), refused);
+    lock.status =
+        serde_json::from_value(json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True",
+        "reason": "Unreadable", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+        .unwrap();
+    assert_eq!(accepted(&lock, None), refused);
 }
