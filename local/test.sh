@@ -184,11 +184,6 @@ else
 fi
 if command -v go >/dev/null; then
   run "module for Go" "$ROOT/local/go.sh"
-  if go -C "$ROOT/go" list -m k8s.io/client-go@latest >/dev/null 2>&1; then
-    run "module for Go with the newest client-go" "$ROOT/local/go.sh" newest
-  else
-    skip "module for Go with the newest client-go" "no module proxy is reached here"
-  fi
 else
   skip "module for Go" "there is no Go here"
 fi
