@@ -47,6 +47,15 @@ impl Verdict {
     fn stop(end: &End) -> Self {
         Self::Stop(end.reason(), end.to_string())
     }
+
+    /// Whether replicas renew the hold.
+    pub const fn is_renewed(&self) -> bool {
+        match self {
+            // A Job that is being stopped has its hold until its pods have ended.
+            Self::Keep | Self::Minimum(_) | Self::Stop(..) => true,
+            Self::Release(..) | Self::LetExpire(..) => false,
+        }
+    }
 }
 
 /// What is known about the holder's processes.

@@ -17,7 +17,6 @@ use crate::lock::model::end::Unwell;
 use crate::lock::model::heartbeat::{self, Bounded};
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans;
-use crate::lock::model::verdict::Verdict;
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner, repair_until};
 use crate::runtime::context::Context;
@@ -151,9 +150,7 @@ impl Renewal {
         let lock = self.context.locks.get(&hold.terms.lock)?;
         let same = lock.metadata.uid.as_deref() == Some(hold.terms.uid.as_str());
         // A grant of this replica that is being published is not in the cached status yet.
-        // A Job that is to stop has its hold until its pods have ended.
-        let verdict = || holder::verdict(&self.context, &lock, None);
-        let good = || matches!(verdict(), Verdict::Keep | Verdict::Stop(..));
+        let good = || holder::verdict(&self.context, &lock, None).is_renewed();
         let named = || orphans::holder_nonce(&lock) == Some(hold.terms.nonce);
         (same && (!hold.published || named() && good())).then_some(lock)
     }

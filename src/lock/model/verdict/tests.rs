@@ -224,6 +224,7 @@ fn only_a_forced_break_ends_a_claim_before_its_minimum() {
     assert!(matches!(judge(&claim, &Liveness::Bound(Instance::Doubt("gone".into()))), Verdict::Minimum(_)));
     claim.annotations_mut().insert(BREAK_ANNOTATION.into(), "now".into());
     assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Minimum(_)));
+    assert!(judge(&claim, &Liveness::Unbound).is_renewed());
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "now".into());
     assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Release(HeldReason::Broken, _)));
 }
