@@ -179,6 +179,17 @@ impl World {
         }
     }
 
+    /// An address comes again: the cut of an outsider does not move to another member that gets its address.
+    fn mend_taken_address(&mut self, running: &Running) {
+        let is_outsider = running.pod.strip_suffix("-0").is_some_and(|member| self.outsiders.contains(member));
+        if self.outsiders.is_empty() || is_outsider {
+            return;
+        }
+        for process in 0..self.processes.len() {
+            self.mend(&(process, running.ip.clone()));
+        }
+    }
+
     fn happened(&mut self, happening: Happening) {
         match happening {
             Happening::Started { running, files, .. } => {
@@ -188,6 +199,7 @@ impl World {
                 if let Some(acl) = files.get(&("config".to_owned(), "users.acl".to_owned())) {
                     let acl = String::from_utf8_lossy(acl).into_owned();
                     self.redis_started(&running, acl);
+                    self.mend_taken_address(&running);
                 }
             }
             Happening::Ended(running) => {
