@@ -161,7 +161,7 @@ async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     let (ours, theirs) = tokio::try_join!(masters.ready(bench, ours), masters.ready(other, theirs))?;
     for (quorum, partner) in [(&ours, other), (&theirs, bench)] {
         let message = reason_after(quorum, 0, SOON, "QuorumAgrees", "AsExpected").await?;
-        let named = format!("RedisQuorum {}/q lists the same members", partner.namespace);
+        let named = format!("RedisQuorum {}/q has the same list and maxTTL", partner.namespace);
         let is_named = |version: &Version<RedisQuorum>| condition(version, "QuorumAgrees").2.contains(&named);
         quorum.recorder.until(SOON, &format!("{named}, not {message}"), is_named).await?;
     }
