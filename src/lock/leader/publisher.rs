@@ -11,7 +11,7 @@ use super::publications::is_mere_renewal;
 use super::reconcile::next_step;
 use crate::api::DistributedLock;
 use crate::lock::model::decide::{Rest, Step};
-use crate::runtime::fair_queue::Class;
+use crate::runtime::fair_queue::{Class, Slot};
 use crate::runtime::panics::caught;
 use crate::runtime::requests::RequestError;
 use crate::time::Boottime;
@@ -35,8 +35,13 @@ pub(super) async fn tend(parts: &Parts) {
 
 /// Publishes the newest renewal of a lock when a request may be made. An error says how long to wait before the lock is looked at again.
 async fn publish(parts: &Parts, reference: &ObjectRef<DistributedLock>, runs_out: Boottime) -> Result<(), Duration> {
+    let slot = parts.store.enter(reference.namespace.as_deref().unwrap_or_default(), Class::Renewal(runs_out)).await;
+    // In a box, which only a lock with a slot makes.
+    Box::pin(publish_in(parts, reference, slot)).await
+}
+
+async fn publish_in(parts: &Parts, reference: &ObjectRef<DistributedLock>, slot: Slot) -> Result<(), Duration> {
     let store = &parts.store;
-    let slot = store.enter(reference.namespace.as_deref().unwrap_or_default(), Class::Renewal(runs_out)).await;
     let Some(lock) = store.get(reference) else { return Ok(()) };
     let Step::Keep(Rest { status, renewal: Some(renewal), .. }) = next_step(parts, &lock) else { return Ok(()) };
     if !is_mere_renewal(&lock, &status) {

@@ -46,7 +46,8 @@ pub(super) async fn reconcile(parts: &Parts, lock: &ObjectRef<DistributedLock>) 
     let name = turn_of(&parts.members, &newest, &access(parts, &newest));
     let turn = parts.turns.get(&name);
     let _turn = turn.lock().await;
-    // In a box, since thousands may wait for their turn.
+    let _slot = parts.reconciles.enter(lock.namespace.as_deref().unwrap_or_default(), Class::Change).await;
+    // In a box, which only a lock with a slot makes: thousands can wait for a turn or a slot.
     let done = Box::pin(in_turn(parts, lock, &name)).await;
     // Before the next one on the key is looked at: the watch shows a grant only later, and the members do not know that a key and its
     // slots exclude each other.
@@ -56,8 +57,6 @@ pub(super) async fn reconcile(parts: &Parts, lock: &ObjectRef<DistributedLock>) 
 
 /// Observes, decides and acts until a step has come to an end.
 async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &str) -> Result<Action, Error> {
-    let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let slot = parts.reconciles.enter(namespace, Class::Change).await;
     let Some(mut lock) = parts.store.get(reference) else { return Ok(Action::await_change()) };
     if others::is_of_another(&parts.context, &lock) {
         return leave(parts, &lock).await;
@@ -79,7 +78,6 @@ async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &s
             Progress::Later(postponed) => postpone(parts, &lock, postponed),
         }
     }
-    drop(slot);
     tracing::warn!(lock = %reference, "too many steps at once, looking again later");
     Ok(Action::requeue(Duration::from_secs(1)))
 }

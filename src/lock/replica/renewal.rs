@@ -131,6 +131,11 @@ impl Renewal {
         let ends = holds.iter().map(|hold| hold.valid_until).min().unwrap_or(first.valid_until);
         let (quorum, namespace) = (first.terms.quorum.clone(), first.terms.lock.namespace.clone().unwrap_or_default());
         let _slot = self.queue.enter(&namespace, Class::Renewal(ends)).await;
+        // In a box, which only holds with a slot make.
+        Box::pin(self.renew_now(quorum, holds)).await;
+    }
+
+    async fn renew_now(&self, quorum: HeldQuorum, holds: Vec<Hold>) {
         let (mut unasked, later) = (Vec::new(), self.context.clock.boottime() + NOT_NOW);
         for hold in holds {
             match self.renewable(&hold) {
