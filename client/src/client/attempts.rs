@@ -7,8 +7,8 @@ use super::event::Event;
 use super::hints::{ANNOUNCE_AGAIN, Cue, Ear};
 use super::lock::Place;
 use crate::redlock::{
-    Acquire, AcquireRequest, Command, Elector, Grant, KeyState, LockKey, LockValue, MemberError, MemberFailure, Reply,
-    jittered,
+    Acquire, AcquireRequest, Answers, Command, Elector, Grant, KeyState, LockKey, LockValue, MemberError,
+    MemberFailure, Reply, RunId, jittered,
 };
 use crate::time::Boottime;
 use std::time::Duration;
@@ -138,26 +138,20 @@ impl Inner {
     /// Checks that no member has one of these keys. A majority of those that may vote has to answer: a process that has lost its memory
     /// is no witness.
     pub(super) async fn check_free(&self, keys: &[LockKey]) -> Result<(), NotAcquired> {
-        let inspect: Vec<_> = keys.iter().map(|key| Command::Inspect { key: key.clone() }).collect();
         let longest = self.redlock.settings().node_timeout;
         let electorate = self.members.voters()?;
-        let asked: Vec<_> =
-            electorate.electors().iter().map(|elector| (elector, elector.member.send(inspect.clone()))).collect();
+        // Each key in a job of its own: where no script may look at a key, it takes three commands.
+        let inspect = |elector: &Elector| -> Vec<_> {
+            keys.iter().map(|key| elector.member.send(vec![Command::Inspect { key: key.clone() }])).collect()
+        };
+        let asked: Vec<_> = electorate.electors().iter().map(|elector| (elector, inspect(elector))).collect();
         let (mut free, mut failures) = (0, Vec::new());
-        for (Elector { member, admitted }, answer) in asked {
-            let failure = match timeout(longest, answer).await.unwrap_or(Err(MemberError::TimedOut)) {
-                Ok(answers) if answers.replies.iter().any(is_key) => return Err(NotAcquired::OtherSlots),
-                Ok(answers) if *admitted != Some(answers.run_id.clone()) => MemberFailure::NotAdmitted,
-                Ok(answers) => match answers.replies.iter().find_map(failed) {
-                    Some(error) => error.into(),
-                    None => {
-                        free += 1;
-                        continue;
-                    }
-                },
-                Err(error) => error.into(),
-            };
-            failures.push((member.name().clone(), failure));
+        for (Elector { member, admitted }, answers) in asked {
+            match are_missing(answers, admitted.as_ref(), longest).await {
+                Ok(true) => free += 1,
+                Ok(false) => return Err(NotAcquired::OtherSlots),
+                Err(failure) => failures.push((member.name().clone(), failure)),
+            }
         }
         if free >= self.members.quorum() {
             return Ok(());
@@ -184,6 +178,27 @@ impl Inner {
             Acquire::CountersApart => Err(NotAcquired::CountersApart),
         }
     }
+}
+
+/// Whether a member has none of the keys that it was asked for.
+async fn are_missing(
+    asked: Vec<impl Future<Output = Result<Answers, MemberError>>>,
+    admitted: Option<&RunId>,
+    longest: Duration,
+) -> Result<bool, MemberFailure> {
+    for answers in asked {
+        let answers = timeout(longest, answers).await.unwrap_or(Err(MemberError::TimedOut))?;
+        if answers.replies.iter().any(is_key) {
+            return Ok(false);
+        }
+        if admitted != Some(&answers.run_id) {
+            return Err(MemberFailure::NotAdmitted);
+        }
+        if let Some(error) = answers.replies.iter().find_map(failed) {
+            return Err(error.into());
+        }
+    }
+    Ok(true)
 }
 
 fn is_key(reply: &Reply) -> bool {

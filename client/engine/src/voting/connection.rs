@@ -154,7 +154,7 @@ impl Connection {
             [Command::Announce { .. }] if !self.announces => {
                 self.answer(pending.job, sent, Reply::Failed(MemberError::Fenced).into(), sent);
             }
-            [Command::Inspect { key }] if self.rights == Rights::Reader => {
+            [Command::Inspect { key }] if !self.rights.allow_info() => {
                 wire::plain_inspect(&mut self.out, key);
                 self.due.push_back(Due::Read(pending, Inspection::default()));
             }
