@@ -2,7 +2,7 @@
 //!
 //! Is the holder's container alive ([`instance`], [`job`], [`verdict`])? Who may hold ([`candidate`], [`nodes`]), and whose turn is it
 //! ([`queue`], [`contention`])? What did a dead leader leave behind ([`orphans`])? What is next ([`decide`])? What does the status say
-//! ([`status`], [`readiness`]), and when ([`publications`])? What does the Lease of an election say ([`lease`])?
+//! ([`status`], [`readiness`])? What does the Lease of an election say ([`lease`])?
 
 pub mod candidate;
 pub mod contention;
