@@ -25,7 +25,7 @@ pub struct TopArgs {
     scope: ScopeArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// Print so many keys. The full-screen view shows all of them.
+    /// Print this number of keys. The full-screen view shows all of them.
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     keys: usize,
     /// Print once, also on a terminal.

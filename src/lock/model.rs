@@ -1,4 +1,4 @@
-//! Pure: what is decided about a lock, and the words in which it is told.
+//! Pure: decisions about a lock, and their messages.
 //!
 //! Is the holder's container alive ([`instance`], [`job`], [`verdict`])? Who may hold ([`candidate`], [`nodes`]), and whose turn is it
 //! ([`queue`], [`contention`])? What did a dead leader leave behind ([`orphans`])? What is next ([`decide`])? What does the status say

@@ -1,4 +1,4 @@
-//! The leader tells of the objects that this version of the operator cannot read: in an Event, and in the condition of a quorum.
+//! The leader reports the objects that this version of the operator cannot read in an Event, and in the condition of a quorum.
 
 use std::collections::HashMap;
 use std::time::Duration;

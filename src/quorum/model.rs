@@ -1,4 +1,4 @@
-//! Pure: what is decided about a quorum, what it is made of, and the words in which it is told.
+//! Pure: decisions about a quorum, its objects, and its messages.
 //!
 //! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next

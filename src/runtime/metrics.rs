@@ -265,7 +265,7 @@ impl Metrics {
         self.snapshot.certificate_expires(quorum, at);
     }
 
-    /// Notes what a grant tells of the wait before it.
+    /// Records how long a granted lock waited.
     pub fn granted(&self, lock: &DistributedLock) {
         let Some(status) = &lock.status else { return };
         let Some(acquired) = status.acquired_at.map(|at| at.as_millis()) else { return };

@@ -142,7 +142,7 @@ async fn three_programs_with_one_key_never_hold_it_together_through_faults() {
             3 => member.set_latency(Duration::ZERO),
             _ => {}
         }
-        // Until its votes count again.
+        // The pause lasts until its votes count again.
         sleep(2 * SHORT).await;
     }
     assert!(programs.try_join_next().is_none(), "a program has failed");

@@ -14,11 +14,11 @@ use super::{Claim, DistributedLock, DistributedLockSpec, DistributedLockStatus, 
 
 /// For a name that cannot be read.
 const UNKNOWN: &str = "unknown";
-/// So much of an error fits into the status.
+/// The part of an error that fits into the status, in characters.
 const LONGEST_ERROR: usize = 400;
 
 impl DistributedLock {
-    /// What can be read of a lock, of which `error` says why it cannot be read as a whole.
+    /// The readable fields of a lock that cannot be read as a whole because of `error`.
     #[must_use]
     pub fn lenient(object: &Value, metadata: ObjectMeta, error: &str) -> Self {
         let part = |name: &str| object.get(name).filter(|part| part.is_object()).cloned().unwrap_or_else(|| json!({}));

@@ -86,7 +86,7 @@ impl View {
         Line::styled(text, self.style(Tone::Title))
     }
 
-    /// What is wrong, each with its next step.
+    /// The problems, each with its next step.
     fn trouble(&self, picture: &Picture<'_>) -> Vec<Line<'static>> {
         let mut lines = Vec::new();
         if let Some(outage) = &self.outage {

@@ -20,7 +20,7 @@ use super::super::objects::{LockObject, QuorumObject};
 use super::view::{Action, Name, View};
 use crate::api::STEP_DOWN_ANNOTATION;
 
-/// Between two frames: bars and countdowns move in this rhythm.
+/// The pause between two frames, in which bars and countdowns move.
 const FRAME: Duration = Duration::from_millis(250);
 /// The reader of the keyboard checks in this rhythm whether it is still needed.
 const POLL: Duration = Duration::from_millis(100);

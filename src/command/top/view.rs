@@ -52,7 +52,7 @@ pub(super) enum Mode {
     Confirm(Name),
 }
 
-/// What the caller does after a key.
+/// The action of the caller after a key.
 #[derive(Debug)]
 pub(super) enum Action {
     /// Draw.

@@ -26,7 +26,7 @@ use crate::runtime::context::Context;
 use crate::runtime::fair_queue::FairQueue;
 use crate::runtime::leader::Term;
 
-/// So many locks are looked at side by side.
+/// The number of locks that are reconciled at the same time.
 const SLOTS: usize = 64;
 
 /// All parts.

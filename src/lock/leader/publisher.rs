@@ -25,7 +25,7 @@ pub(super) async fn tend(parts: &Parts) {
             tokio::time::sleep(pause).await;
         }
         parts.publications.end(&lock);
-        // What went wrong, or is no mere renewal, is decided again in the turn of the lock.
+        // The lock is reconciled after a failure, and if more than the renewal has changed.
         if done.is_err() {
             parts.peers.nudge(lock);
         }

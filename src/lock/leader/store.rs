@@ -199,7 +199,7 @@ impl Store {
         self.context.metrics.held_until_now(lock);
     }
 
-    /// Notes what a grant tells of the wait before it.
+    /// Records how long a granted lock waited.
     pub(super) fn count_grant(&self, lock: &DistributedLock) {
         self.context.metrics.granted(lock);
     }

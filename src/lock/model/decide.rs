@@ -208,7 +208,7 @@ pub struct Rest {
 pub struct Renewal {
     /// When the validity ends that the status publishes now.
     pub runs_out: Boottime,
-    /// For how long its readers have had less than a quarter of the ttl left.
+    /// How long its readers have had less than a quarter of the ttl left.
     pub lateness: Duration,
 }
 

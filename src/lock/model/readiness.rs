@@ -13,12 +13,12 @@ use crate::api::DistributedLock;
 use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition};
 use crate::time::UnixMillis;
 
-/// For so many ttl an election without a candidate is ready, since its pods can be about to start.
+/// An election without a candidate is ready for this many ttl, since its pods can be about to start.
 const PATIENCE_IN_TTLS: u32 = 3;
 
 /// Sets the condition Ready as the others ask for.
 ///
-/// `patience`: for so long an election without a candidate is ready. `None` of a claim, and where that is not known.
+/// An election without a candidate is ready for `patience`. It is `None` for a claim, and where it is not known.
 pub(in crate::lock) fn set_ready(
     conditions: &mut Vec<Condition>,
     patience: Option<Duration>,
@@ -30,7 +30,7 @@ pub(in crate::lock) fn set_ready(
     set_condition(conditions, LockCondition::Ready, status, reason, message, (generation, now));
 }
 
-/// For how long the election may have no candidate; `None` of a claim.
+/// How long the election can be without a candidate; `None` for a claim.
 pub(in crate::lock) fn patience(lock: &DistributedLock) -> Option<Duration> {
     lock.spec.election.as_ref().map(|_| lock.spec.ttl.get().saturating_mul(PATIENCE_IN_TTLS))
 }
@@ -42,7 +42,7 @@ pub(in crate::lock) fn until_leaderless(lock: &DistributedLock, now: UnixMillis)
     (!left.is_zero()).then_some(left)
 }
 
-/// What is left of the patience with an election, which begins when it has no holder any more.
+/// The rest of the patience with an election, which begins when it loses its holder.
 fn left(conditions: &[Condition], patience: Duration, now: Timestamp) -> Duration {
     let since = find_condition(conditions, LockCondition::Held).filter(|held| held.status == Status::False.as_str());
     let waited = since.map_or(0, |held| now.as_millisecond() - held.last_transition_time.0.as_millisecond());

@@ -34,9 +34,9 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// With nothing held, the timer looks again this often; a new hold wakes it at once.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// So many holds are renewed with one pipeline to each member.
+/// The number of holds that one pipeline to each member renews.
 const TOGETHER: usize = 64;
-/// So many pipelines and questions to holders are under way at once.
+/// The number of pipelines and questions to holders that are under way at once.
 const SLOTS: usize = 256;
 
 /// What renewal needs.
@@ -52,7 +52,7 @@ pub struct Renewal {
     pub answers: Arc<Answers>,
     /// Whether this replica leads; only the leader repairs.
     pub leadership: watch::Receiver<Option<Term>>,
-    /// What is renewed and asked now.
+    /// The slots for renewals and for questions to holders.
     pub queue: FairQueue,
 }
 

@@ -13,7 +13,7 @@ use crate::time::Monotonic;
 
 /// A StatefulSet makes its pod at once, so nothing is asked before this time.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two requests.
+/// The pause between two requests.
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// Asks for each own member that has had no pod for a while. When to ask again.

@@ -1,4 +1,4 @@
-//! What the kernel tells of this process, under the names that Prometheus' own libraries use. Nothing outside Linux.
+//! Metrics of this process from `/proc`, under the names of Prometheus' own libraries. Other systems than Linux have none.
 
 use std::fs;
 

@@ -172,7 +172,7 @@ impl Trust {
         }
     }
 
-    /// Between two readings.
+    /// The pause between two readings.
     pub(in crate::command) fn pause(&self, ttl: Duration) -> Duration {
         match self {
             Self::Members { .. } => ttl / 10,

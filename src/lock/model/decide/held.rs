@@ -149,7 +149,7 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
     Step::Keep(Rest { status: draft.finish(), wake, renewal: renewal.map(|(_, renewal)| renewal) })
 }
 
-/// Why a hold goes on for `minHold` only, and until when.
+/// The reason why only `minHold` keeps a hold, and the end of it.
 fn minimum<'a>(lock: &DistributedLock, held: &'a Held) -> Option<(&'a str, MilliTime)> {
     let Verdict::Minimum(why) = &held.verdict else { return None };
     let (acquired, min_hold) = (lock.status.as_ref()?.acquired_at?, lock.spec.min_hold?);
