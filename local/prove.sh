@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries to break the locks, at length: the exhaustive models with their larger bounds, the simulations of the engine
 # and of whole operators with many seeds, the parsers with much odd input, the library's threads, commands whose lock is lost, and a local
-# cluster under faults. Prints the figures of docs/proof.md, and ends with
+# cluster under faults. Prints the figures of docs/dev/proof.md, and ends with
 # "N passed, N failed".
 #
 #   local/prove.sh [MINUTES]      SEEDS=n for the simulation, SEED=n for the order of faults on the cluster

@@ -2,7 +2,7 @@
 //!
 //! Holders of locks and processes of Redis members are judged by the same function. A container is dead only when a kubelet
 //! reported this very container as terminated, and knew it. A phase, an empty list, another container ID or a deleted object
-//! prove nothing: controllers write them, too, while the container runs on (docs/safety.md, "Death and doubt").
+//! prove nothing: controllers write them, too, while the container runs on (docs/dev/rules.md, "Death and doubt").
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 

@@ -1,4 +1,4 @@
-//! The fence: when may a Redis process vote? (`docs/safety.md`, rules 1 to 7 and 9.)
+//! The fence: when may a Redis process vote? (`docs/dev/rules.md`, rules 1 to 7 and 9.)
 //!
 //! A Redis member forgets its votes when it restarts. A process may therefore vote only when everything that its predecessor
 //! can have promised has expired, and when that predecessor is known to be dead. [`decide`] takes what one operator

@@ -1,7 +1,7 @@
 //! Redis (7.0 or later) and Valkey masters as members of a quorum.
 //!
 //! [`RedisMember`] is the voting connection, of the library `redlock-client`. [`AdminConnection`] is the operator's hand on a managed
-//! member: it checks and opens the fence on one connection, which cannot outlive its process (docs/safety.md). On a master
+//! member: it checks and opens the fence on one connection, which cannot outlive its process (docs/dev/rules.md). On a master
 //! that others run it is nobody's hand: it looks, as the user of the locking path. [`acl`] has the permissions of every user.
 
 pub mod acl;

@@ -24,7 +24,7 @@ fn page(name: &str) -> String {
 /// All Markdown files for readers: README, docs and what else stands at the top.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    for folder in [root().to_owned(), root().join("docs"), root().join("docs/reference")] {
+    for folder in [root().to_owned(), root().join("docs"), root().join("docs/dev"), root().join("docs/reference")] {
         let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         found.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     }
@@ -192,7 +192,7 @@ fn tests_that_the_documentation_names_exist() {
     for folder in ["client/engine/src", "client/src", "client/tests", "src", "tests"] {
         sources(root().join(folder), &mut code);
     }
-    for page_name in ["claims.md", "security.md", "operations.md"] {
+    for page_name in ["dev/claims.md", "security.md", "operations.md"] {
         let text = page(page_name);
         // Names of tests are sentences: nothing else between backticks has so many underscores.
         let named = text.split('`').skip(1).step_by(2).filter(|word| word.matches('_').count() >= 4);
@@ -206,7 +206,7 @@ fn tests_that_the_documentation_names_exist() {
 /// Characters of the first sentence of a comment.
 const LONGEST_FIRST_LINE: usize = 100;
 
-/// Words that stand where an actor or a time is missing (docs/STYLE.md, rule 10).
+/// Words that stand where an actor or a time is missing (docs/dev/STYLE.md, rule 10).
 const AVOIDED: [&str; 7] = ["shall", "anew", "somebody", "whoever", "nobody", "is over", "for ever"];
 
 fn avoided(text: &str) -> Vec<&'static str> {
@@ -234,7 +234,7 @@ fn what_users_read_first_is_plain_and_its_sentences_are_short() {
     for (path, text) in pages().iter().filter(|(path, _)| !exempt.iter().any(|name| path.ends_with(name))) {
         let mut found = avoided(text);
         // An explanation says of exclusion that nobody has a lock: there is no subject that could stand there.
-        let explains = ["safety.md", "algorithm.md", "proof.md", "places.md"].iter().any(|name| path.ends_with(name));
+        let explains = ["rules.md", "algorithm.md", "proof.md", "places.md"].iter().any(|name| path.ends_with(name));
         found.retain(|word| !explains || *word != "nobody");
         assert!(found.is_empty(), "{}: {found:?}", path.display());
     }
@@ -261,7 +261,7 @@ fn messages_of_the_operator_name_their_actors() {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-/// docs/STYLE.md, rule 9. Comments of variants that are messages, and of the API, have pages of their own.
+/// docs/dev/STYLE.md, rule 9. Comments of variants that are messages, and of the API, have pages of their own.
 #[test]
 fn the_first_line_of_a_comment_is_one_short_sentence() {
     let mut long = Vec::new();
@@ -298,7 +298,7 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn places_that_the_index_names_exist() {
-    let text = page("places.md");
+    let text = page("dev/places.md");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ") && line.contains("src/")).collect();
     assert!(rows.len() >= 20, "only {} rows were found", rows.len());
     for row in rows {

@@ -83,7 +83,7 @@ fn every_suite_runs_at_night_and_has_its_last_result() {
     let nightly = fs::read_to_string(".github/workflows/nightly.yaml").unwrap();
     let matrix = nightly.lines().find_map(|line| line.trim().strip_prefix("suite: [")?.strip_suffix(']')).unwrap();
     let mut runs: Vec<&str> = matrix.split(", ").chain(["chaos"]).collect();
-    let results = fs::read_to_string("docs/suites.md").unwrap();
+    let results = fs::read_to_string("docs/dev/suites.md").unwrap();
     let mut named: Vec<&str> =
         results.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |").map(|(name, _)| name)).collect();
     let mut suites = suites;

@@ -1,4 +1,4 @@
-//! The clock watch: does a member's wall clock still run as it did? (`docs/safety.md`, rule 9.)
+//! The clock watch: does a member's wall clock still run as it did? (`docs/dev/rules.md`, rule 9.)
 //!
 //! Expiry in Redis follows the wall clock of its machine, so a process whose clock was stepped has forgotten, or keeps, what it
 //! should not. A reading is never exact: it was taken somewhere between the sending of the question and the answer, so it

@@ -29,7 +29,7 @@ pub use users::Users;
 pub const EPOCH_KEY: &str = "#operator-epoch";
 
 /// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was
-/// checked on it is true of the process that is then opened (docs/safety.md). After a failure that leaves the state of
+/// checked on it is true of the process that is then opened (docs/dev/rules.md). After a failure that leaves the state of
 /// the connection unknown it refuses everything; connect again and check again.
 pub struct AdminConnection {
     connection: MultiplexedConnection,

@@ -4,9 +4,9 @@
 //! Lease is taken over only after its holder left it unchanged for its whole duration on the taker's own CLOCK_BOOTTIME. No wall
 //! clocks are compared. A holder stops earlier, by its own CLOCK_BOOTTIME: no attempt to renew and no pause lasts longer than its term,
 //! and work for a term asks the clock before every step ([`Term::bound`]). What a frozen leader had already begun to write is refused by
-//! resourceVersion (Kubernetes) or by the epoch (Redis members), see docs/safety.md.
+//! resourceVersion (Kubernetes) or by the epoch (Redis members), see docs/dev/rules.md.
 //!
-//! A leader that does not reach a quorum with locks lets the Lease go, see `hand_over` and docs/algorithm.md.
+//! A leader that does not reach a quorum with locks lets the Lease go, see `hand_over` and docs/dev/algorithm.md.
 
 mod attempt;
 mod hand_over;

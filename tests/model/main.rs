@@ -1,4 +1,4 @@
-//! Exhaustive model checks of the rules that exclusion, tokens and the fence rest on (docs/proof.md). The models hold what is
+//! Exhaustive model checks of the rules that exclusion, tokens and the fence rest on (docs/dev/proof.md). The models hold what is
 //! around the operator's decisions (members, messages, time, crashes); the decisions themselves are made by the crate's own
 //! functions. Each rule has a switch, and with any of them off the checker has to find a counterexample: it is printed, and
 //! kept from getting lost by the test that asks for it.

@@ -1,6 +1,6 @@
 //! A record on a member by which a client need not wait: `#watched`, with the process and the delay that a client has waited there.
 //!
-//! Nothing in the product writes this record (docs/algorithm.md gives the reason). The model has the rules that the record would need.
+//! Nothing in the product writes this record (docs/dev/algorithm.md gives the reason). The model has the rules that the record would need.
 //! A client that finds the record of another client votes at once. It must never vote on a memory that is younger than its own delay,
 //! because a lock that the member has forgotten can last that long.
 

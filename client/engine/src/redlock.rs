@@ -1,4 +1,4 @@
-//! Redlock over independent masters, as docs/algorithm.md describes it: majority votes of admitted processes,
+//! Redlock over independent masters, as docs/dev/algorithm.md describes it: majority votes of admitted processes,
 //! validities that end before the keys do, fencing tokens minted by the quorum itself.
 //!
 //! Everything here is free of Redis: members come in through [`LockMember`], time through [`crate::time::Clock`].

@@ -1,7 +1,7 @@
 //! Time as an argument. The core reads clocks only through [`Clock`], so that a test can hold time still.
 //!
 //! Two clocks are kept apart by type because they err in different directions: [`Boottime`] also runs while the machine
-//! is suspended, so a validity counted on it never outlives the key (docs/safety.md); [`Monotonic`] stands still
+//! is suspended, so a validity counted on it never outlives the key (docs/dev/rules.md); [`Monotonic`] stands still
 //! meanwhile, so a fence delay counted on it can only end late, which is the safe side.
 
 mod offset;

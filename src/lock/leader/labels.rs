@@ -129,7 +129,7 @@ fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
 
 /// Puts the label of a lock on the pod with this UID.
 ///
-/// Every other pod has lost it before (docs/safety.md, invariant 6). A pod that is gone needs no label.
+/// Every other pod has lost it before (docs/dev/algorithm.md, "Order of writes"). A pod that is gone needs no label.
 pub(super) async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &str) -> Result<(), RequestError> {
     clear(client, lock, Some(pod_uid)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);

@@ -2,7 +2,7 @@
 //!
 //! Leadership belongs to one container instance, not to a pod: a container that restarted in place has lost it, however
 //! quickly it came back. `crate::evidence` says what a pod's status proves; everything that is not proof is doubt, and doubt waits
-//! the validity out (docs/safety.md, "Death and doubt").
+//! the validity out (docs/dev/rules.md, "Death and doubt").
 
 use k8s_openapi::api::core::v1::Pod;
 

@@ -2,7 +2,7 @@
 //!
 //! The leader asks before it keeps, frees or seals a hold; every replica asks before each renewal. A live holder is never
 //! cut short: a lock is free at once only by the holder's own word or when its container is known to have terminated.
-//! Everything else stops the renewal and lets the hold run out (docs/safety.md, "Death and doubt").
+//! Everything else stops the renewal and lets the hold run out (docs/dev/rules.md, "Death and doubt").
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

@@ -1,7 +1,7 @@
 //! The holds that this replica renews, and what it knows of each.
 //!
 //! Every replica has such a table. The leader fills it when it grants; every replica, the leader of tomorrow among them,
-//! also adopts what a lock's status names. A validity in this table was earned by a round of this replica (docs/algorithm.md,
+//! also adopts what a lock's status names. A validity in this table was earned by a round of this replica (docs/dev/algorithm.md,
 //! "Continuity").
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The admission: the one place where a process is let in to vote. The order is the safety argument (docs/safety.md, rules 3
+//! The admission: the one place where a process is let in to vote. The order is the safety argument (docs/dev/rules.md, rules 3
 //! and 7): connect and learn the process; read the status from the API server; decide again; read the counters; write Admitted
 //! with that resourceVersion; then, on the connection of the first step, restore the counter and open the users. On a master that
 //! others run there are no users to be opened: there the counter is restored first, since its votes count once the status says so.

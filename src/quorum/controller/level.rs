@@ -1,4 +1,4 @@
-//! The members' token counters are kept level (`docs/algorithm.md`, "Tokens"). Otherwise a member that was restored by a clock, or that
+//! The members' token counters are kept level (`docs/dev/algorithm.md`, "Tokens"). Otherwise a member that was restored by a clock, or that
 //! has missed many tokens, would cost each acquisition without all votes a second round, and deny clients their tokens.
 
 use std::time::Duration;

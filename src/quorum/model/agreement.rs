@@ -1,4 +1,4 @@
-//! Operators that share masters have to agree, and claim a record on each of them (`docs/safety.md`, rule 8). Pure: what one replica knows
+//! Operators that share masters have to agree, and claim a record on each of them (`docs/dev/rules.md`, rule 8). Pure: what one replica knows
 //! of the records, and what follows from it: whether votes count, and whether its claim can be made.
 //!
 //! A claim names the member list and the longest time to live. A *conflict* is an operator with another list or another time to live: as long

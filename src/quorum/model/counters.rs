@@ -1,4 +1,4 @@
-//! Pure: which of the members' token counters are behind (`docs/algorithm.md`, "Tokens").
+//! Pure: which of the members' token counters are behind (`docs/dev/algorithm.md`, "Tokens").
 
 use crate::redlock::FencingToken;
 

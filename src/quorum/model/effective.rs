@@ -1,4 +1,4 @@
-//! `maxTTL` can change while locks are held (`docs/safety.md`, "Changing settings"). A fence has to outlast every promise,
+//! `maxTTL` can change while locks are held (`docs/dev/rules.md`, "Changing settings"). A fence has to outlast every promise,
 //! so the largest value counts with which a promise may have been made. `clockDrift` and `nodeTimeout` never change. Pure.
 //!
 //! A larger value is written to the status before anybody uses it. A smaller one is in force only when nothing held with the

@@ -1,4 +1,4 @@
-//! Changes of the member list (`docs/algorithm.md`, "Changing the members"): which lists are in force, and what is the one next
+//! Changes of the member list (`docs/dev/algorithm.md`, "Changing the members"): which lists are in force, and what is the one next
 //! step of a change? Pure.
 //!
 //! A change has three parts. New members **learn**: they are fenced and admitted like any other, and get the keys of all held

@@ -14,7 +14,7 @@ use crate::runtime::requests::{RequestError, SHORT_TIMEOUT, within};
 
 /// The floor is raised in such steps, so that few acquisitions cost a write to etcd. No more than that: a counter that is restored
 /// from the floor leaps by a step, which are 66 ms of the clock, and must not get ahead of the clock by more than the time that it
-/// takes to delete a quorum and make it again, which begins with the clock (`docs/algorithm.md`, "Tokens").
+/// takes to delete a quorum and make it again, which begins with the clock (`docs/dev/algorithm.md`, "Tokens").
 pub const FLOOR_STEP: u32 = 1 << 16;
 /// When so little is left the floor is raised ahead, so that no acquisition waits for it.
 const LOW_WATER: u32 = FLOOR_STEP / 2;

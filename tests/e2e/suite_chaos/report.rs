@@ -1,4 +1,4 @@
-//! The figures of a run, as docs/proof.md has them, and what must hold of them.
+//! The figures of a run, as docs/dev/proof.md has them, and what must hold of them.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 

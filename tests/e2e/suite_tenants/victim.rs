@@ -22,7 +22,7 @@ const HELD: usize = 5;
 const TTL: Duration = Duration::from_secs(3);
 /// For each replica of the operator. Kubernetes would end one with 256 MiB.
 pub(crate) const MEMORY_LIMIT_KIB: u64 = 200 * 1024;
-/// For a quorum that no replica reaches the leadership changes at once, after 10 s, and after 20 s more (docs/algorithm.md).
+/// For a quorum that no replica reaches the leadership changes at once, after 10 s, and after 20 s more (docs/dev/algorithm.md).
 const TERMS_LIMIT: usize = 3;
 
 /// The replicas of the operator, since a moment.

@@ -48,7 +48,7 @@ impl fmt::Debug for Elector {
 }
 
 /// The voting members at one moment: a majority of every list is needed, of distinct processes. Two lists are in force
-/// while the membership changes (docs/algorithm.md).
+/// while the membership changes (docs/dev/algorithm.md).
 #[derive(Clone)]
 pub struct Electorate {
     electors: Vec<Elector>,

@@ -22,7 +22,7 @@ use crate::time::Clock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the whole quorum agrees on. A larger value may be used only once it is in force (docs/safety.md).
+/// What the whole quorum agrees on. A larger value may be used only once it is in force (docs/dev/rules.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The relative drift of two clocks.

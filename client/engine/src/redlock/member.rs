@@ -50,7 +50,7 @@ pub enum Command {
         not_after: Option<UnixMicros>,
     },
     /// Write a token back: counter = max(counter, token). Counts only where the key still holds the value, otherwise
-    /// two majorities that share a member could be given the same token (docs/algorithm.md).
+    /// two majorities that share a member could be given the same token (docs/dev/algorithm.md).
     RaiseCounter {
         /// The lock's key.
         key: LockKey,

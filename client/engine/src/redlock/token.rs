@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A fencing token: a later holder's is greater (docs/algorithm.md). An integer from 0 to 2^53 - 1, so that it is exact
+/// A fencing token: a later holder's is greater (docs/dev/algorithm.md). An integer from 0 to 2^53 - 1, so that it is exact
 /// in JSON and in Lua's doubles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(i64);

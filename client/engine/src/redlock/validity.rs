@@ -63,7 +63,7 @@ pub fn renewed_until(
 /// The last moment of the repairs of a round that began at `started`: a quarter of the ttl later.
 ///
 /// `None` for a ttl of less than four node timeouts, because a repair after refusals could revive a hold that has ended
-/// (docs/algorithm.md, "Continuity").
+/// (docs/dev/algorithm.md, "Continuity").
 #[must_use]
 pub fn repair_until(started: Boottime, ttl: Duration, node_timeout: Duration) -> Option<Boottime> {
     (ttl >= node_timeout.saturating_mul(4)).then(|| started + ttl / 4)
@@ -71,7 +71,7 @@ pub fn repair_until(started: Boottime, ttl: Duration, node_timeout: Duration) ->
 
 /// How long a process that has forgotten its keys stays fenced, from its first sight: until every promise that its
 /// predecessor may have made has run out on every clock, `maxTTL × (1 + ρ) / (1 − ρ) + floor + nodeTimeout`, rounded
-/// up. Holds for clients too that subtract no drift. The model check shows it tight (docs/safety.md).
+/// up. Holds for clients too that subtract no drift. The model check shows it tight (docs/dev/rules.md).
 #[must_use]
 pub fn rejoin_delay(max_ttl_in_force: Duration, drift: Drift, node_timeout: Duration) -> Duration {
     let ppm = u128::from(drift.ppm);

@@ -264,7 +264,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
     }
 
     /// Raises the counters of these voters to the largest of their numbers where the key still holds our value; each of them has to
-    /// confirm, or a later holder could be given a smaller token (docs/algorithm.md).
+    /// confirm, or a later holder could be given a smaller token (docs/dev/algorithm.md).
     async fn raise_round(
         &self,
         guard: &ReleaseUnlessGranted<'_>,

@@ -93,7 +93,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
     /// describe a healthy quorum completely. Takes at most one node timeout per hundred holds.
     ///
     /// Where the caller names a validity, a round counts only if it began and was decided before that had ended. Refusals
-    /// count together within one node timeout: older ones are asked for again (docs/algorithm.md, "Continuity").
+    /// count together within one node timeout: older ones are asked for again (docs/dev/algorithm.md, "Continuity").
     pub async fn extend(&self, electorate: &Electorate, requests: Vec<ExtendRequest>) -> Vec<Extend> {
         let started = self.clock.boottime();
         let ballot = Ballot::new(electorate);

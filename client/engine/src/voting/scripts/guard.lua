@@ -1,5 +1,5 @@
 -- Put before the scripts that vote, on a master that others run: the operator cannot close the users there of a membership epoch that is
--- over, so the record says which one it is (docs/safety.md, rule 8).
+-- over, so the record says which one it is (docs/dev/rules.md, rule 8).
 -- The last of KEYS: the record. The last two of ARGV: UID of the caller's quorum, and its membership epoch.
 -- Fails with EPOCH, and does nothing, when the record knows of a later epoch of that quorum.
 local said = redis.call('GET', KEYS[#KEYS])
