@@ -109,7 +109,7 @@ show_outside() {
 members() {
   printf '%s  $ kubectl -n %s get rq demo   (members in its status)%s\n' "$DIM" "$NS" "$PLAIN"
   kubectl -n $NS get rq demo -o jsonpath='{range .status.members[*]}{.name}{"|"}{.state}{"|"}{.reason}{"|"}{.rejoinAt}{"\n"}{end}' |
-    awk -F'|' '{ printf "    %-8s %-12s %-12s %s\n", $1, $2, $3, ($4 == "" ? "" : "may vote from " $4) }'
+    awk -F'|' '{ printf "    %-8s %-12s %-12s %s\n", $1, $2, $3, ($4 == "" ? "" : "can vote from " $4) }'
 }
 
 POD_SECURITY='{runAsNonRoot: true, runAsUser: 999, runAsGroup: 999, fsGroup: 999, seccompProfile: {type: RuntimeDefault}}'
@@ -134,7 +134,7 @@ kubectl label namespace $NS pod-security.kubernetes.io/enforce=restricted >/dev/
 
 chapter "1. A quorum starts closed, and opens late"
 tell "A lock is held by whoever a majority of independent Redis masters voted for. A master that restarts has forgotten its" \
-  "votes, so it must not vote again before everything it may have promised has run out: maxTTL. The operator cannot know" \
+  "votes, so it must not vote again before everything it might have promised has run out: maxTTL. The operator cannot know" \
   "what a new master promised before, so the very first start waits, too. maxTTL is 10 s here so that we need not wait long;" \
   "30 s is the default. The client 'outside' stands for any Redlock library that knows nothing of Kubernetes; its Secret says" \
   "where the members are, and by which authority it checks their certificates."

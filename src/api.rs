@@ -115,7 +115,7 @@ pub const STEP_DOWN_ANNOTATION: &str = "redlock-operator.io/step-down";
 ///
 /// Value: `<user>: <reason>`. The chart's admission policy refuses another user name than yours.
 pub const BREAK_ANNOTATION: &str = "redlock-operator.io/break";
-/// It deletes the key at once. The holder may still work, so this gives up exclusion.
+/// It deletes the key at once. The holder can still work, so this gives up exclusion.
 ///
 /// On: DistributedLock.
 ///
@@ -127,7 +127,7 @@ pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
 ///
 /// Value: the fencing token of the hold.
 pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
-/// It names the creator of a claim, who may release and delete it without the verb `update`. The command and the libraries set it.
+/// It names the creator of a claim, who can release and delete it without the verb `update`. The command and the libraries set it.
 ///
 /// On: DistributedLock.
 ///
@@ -210,7 +210,7 @@ pub const LEASE_LOCK_ANNOTATION: &str = "redlock-operator.io/lease-of";
 ///
 /// Set by: the operator.
 pub const LEASE_TOKEN_ANNOTATION: &str = "redlock-operator.io/lease-token";
-/// It says that only the pod that holds this lock may create, change or delete the object. Needs the chart's value `fencedWrites.resources`.
+/// It says that only the pod that holds this lock can create, change or delete the object. Needs the chart's value `fencedWrites.resources`.
 ///
 /// On: an object of a resource that the chart's value names.
 ///
@@ -230,7 +230,7 @@ pub fn leader_label(lock: &str) -> String {
 
 /// All CustomResourceDefinitions, as they are installed.
 ///
-/// Optional fields may be left out but not be null.
+/// Optional fields can be absent, but not null.
 #[must_use]
 #[expect(clippy::expect_used, reason = "a CRD is JSON and stays one; every test of the API runs this")]
 pub fn crds() -> Vec<CustomResourceDefinition> {

@@ -67,7 +67,7 @@ pub struct RedisQuorumSpec {
     pub members: i32,
 
     /// The longest `ttl` of a lock on this quorum, from 1s to 1h. A member that starts waits a little longer than this
-    /// before it may vote, so a smaller value means a quicker recovery.
+    /// before it can vote, so a smaller value means a quicker recovery.
     #[serde(rename = "maxTTL")]
     pub max_ttl: GoDuration,
 
@@ -77,19 +77,19 @@ pub struct RedisQuorumSpec {
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
 
-    /// How long one command to one member may take before its vote counts as missing, from 5ms to 5s. The `ttl` of a
+    /// How long one command to one member can take before its vote counts as missing, from 5ms to 5s. The `ttl` of a
     /// lock must be at least ten times as long. Immutable.
     pub node_timeout: GoDuration,
 
-    /// How far two clocks may run apart. The validity of a lock is shorter than its `ttl` by `ttl` x `ppm` / 1000000 +
+    /// How far two clocks can run apart. The validity of a lock is shorter than its `ttl` by `ttl` x `ppm` / 1000000 +
     /// `floor`. Immutable.
     pub clock_drift: ClockDrift,
 
     /// How the operator makes the keys in Redis. `Namespaced`: `<namespace>/<spec.key>`, so that namespaces cannot take
-    /// each other's locks. `Verbatim`: `<spec.key>`, the same for all namespaces that may use the quorum. Immutable.
+    /// each other's locks. `Verbatim`: `<spec.key>`, the same for all namespaces that can use the quorum. Immutable.
     pub keys: KeyLayout,
 
-    /// Which namespaces may have locks on this quorum.
+    /// Which namespaces can have locks on this quorum.
     pub allowed_namespaces: AllowedNamespaces,
 
     /// Redlock clients outside the operator. Each gets a Redis user for its key prefix, and a Secret with the user, the
@@ -106,7 +106,7 @@ pub struct RedisQuorumSpec {
     pub tls: QuorumTls,
 
     /// Redis masters that others run and that vote as well, together with `members` or alone (`members: 0`). Several
-    /// operators may share them. All of these must list the same members by the same addresses, and agree on `maxTTL`.
+    /// operators can share them. All of these must list the same members by the same addresses, and agree on `maxTTL`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub external: Vec<ExternalMember>,
@@ -140,7 +140,7 @@ fn spec_rules(schema: &mut Schema) {
     add_rules(schema, &rules::spec());
 }
 
-/// How far two clocks may run apart: validity is shortened by ttl x ppm / 1000000 + floor.
+/// How far two clocks can run apart: validity is shortened by ttl x ppm / 1000000 + floor.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClockDrift {
@@ -158,7 +158,7 @@ impl Default for ClockDrift {
 }
 
 /// How Redis keys are made. `Namespaced`: the key is `<namespace>/<spec.key>`, so that namespaces cannot take each other's
-/// locks. `Verbatim`: the key is `<spec.key>`, the same for all namespaces that may use the quorum.
+/// locks. `Verbatim`: the key is `<spec.key>`, the same for all namespaces that can use the quorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyLayout {
     /// `<namespace>/<spec.key>`.
@@ -168,18 +168,18 @@ pub enum KeyLayout {
     Verbatim,
 }
 
-/// Which namespaces may use this quorum.
+/// Which namespaces can use this quorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllowedNamespaces {
     /// `Same`: the quorum's own namespace. `All`: every namespace. `Selector`: namespaces with the labels in `selector`.
     pub from: NamespacesFrom,
-    /// Labels of the namespaces that may use the quorum, with `from: Selector`.
+    /// Labels of the namespaces that can use the quorum, with `from: Selector`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// Source of the namespaces that may use a quorum.
+/// Source of the namespaces that can use a quorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespacesFrom {
     /// The quorum's own namespace.

@@ -38,7 +38,7 @@ pub enum Step {
 pub enum JobEvent {
     /// {why}
     ///
-    /// When: A Job has the annotation `lock`, and the operator may not start it.
+    /// When: A Job has the annotation `lock`, and the operator cannot start it.
     ///
     /// To do: do what the message says, and create the Job again.
     NotStarted { why: String },
@@ -50,7 +50,7 @@ pub enum JobEvent {
     Invalid { annotation: &'static str, why: String },
     /// The API server refused claim {claim} of the Job: {why}
     ///
-    /// When: The claim that the annotations ask for is not valid, or may not be created in this namespace.
+    /// When: The claim that the annotations ask for is not valid, or cannot be created in this namespace.
     ///
     /// To do: correct what the message says.
     ClaimRefused { claim: String, why: String },

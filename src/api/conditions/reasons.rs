@@ -24,7 +24,7 @@ names! {
     QuorumCondition {
         /// All members vote, with all settings in force. Flux and Helm 4 read it, and Argo CD with a health check. A reason that is not listed here is one of QuorumAgrees.
         Ready,
-        /// A majority of the members may vote, so locks are granted. A reason that is not listed here is one of QuorumAgrees.
+        /// A majority of the members can vote, so locks are granted. A reason that is not listed here is one of QuorumAgrees.
         QuorumAvailable,
         /// One member can be lost, and locks are still granted.
         FaultTolerant,
@@ -218,13 +218,13 @@ names! {
         ///
         /// To do: if it lasts, look at these members.
         MembersMissing,
-        /// All members may vote.
+        /// All members can vote.
         AllAdmitted,
-        /// A majority of the members may vote, and locks are granted and held.
+        /// A majority of the members can vote, and locks are granted and held.
         ///
         /// By itself: the others vote again when the event that the message names has happened.
         MajorityAdmitted,
-        /// Fewer members than a majority may vote, so no lock is granted.
+        /// Fewer members than a majority can vote, so no lock is granted.
         ///
         /// By itself: locks are granted when the members that the message names vote again.
         ///
@@ -234,7 +234,7 @@ names! {
         ///
         /// To do: set `spec.members: 3`.
         SingleMember,
-        /// Members wait until every lock that they may have forgotten has expired.
+        /// Members wait until every lock that they might have lost has expired.
         ///
         /// By itself: they vote from the time that the message names.
         MembersFenced,
@@ -260,7 +260,7 @@ names! {
         MembersChanging,
         /// Nothing is being changed.
         Settled,
-        /// An earlier process of a member may still run, and vote, on a node that does not report.
+        /// An earlier process of a member can still run, and vote, on a node that does not report.
         ///
         /// By itself: the member votes again when that node reports, or is known to be gone.
         ///
@@ -288,7 +288,7 @@ names! {
         ///
         /// To do: set the same `maxTTL` in both.
         OtherMaxTTL,
-        /// Clients have set keys that live longer than `maxTTL`. A member that restarts may forget them too early.
+        /// Clients have set keys that live longer than `maxTTL`. A member that restarts can forget them too early.
         ///
         /// By itself: the condition is true again when these keys are gone.
         ///

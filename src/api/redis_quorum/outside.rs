@@ -18,7 +18,7 @@ pub struct QuorumClient {
     /// Namespace of the client. The operator copies the Secret there if the chart's value `clientNamespaces` names it.
     #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = label_name()))]
     pub namespace: String,
-    /// Prefix of the keys that the client may use. It ends with a slash. With `keys: Namespaced` it begins with the
+    /// Prefix of the keys that the client can use. It ends with a slash. With `keys: Namespaced` it begins with the
     /// namespace of the client.
     #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = rules::key_prefix()))]
     pub key_prefix: String,
@@ -29,7 +29,7 @@ pub struct QuorumClient {
     pub access: ClientAccess,
 }
 
-/// What a client outside the operator may do with the keys of its prefix.
+/// What a client outside the operator can do with the keys of its prefix.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAccess {
     /// What Redlock libraries do.
@@ -56,7 +56,7 @@ pub struct Expose {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:\[\]-]+$")))]
     pub addresses: Vec<String>,
-    /// Networks from which peers outside may connect, such as `192.0.2.0/24` or `2001:db8::/32`. Default: all. With it
+    /// Networks from which peers outside can connect, such as `192.0.2.0/24` or `2001:db8::/32`. Default: all. With it
     /// the Services have `externalTrafficPolicy: Local`, so that members see the address of the peer. A node without
     /// the member then does not answer for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]

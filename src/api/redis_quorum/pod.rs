@@ -128,7 +128,7 @@ pub struct ExtraContainer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub args: Vec<String>,
-    /// Environment variables, as plain text only: a reference would show Secrets to everyone who may create a quorum.
+    /// Environment variables, as plain text only: a reference would show Secrets to everyone who can create a quorum.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
     pub env: BTreeMap<String, String>,

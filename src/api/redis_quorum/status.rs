@@ -45,7 +45,7 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub token_floor: Option<i64>,
-    /// The largest `maxTTL` with which a lock may still be held. Fences wait for it.
+    /// The largest `maxTTL` with which a lock can still be held. Fences wait for it.
     #[serde(rename = "maxTTLInForce", skip_serializing_if = "Option::is_none")]
     pub max_ttl_in_force: Option<GoDuration>,
     /// The rotation of passwords that is under way.
@@ -130,7 +130,7 @@ pub struct MemberStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
-    /// The machine behind that node. Another machine may later have a node of the same name.
+    /// The machine behind that node. Another machine can later have a node of the same name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeStatus>,
     /// `host:port` by which the operator reaches the member.
@@ -141,8 +141,8 @@ pub struct MemberStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
     pub external_address: Option<String>,
-    /// Only an `Admitted` member may vote. `Pending`: no process runs. `Starting`: a process runs and has not answered
-    /// yet. `Fenced`: the process answers and may not vote, see `reason`. `Unreachable`: the process no longer answers.
+    /// Only an `Admitted` member can vote. `Pending`: no process runs. `Starting`: a process runs and has not answered
+    /// yet. `Fenced`: the process answers and cannot vote, see `reason`. `Unreachable`: the process no longer answers.
     #[serde(default)]
     pub state: MemberState,
     /// Why the member is fenced.
@@ -157,10 +157,10 @@ pub struct MemberStatus {
     #[serde(rename = "runID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub run_id: Option<String>,
-    /// When the member may vote, if nothing else happens.
+    /// When the member can vote, if nothing else happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin_at: Option<MilliTime>,
-    /// Since when the member may vote.
+    /// Since when the member can vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admitted_at: Option<MilliTime>,
     /// Epoch of the leader of the operator that admitted the member. A leader with a lower epoch cannot open it.
@@ -217,7 +217,7 @@ impl From<&ExternalMember> for ExternalStatus {
     }
 }
 
-/// A process that may still run and vote somewhere.
+/// A process that can still run and vote somewhere.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PredecessorStatus {

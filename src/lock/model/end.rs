@@ -26,7 +26,7 @@ pub enum End {
     DeletedWhileHeld,
     /// The claim was deleted with its owner, and {doubt}
     DeletedWithOwner { doubt: String },
-    /// The claim was deleted, and its owner {kind} {name} may have processes that the operator does not know
+    /// The claim was deleted, and its owner {kind} {name} can have processes that the operator does not know
     UnknownOwner { kind: String, name: String },
     /// The namespace of the lock is being deleted
     NamespaceEnds,
@@ -36,13 +36,13 @@ pub enum End {
     MaxHold,
     /// The holder's container has terminated
     Terminated,
-    /// The holder may be gone: {doubt}
+    /// The holder is possibly gone: {doubt}
     InDoubt { doubt: String },
     /// The Job has finished, and its pods have ended
     JobFinished,
-    /// The Job has finished, and it may have pods that the operator has not seen
+    /// The Job has finished, and it can have pods that the operator has not seen
     JobFinishedUnseen,
-    /// The Job does not exist any more, and it may have pods that the operator has not seen
+    /// The Job does not exist any more, and it can have pods that the operator has not seen
     JobGone,
     /// Another client has suspended the Job. The operator leaves the Job alone until you delete this claim
     JobSuspended,
@@ -114,6 +114,6 @@ pub enum Doubt {
     Overdue,
     /// none of the owner's pods was seen to end
     NoPods,
-    /// the pods of its Job that are known have ended, and there may be others
+    /// the pods of its Job that are known have ended, and there can be others
     OtherPods,
 }

@@ -24,10 +24,10 @@ pub enum Refusal {
     /// ttl {ttl} is shorter than ten times nodeTimeout {node_timeout} of RedisQuorum {quorum}, so one slow member could
     /// cost the lock. Set a ttl of at least {shortest}
     ShortTtl { ttl: GoDuration, node_timeout: GoDuration, quorum: String, shortest: GoDuration },
-    /// RedisQuorum {quorum} is starting. The operator serves this lock when a majority of its members may vote, at
+    /// RedisQuorum {quorum} is starting. The operator serves this lock when a majority of its members can vote, at
     /// about {at}
     StartingUntil { quorum: String, at: MilliTime },
-    /// RedisQuorum {quorum} is starting. The operator serves this lock when its members may vote, a little more than
+    /// RedisQuorum {quorum} is starting. The operator serves this lock when its members can vote, a little more than
     /// maxTTL {max_ttl} after they have started
     Starting { quorum: String, max_ttl: GoDuration },
     /// ttl {ttl} is longer than maxTTL {in_force}, which RedisQuorum {quorum} still uses. The operator serves this lock

@@ -33,7 +33,7 @@ pub enum Doing {
     BeginsWhen { until: Until },
     /// it ends when {until}
     EndsWhen { until: Until },
-    /// {members} may still run with users of the list before, and cannot be asked: the change goes on when each answers, or is known to be
+    /// {members} can still run with users of the list before, and cannot be asked: the change goes on when each answers, or is known to be
     /// dead, see status.members
     Unclosed { members: String },
     /// it begins
@@ -50,9 +50,9 @@ pub enum Doing {
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Until {
-    /// {members} may vote again
+    /// {members} can vote again
     MembersVote { members: String },
-    /// {members} may vote
+    /// {members} can vote
     NewMembersVote { members: String },
     /// every member holds the keys of the held locks {locks}
     LocksComplete { locks: String },

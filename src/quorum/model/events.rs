@@ -9,7 +9,7 @@ use crate::redlock::RunId;
 #[ignore_extra_doc_attributes]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum QuorumEvent {
-    /// {member} may vote, as process {process}
+    /// {member} can vote, as process {process}
     ///
     /// When: The rejoin delay of the process has passed.
     ///
@@ -22,7 +22,7 @@ pub enum QuorumEvent {
     ///
     /// To do: set spec.image, or tell who runs this master.
     KnownFaults { member: String, least: String },
-    /// {member} has started and may not vote before {until}
+    /// {member} has started and cannot vote before {until}
     ///
     /// When: The first process of a member has started.
     ///
@@ -40,19 +40,19 @@ pub enum QuorumEvent {
     ///
     /// To do: nothing.
     Leaves { member: String },
-    /// {member} has restarted and forgotten its locks. It may not vote before {until}
+    /// {member} has restarted and forgotten its locks. It cannot vote before {until}
     ///
     /// When: Another process of the member answers than before.
     ///
     /// To do: nothing, if it was restarted on purpose. Else look at the log of its pod.
     Restarted { member: String, until: String },
-    /// {member} may have restarted and forgotten its locks. Its votes do not count before {until}
+    /// {member} has possibly restarted and forgotten its locks. Its votes do not count before {until}
     ///
-    /// When: Another process of the master answers than before, or it may have lost its memory.
+    /// When: Another process of the master answers than before, or it has possibly lost its memory.
     ///
     /// To do: ask who runs this master, if it was not restarted on purpose.
     ExternalRestarted { member: String, until: String },
-    /// {member} may not vote, because its earlier process may still run. See its message in status.members
+    /// {member} cannot vote, because its earlier process can still run. See its message in status.members
     ///
     /// When: A pod was replaced, and its node has not reported the end of its process.
     ///

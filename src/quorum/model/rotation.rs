@@ -2,7 +2,7 @@
 //!
 //! At every moment every member accepts the passwords that the operator uses, and until a person says `finish` those that clients
 //! may still use. Adding a password disturbs no connection. Taking the old one away ends the connections that were made with it, so that is
-//! done on one member at a time, while all others may vote.
+//! done on one member at a time, while all others can vote.
 
 use super::auth::{Rotation, Stage};
 use super::doing::{Doing, Until};
@@ -223,6 +223,6 @@ mod tests {
         let auth = at(1);
         let wait = RotationStep::Wait(vec!["q-2".into()]);
         let text = progress(auth.rotation().unwrap(), &members([NEW, NEW, AWAY]), &wait);
-        assert_eq!(text, "new passwords: 2 of 3 members accept them beside the old ones; it goes on when q-2 may vote");
+        assert_eq!(text, "new passwords: 2 of 3 members accept them beside the old ones; it goes on when q-2 can vote");
     }
 }

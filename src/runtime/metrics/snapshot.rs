@@ -69,7 +69,7 @@ impl Snapshot {
         let oldest = "Time for which the lock that waits longest has waited, by quorum; 0 if none waits";
         let expiry = "When the certificate of the members expires, in Unix time. The leader reports it";
         let one_lock = "1 if the lock is held, else 0. With the chart's value monitoring.lockMetrics only";
-        let remaining = "Time until a fenced member may vote again";
+        let remaining = "Time until a fenced member can vote again";
         Self {
             leader: add(r, ("leader", "1 if this replica leads"), Gauge::default()),
             refuses_to_lead: add(r, ("leadership_refused", refused), Gauge::default()),

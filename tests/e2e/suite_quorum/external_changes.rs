@@ -136,7 +136,7 @@ pub(crate) async fn a_dead_master_is_replaced_at_a_persons_word(bench: Bench) ->
     let quorum = masters.ready(&bench, manifest(&masters, 0, &[0, 1, 2])).await?;
     masters.signal(0, "KILL").await?;
     let mark = edit(&quorum, &masters, 0, &[1, 2, 3]).await?;
-    let version = progress(&quorum, mark, "it begins when vm-0 may vote").await?;
+    let version = progress(&quorum, mark, "it begins when vm-0 can vote").await?;
     let run_id = member_of(&version.object, "vm-0").and_then(|member| member.run_id.clone()).context("no runID")?;
     let annotation = format!("{PREDECESSOR_DEAD_ANNOTATION}={run_id}");
     let told = |version: &Version<RedisQuorum>| {

@@ -73,7 +73,7 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
     let last = quorum.recorder.last()?;
     let (holds, reason, message) = condition(&last, "Progressing");
     ensure!((holds.as_str(), reason.as_str()) == ("True", "Updating"), "{holds} {reason} {message}");
-    ensure!(message.contains("q-1 is next, when q-0 may vote again"), "{message}");
+    ensure!(message.contains("q-1 is next, when q-0 can vote again"), "{message}");
 
     let mark = quorum.recorder.mark();
     bench.patch("rq", "q", &format!(r#"{{"spec":{{"image":"{}"}}}}"#, bench.cluster.redis_image)).await?;

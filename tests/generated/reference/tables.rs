@@ -28,7 +28,7 @@ fn annotations_and_labels_are_on_one_page() {
     }
     let introduction = "Every annotation that the operator reads, and every label and annotation that it sets.";
     let body = format!(
-        "## What people set\n\nWho may set `release` and the annotations that break a lock: [security.md](../security.md).\n\n\
+        "## What people set\n\nWho can set `release` and the annotations that break a lock: [security.md](../security.md).\n\n\
          | annotation | on | value | what the operator does |\n|---|---|---|---|\n{people}\n\
          ## What the operator sets\n\n| label or annotation | on | value | why |\n|---|---|---|---|\n{operator}"
     );

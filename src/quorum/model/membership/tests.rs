@@ -279,7 +279,7 @@ fn an_old_member_that_cannot_be_closed_stops_the_change() {
     world.now += 1_000;
     assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Unclosed(vec![name(2)])));
     let text = describe(&world.lists(), &world.step(), &["main-2: no answer".into()]).unwrap();
-    for part in ["from 3 to 5 members", "main-2 may still run", "known to be dead", "no answer"] {
+    for part in ["from 3 to 5 members", "main-2 can still run", "known to be dead", "no answer"] {
         assert!(text.contains(part), "{text}");
     }
     // Its death is known: nobody is left who could vote for the old list, and the wait begins now.
@@ -379,7 +379,7 @@ fn every_part_of_a_change_is_told() {
     }
     told.dedup();
     let said = [
-        "from 1 to 3 members: it begins when main-1, main-2 may vote",
+        "from 1 to 3 members: it begins when main-1, main-2 can vote",
         "from 1 to 3 members: it begins",
         "from 1 to 3 members: users of the list before are being closed on main-1, main-2, main-0",
         "from 1 to 3 members: locks of the list before expire, and lock clients outside the operator are admitted again when they have",

@@ -10,7 +10,7 @@ use crate::redis_member::Fingerprint;
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Said {
-    /// All {members} members may vote
+    /// All {members} members can vote
     AllVote { members: usize },
     /// {loss}
     PasswordsLost { loss: String },
@@ -51,8 +51,8 @@ pub enum Said {
     /// {clocks}
     ClockJump { clocks: String },
     /// The clocks of all members moved by {step} against the operator's clock at once. Most likely the operator's machine was
-    /// stopped for a while, so no member is fenced. If the members' own clocks were stepped, locks that were held then may have
-    /// been lost
+    /// stopped for a while, so no member is fenced. If the members' own clocks were stepped, locks that were held then are possibly
+    /// lost
     ClocksTogether { step: Step },
     /// No member answers
     NoClock,
@@ -67,7 +67,7 @@ pub enum Said {
     /// Clients have set keys that have no time to live. A member that restarts forgets them. `redis-cli --scan` on a member lists keys.
     /// Let the clients that set them use a ttl of at most {bound}
     EndlessKeys { bound: GoDuration },
-    /// Keys live longer than maxTTL {bound} on average. A member that restarts may forget them too early. Let the clients that set them
+    /// Keys live longer than maxTTL {bound} on average. A member that restarts can forget them too early. Let the clients that set them
     /// use a ttl of at most {bound}
     KeysBeyondBound { bound: GoDuration },
     /// {problem}. Members that run keep the certificate that they have, and the operator updates no member until this is mended
@@ -158,7 +158,7 @@ impl Said {
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum MemberWaits {
-    /// {have} of {all} members may vote, {need} are needed
+    /// {have} of {all} members can vote, {need} are needed
     Votes { have: usize, all: usize, need: usize },
     /// {member} leaves
     Leaves { member: String },
@@ -174,7 +174,7 @@ pub enum MemberWaits {
     Starting { member: String },
     /// {member} is fenced: {why}
     FencedFor { member: String, why: String },
-    /// {member} is fenced and may vote from {at}
+    /// {member} is fenced and can vote from {at}
     FencedUntil { member: String, at: MilliTime },
     /// {why}
     Record { why: String },
@@ -195,7 +195,7 @@ pub enum MemberWaits {
     /// The clock of {member} was stepped{by}: it is fenced, and the operator ends its process. It votes again after one rejoin
     /// delay. Check the time service of its node
     ClockStepped { member: String, by: String },
-    /// The clock of {member} was stepped{by}: it is fenced until the locks that it may have forgotten have expired. Check the time
+    /// The clock of {member} was stepped{by}: it is fenced until the locks that it might have lost have expired. Check the time
     /// service of its machine
     ExternalClockStepped { member: String, by: String },
     /// {member} served no client for too long, so the operator deletes its pod: a script kept it busy, or its memory or connections
@@ -212,6 +212,6 @@ pub(super) enum Unfit {
     Replica,
     /// it is part of a Redis Cluster, or a sentinel: set the address of a master that stands alone
     Cluster,
-    /// it may evict keys: set its maxmemory-policy to noeviction
+    /// it can evict keys: set its maxmemory-policy to noeviction
     Evicts,
 }

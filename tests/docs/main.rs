@@ -1,5 +1,8 @@
-//! Documentation that can be checked: conditions, fields, and the tests that tables name.
+//! Documentation that can be checked: pages, comments, fields, and the tests that tables name.
 #![expect(clippy::unwrap_used, reason = "a test")]
+
+mod comments;
+mod prose;
 
 use std::{
     collections::BTreeSet,
@@ -43,6 +46,14 @@ fn every_reason_of_every_condition_is_explained() {
     assert!(missing.is_empty(), "docs/reference/conditions.md has no {missing:?}");
 }
 
+/// The anchor that GitHub and mdBook give to a heading. A line that is no heading has none.
+fn anchor_of(line: &str) -> String {
+    let heading = line.trim_start_matches('#').trim();
+    let is_heading = line.starts_with('#') && !heading.is_empty();
+    let kept = heading.to_lowercase().replace(|c: char| !(c.is_alphanumeric() || c == ' ' || c == '-' || c == '_'), "");
+    if is_heading { kept.replace(' ', "-") } else { String::new() }
+}
+
 #[test]
 fn links_between_pages_lead_somewhere() {
     let mut broken = Vec::new();
@@ -50,10 +61,14 @@ fn links_between_pages_lead_somewhere() {
         // Not the patterns in code.
         let text: String = text.lines().flat_map(|line| line.split('`').step_by(2).chain(["\n"])).collect();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap();
             // In a pattern between backticks the same brackets mean something else.
-            let is_pattern = link.contains(['[', '*', '^']);
-            if !file.is_empty() && !is_pattern && !link.contains("://") && !path.parent().unwrap().join(file).exists() {
+            if link.contains("://") || link.contains(['[', '*', '^']) {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            let has = |anchor: &str| fs::read_to_string(&target).unwrap().lines().any(|line| anchor_of(line) == anchor);
+            if !target.exists() || anchor.is_some_and(|anchor| !has(anchor)) {
                 broken.push(format!("{}: {link}", path.display()));
             }
         }
@@ -74,7 +89,7 @@ fn the_first_lock_comes_on_the_first_two_screens_of_the_readme() {
 const TESTED: &str = "<!-- tested by: ";
 const NOT_TESTED: &str = "<!-- not tested: ";
 
-/// Every command that a reader may paste names the test or the script that runs it, or says why none does.
+/// Every command that a reader can paste names the test or the script that runs it, or says why none does.
 #[test]
 fn every_command_in_the_documentation_is_run_by_a_test_or_says_why_not() {
     let mut code = String::new();
@@ -102,7 +117,7 @@ fn every_command_in_the_documentation_is_run_by_a_test_or_says_why_not() {
 
 const LINES_OF: &str = "<!-- Lines of ";
 
-/// An extract has no line that its source lacks, so whoever tests the source tests the extract.
+/// An extract has no line that its source lacks, so a test of the source tests the extract.
 #[test]
 fn extracts_have_the_lines_of_their_sources() {
     let mut extracts = 0;
@@ -157,7 +172,7 @@ fn fields(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
 }
 
 /// Kubernetes' own types come with their own texts, or without.
-const KUBERNETES: [&str; 3] = [".affinity.", ".topologySpreadConstraints.", ".tolerations."];
+const KUBERNETES: [&str; 4] = [".affinity.", ".status.conditions.", ".topologySpreadConstraints.", ".tolerations."];
 
 #[test]
 fn kubectl_explains_every_field() {
@@ -201,89 +216,6 @@ fn tests_that_the_documentation_names_exist() {
         let missing: Vec<_> = named.iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
         assert!(missing.is_empty(), "docs/{page_name} names tests that do not exist: {missing:?}");
     }
-}
-
-/// Characters of the first sentence of a comment.
-const LONGEST_FIRST_LINE: usize = 100;
-
-/// Words that stand where an actor or a time is missing (docs/dev/STYLE.md, rule 10).
-const AVOIDED: [&str; 7] = ["shall", "anew", "somebody", "whoever", "nobody", "is over", "for ever"];
-
-fn avoided(text: &str) -> Vec<&'static str> {
-    let text = format!(" {} ", text.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != '_', " "));
-    AVOIDED.into_iter().filter(|word| text.contains(&format!(" {word} "))).collect()
-}
-
-#[test]
-fn what_users_read_first_is_plain_and_its_sentences_are_short() {
-    let mut found = Vec::new();
-    for crd in api::crds() {
-        let crd = serde_json::to_value(crd).unwrap();
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        found.push((String::new(), schema["description"].as_str().unwrap().to_owned()));
-        fields(schema, "", &mut found);
-    }
-    let ours = found.iter().filter(|(path, _)| !KUBERNETES.iter().any(|of| path.contains(of)));
-    for (path, text) in ours {
-        assert!(avoided(text).is_empty(), "{path}: {:?} in {text:?}", avoided(text));
-        let long = text.split(['.', '?', '!']).find(|sentence| sentence.split_whitespace().count() > 30);
-        assert!(long.is_none(), "{path}: a sentence of more than 30 words: {long:?}");
-    }
-    // Where a complaint is quoted, or the word is the subject, it may stand.
-    let exempt = ["STYLE.md", "CHANGELOG.md", "claims.md", "CONTRIBUTING.md", "ARCHITECTURE.md"];
-    for (path, text) in pages().iter().filter(|(path, _)| !exempt.iter().any(|name| path.ends_with(name))) {
-        let mut found = avoided(text);
-        // An explanation says of exclusion that nobody has a lock: there is no subject that could stand there.
-        let explains = ["rules.md", "algorithm.md", "proof.md", "places.md"].iter().any(|name| path.ends_with(name));
-        found.retain(|word| !explains || *word != "nobody");
-        assert!(found.is_empty(), "{}: {found:?}", path.display());
-    }
-}
-
-/// What the operator says in conditions, Events, errors and logs: every text between quotation marks in `src`, but for tests.
-#[test]
-fn messages_of_the_operator_name_their_actors() {
-    let mut code = String::new();
-    sources(root().join("src"), &mut code);
-    sources(root().join("client/engine/src"), &mut code);
-    sources(root().join("client/src"), &mut code);
-    let product: String = code
-        .split("#[cfg(test)]\nmod tests {")
-        .enumerate()
-        // A module of tests ends with the first brace at the beginning of a line.
-        .map(|(index, part)| if index == 0 { part } else { part.split_once("\n}\n").map_or("", |(_, rest)| rest) })
-        .collect();
-    let messages = product.lines().filter(|line| !line.trim_start().starts_with("//") && !line.contains("assert"));
-    let bad: Vec<_> = messages
-        .flat_map(|line| line.split('"').skip(1).step_by(2).filter(|text| text.contains(' ')).map(str::to_owned))
-        .filter(|text| !avoided(text).is_empty())
-        .collect();
-    assert!(bad.is_empty(), "{bad:#?}");
-}
-
-/// docs/dev/STYLE.md, rule 9. Comments of variants that are messages, and of the API, have pages of their own.
-#[test]
-fn the_first_line_of_a_comment_is_one_short_sentence() {
-    let mut long = Vec::new();
-    let mut files = Vec::new();
-    files_below(&root().join("src"), &mut files);
-    for path in files.iter().filter(|path| !path.starts_with(root().join("src/api"))) {
-        let text = fs::read_to_string(path).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        let mut is_message = false;
-        for (at, line) in lines.iter().enumerate() {
-            is_message |= line.contains("displaydoc::Display");
-            is_message &= *line != "}";
-            let begins = at == 0 || !lines[at - 1].trim_start().starts_with("///");
-            let next_is_message = || lines[at..].iter().take(6).any(|line| line.contains("displaydoc::Display"));
-            let Some(comment) = line.trim().strip_prefix("/// ").filter(|_| begins && !is_message) else { continue };
-            let sentence = comment.split(". ").next().unwrap();
-            if sentence.chars().count() > LONGEST_FIRST_LINE && !next_is_message() {
-                long.push(format!("{}:{}: {comment}", path.strip_prefix(root()).unwrap().display(), at + 1));
-            }
-        }
-    }
-    assert!(long.is_empty(), "{} first lines are too long:\n{}", long.len(), long.join("\n"));
 }
 
 fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
