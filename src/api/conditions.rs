@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::time::UnixMillis;
+
 /// Defines an enum whose variants are written as their names.
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[doc = $comment:literal])* $variant:ident),+ $(,)? }) => {
@@ -62,6 +64,12 @@ impl From<bool> for Status {
 pub fn find_condition(conditions: &[Condition], type_: impl Into<&'static str>) -> Option<&Condition> {
     let type_ = type_.into();
     conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// When the status of a condition has changed for the last time.
+#[must_use]
+pub fn transition_time(condition: &Condition) -> UnixMillis {
+    UnixMillis(condition.last_transition_time.0.as_millisecond())
 }
 
 /// Whether the condition of that type has been set and is true.

@@ -150,16 +150,12 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
             Err(_refused) => Ok(Progress::Next(lock.clone())),
         },
         Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, lock, &names).await?)),
-        Step::Free(freed) => release::free(store, members, lock, freed).await,
-        Step::Lose(why) => release::lose(store, members, lock, &why).await,
+        Step::Advance(phase) => release::advance(store, members, lock, &phase).await,
         Step::HandOver(quorum, why) => {
             parts.reachability.hand_over(&quorum, &why, members.now());
             Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
         }
-        Step::StopJob(reason, why) => release::stop_job(store, lock, reason, &why).await,
-        Step::RunOut(reason, why) => release::run_out(store, members, lock, (reason, &why)).await,
         Step::Seal => Ok(seal::held(members, memory, lock).await),
-        Step::LeaveUnconfirmed(reason, why) => release::leave_unconfirmed(store, lock, (reason, &why)).await,
         Step::Keep(rest) => {
             let lock = status::publish_or_ask(store, &parts.publications, lock, &rest).await?;
             let read = ensure_lease(parts, &lock).await?;

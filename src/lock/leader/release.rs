@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
+use kube::runtime::events::EventType;
 use kube::{Api, Client, ResourceExt};
 
 use super::jobs::{self, Stop, Stopped};
@@ -16,68 +17,42 @@ use super::progress::{Error, Progress, Stepped};
 use super::store::Store;
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION};
-use crate::lock::model::decide::Freed;
 use crate::lock::model::delay::{end_of_delay, lock_delay};
+use crate::lock::model::end::{End, Phase};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans;
 use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
-use crate::lock::model::verdict::{self, Verdict};
+use crate::lock::model::verdict;
 use crate::lock::replica::access::Access;
 use crate::redlock::Seen;
 use crate::runtime::requests::{RequestError, request, unless_gone};
 
-/// Ends the hold now.
+/// Brings the end of a hold to a phase.
 ///
-/// The holder said so, its container has terminated, or the hold has run out.
-pub(super) async fn free(
-    store: &Store,
-    members: &Members,
-    lock: &DistributedLock,
-    Freed { reason, why, leave_seal }: Freed,
-) -> Stepped {
-    if let Some(doubt) = doubt_about_deletion(store.client(), lock, reason).await? {
-        return run_out(store, members, lock, (reason, &doubt)).await;
+/// It makes one write of the status, and what has to come before and after that.
+pub(super) async fn advance(store: &Store, members: &Members, lock: &DistributedLock, phase: &Phase) -> Stepped {
+    match phase {
+        Phase::Stopping(end) => stop_job(store, lock, end).await,
+        Phase::Ending(end) => run_out(store, members, lock, end).await,
+        Phase::Unconfirmed(end) => leave_unconfirmed(store, lock, end).await,
+        Phase::Freed(end) | Phase::RanOut(end) => match doubt_about_deletion(store.client(), lock, end).await? {
+            Some(doubt) => run_out(store, members, lock, &doubt).await,
+            None => free(store, members, lock, phase).await,
+        },
     }
-    let reach = members.reach_held(lock);
-    let freed = unpublish(store, members, lock, reason, &why).await?;
-    if let Some(reach) = reach.filter(|_| !leave_seal) {
-        reach.delete().await;
-    }
-    tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
-    let event = if reason == HeldReason::Broken { LockEvent::Broken { why } } else { LockEvent::Released { why } };
-    store.event(&freed, event);
-    Ok(Progress::News(freed))
-}
-
-/// Ends a hold that a majority of the members refused.
-///
-/// Its key is gone there, and what a minority still has keeps no promise.
-pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLock, why: &str) -> Stepped {
-    let reach = members.reach_held(lock);
-    let freed = unpublish(store, members, lock, HeldReason::Expired, why).await?;
-    if let Some(reach) = reach {
-        reach.delete().await;
-    }
-    tell_lost(store, &freed, why);
-    Ok(Progress::News(freed))
 }
 
 /// Suspends the Job that holds the lock, and says in the status that its hold ends. It is renewed until the pods of the Job have ended.
-pub(super) async fn stop_job(store: &Store, lock: &DistributedLock, reason: HeldReason, why: &str) -> Stepped {
+async fn stop_job(store: &Store, lock: &DistributedLock, end: &End) -> Stepped {
     jobs::stop(store.client(), lock, Stop::Any).await?;
-    let stopping = Draft::of(lock, store.api_now()).stopping(reason, why).finish();
+    let stopping = Draft::of(lock, store.api_now()).stopping(end).finish();
     Ok(Progress::Next(store.replace_status(lock, stopping).await?))
 }
 
 /// Starts to let a hold run out. Every replica stops renewing when it sees the status; the seal stops those that do not.
-pub(super) async fn run_out(
-    store: &Store,
-    members: &Members,
-    lock: &DistributedLock,
-    (reason, why): (HeldReason, &str),
-) -> Stepped {
+async fn run_out(store: &Store, members: &Members, lock: &DistributedLock, end: &End) -> Stepped {
     // As early as may be: its pods need time to end.
     jobs::stop(store.client(), lock, Stop::Any).await?;
     let uid = lock.uid().unwrap_or_default();
@@ -97,69 +72,69 @@ pub(super) async fn run_out(
     };
     let status = draft.finish();
     // Another replica can have renewed until now what this one has not.
-    let end = |hold: Hold| hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
-    let end = hold.zip(clock).and_then(|(hold, clock)| MilliTime::from_millis(clock.latest(end(hold)).ceil().0));
+    let valid_until = |hold: Hold| hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
+    let last =
+        hold.zip(clock).and_then(|(hold, clock)| MilliTime::from_millis(clock.latest(valid_until(hold)).ceil().0));
     let delay = session.map_or(Duration::ZERO, |session| lock_delay(lock, session.max_ttl_in_force()));
-    let until = status.valid_until.max(end).and_then(|until| end_of_delay(until, delay));
-    let status = Draft::from_status(lock, status, store.api_now()).ending(reason, why, until).finish();
+    let until = status.valid_until.max(last).and_then(|until| end_of_delay(until, delay));
+    let status = Draft::from_status(lock, status, store.api_now()).ending(end, until).finish();
     let ending = store.replace_status(lock, status).await?;
     // Not before the write: if it fails, the next attempt has to know the last validity, too.
     members.holds.forget(&uid);
-    if reason == HeldReason::Expired {
-        tell_lost(store, &ending, why);
-    } else {
-        tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
-        let (why, broken) = (why.to_owned(), reason == HeldReason::Broken);
-        store.event(&ending, if broken { LockEvent::Breaking { why } } else { LockEvent::Ending { why } });
-    }
+    announce(store, &ending, &Phase::Ending(end.clone()));
     Ok(Progress::Next(ending))
-}
-
-fn tell_lost(store: &Store, lock: &Arc<DistributedLock>, why: &str) {
-    tracing::warn!(lock = %full_name(lock), why, "lock lost");
-    store.event(lock, LockEvent::Lost { why: why.to_owned() });
 }
 
 /// Says that the holder has lost the lock, though no majority has confirmed that.
 ///
-/// So much time has passed that none of them can remember it. The status names the hold from then on, so that its value is no orphan.
-pub(super) async fn leave_unconfirmed(
-    store: &Store,
-    lock: &DistributedLock,
-    (reason, why): (HeldReason, &str),
-) -> Stepped {
+/// The status names the hold from then on, so that its value is no orphan.
+async fn leave_unconfirmed(store: &Store, lock: &DistributedLock, end: &End) -> Stepped {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
     jobs::stop(store.client(), lock, Stop::Any).await?;
     let unconfirmed = Draft::of(lock, store.api_now()).unconfirmed().finish();
     let left = store.replace_status(lock, unconfirmed).await?;
-    tracing::warn!(lock = %full_name(lock), %reason, why, "no majority has confirmed the end of this hold");
-    store.event(&left, LockEvent::Unconfirmed { why: why.to_owned() });
+    announce(store, &left, &Phase::Unconfirmed(end.clone()));
     Ok(Progress::News(left))
+}
+
+/// Ends the hold now.
+///
+/// The holder said so, its container has terminated, a majority of the members refused the hold, or it has run out.
+async fn free(store: &Store, members: &Members, lock: &DistributedLock, phase: &Phase) -> Stepped {
+    let reach = members.reach_held(lock).filter(|_| matches!(phase, Phase::Freed(_)));
+    let freed = unpublish(store, members, lock, phase.end()).await?;
+    if let Some(reach) = reach {
+        reach.delete().await;
+    }
+    announce(store, &freed, phase);
+    Ok(Progress::News(freed))
+}
+
+/// Says in the log and by an Event how far the end of a hold has come.
+fn announce(store: &Store, lock: &Arc<DistributedLock>, phase: &Phase) {
+    let Some(event) = LockEvent::of_end(phase) else { return };
+    let (name, reason) = (full_name(lock), phase.end().reason());
+    match event.kind() {
+        EventType::Warning => tracing::warn!(lock = name, %reason, %event, "the hold of this lock ends"),
+        EventType::Normal => tracing::info!(lock = name, %reason, %event, "the hold of this lock ends"),
+    }
+    store.event(lock, event);
 }
 
 /// Deleting a claim is its holder's word only if nothing else deleted it. The caches may not show that yet, and a
 /// key that was deleted cannot be put back: the API server itself is asked.
-async fn doubt_about_deletion(
-    client: &Client,
-    lock: &DistributedLock,
-    reason: HeldReason,
-) -> Result<Option<String>, RequestError> {
+async fn doubt_about_deletion(client: &Client, lock: &DistributedLock, end: &End) -> Result<Option<End>, RequestError> {
     let by_word = lock.annotations().contains_key(RELEASE_ANNOTATION);
     let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
     let deleted = lock.metadata.deletion_timestamp.is_some() && verdict::is_free_identity(lock);
-    if reason != HeldReason::Released || by_word || is_ending || !deleted {
+    if end.reason() != HeldReason::Released || by_word || is_ending || !deleted {
         return Ok(None);
     }
     let namespace = lock.namespace().unwrap_or_default();
     let object = request(Api::<Namespace>::all(client.clone()).get_opt(&namespace)).await?;
-    if object.is_none_or(|object| verdict::is_ending(&object))
-        && let Verdict::LetExpire(_, why) = verdict::namespace_ends()
-    {
-        return Ok(Some(why));
-    }
-    Ok(None)
+    Ok(object.is_none_or(|object| verdict::is_ending(&object)).then_some(End::NamespaceEnds))
 }
 
 /// Takes the label off, then the holder out of the status. When this returns, no status names the holder.
@@ -167,22 +142,22 @@ async fn unpublish(
     store: &Store,
     members: &Members,
     lock: &DistributedLock,
-    reason: HeldReason,
-    why: &str,
+    end: &End,
 ) -> Result<Arc<DistributedLock>, RequestError> {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
+    let reason = end.reason();
     let which = if reason == HeldReason::Released { Stop::Unstarted } else { Stop::Any };
     let job = jobs::stop(store.client(), lock, which).await?;
     let api_now = store.api_now();
     // The next holder's `acquiredAt` is the latest reading, so the two do not overlap.
     let ends = members.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
-    let ended = Draft::of(lock, api_now).ended(reason, why, ends);
+    let ended = Draft::of(lock, api_now).ended(end, ends);
     // A claim ends once. Only a suspended one queues again when it is resumed, and one whose Job has to be run again.
     let runs_again = job == Some(Stopped::Suspended) && verdict::is_to_run_again(lock, reason);
     let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !runs_again;
-    let status = if finishes { ended.finished(reason, why) } else { ended }.finish();
+    let status = if finishes { ended.finished() } else { ended }.finish();
     let written = store.replace_status(lock, status).await?;
     members.holds.forget(&lock.uid().unwrap_or_default());
     store.count_end(reason);

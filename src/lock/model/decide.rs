@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::candidate::{Candidate, Ineligible};
+use super::end::Phase;
 use super::hold::{Hold, Sighting};
 use super::queue::Place;
 use super::record::HoldRecord;
@@ -156,40 +157,19 @@ pub enum Step {
     Delete,
     /// Try to acquire the key for this contender.
     Acquire(Contender),
-    /// Take the leader label off, clear the status, then delete the key.
-    Free(Freed),
     /// Take off annotations by which a person asked for something.
     /// It is done, or it cannot be meant any more.
     ClearRequests(Vec<&'static str>),
-    /// A majority of the members refused the hold: end it.
-    /// Take the label off, clear the status, and delete what the other members still have.
-    Lose(String),
     /// Let another replica lead, which may reach the quorum and have renewed what this one could not.
     HandOver(ObjectRef<RedisQuorum>, String),
-    /// Suspend the Job that holds it, and say so in the status. The hold is still renewed.
-    StopJob(HeldReason, String),
-    /// Say in the status that the hold ends, stop renewing it and seal it.
-    RunOut(HeldReason, String),
+    /// Bring the end of the hold to this phase.
+    Advance(Phase),
     /// Seal it (again), until a majority has confirmed it.
     Seal,
-    /// Say that the holder has lost the lock, though no majority has confirmed that.
-    /// So much time has passed that no member can remember the hold.
-    LeaveUnconfirmed(HeldReason, String),
     /// Keep it: see to the leader label.
     Keep(Rest),
     /// Nothing to do but to have the status say so.
     Rest(Rest),
-}
-
-/// Why a hold ends, and what becomes of its seal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Freed {
-    /// For the condition Held and the history.
-    pub reason: HeldReason,
-    /// For people.
-    pub why: String,
-    /// The seal stays and runs out: `lockDelay` binds all others, foreign clients too.
-    pub leave_seal: bool,
 }
 
 /// The status to have, and when to look again without being told.

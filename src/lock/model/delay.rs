@@ -18,8 +18,7 @@ pub fn lock_delay(lock: &DistributedLock, max_ttl_in_force: Duration) -> Duratio
 
 /// When the next holder can get the lock, after a validity that ends at `until`.
 pub fn end_of_delay(until: MilliTime, delay: Duration) -> Option<MilliTime> {
-    let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-    MilliTime::from_millis(until.as_millis().saturating_add(delay))
+    MilliTime::from_millis(UnixMillis::from(until).plus(delay).0)
 }
 
 /// What is left of the delay of a hold that ends, at most `longest`. Without a clock: all of it.
@@ -29,9 +28,7 @@ pub fn left_of_delay(lock: &DistributedLock, now: Option<UnixMillis>, longest: D
     let until = ending.and_then(|ending| ending.until);
     match (until, now) {
         _ if delay.is_zero() => Duration::ZERO,
-        (Some(until), Some(now)) => {
-            Duration::from_millis(u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0)).min(longest)
-        }
+        (Some(until), Some(now)) => UnixMillis::from(until).since(now).min(longest),
         _ => delay,
     }
 }

@@ -1,4 +1,4 @@
-//! Pure: why a hold ends. The condition Held, the history and Events say so.
+//! Pure: why a hold ends, and how far its end has come. The condition Held, the history and Events say so.
 
 use crate::api::GoDuration;
 use crate::api::conditions::HeldReason;
@@ -49,18 +49,30 @@ pub enum End {
     /// The operator has suspended the Job, and did not come to say why
     JobHalted,
     /// {why}; the Job is suspended, and no pod of it is known to run
-    JobStopped { why: String },
+    JobStopped { reason: HeldReason, why: String },
     /// {why}; the Job is suspended, and pods of it were not seen to end within their grace period and one ttl
-    JobOverdue { why: String },
+    JobOverdue { reason: HeldReason, why: String },
+    /// The holder failed its check in spec.liveness {failures} times in a row: {why}
+    CheckFailed { failures: i32, why: String },
+    /// The holder's heartbeat has been silent for {silent}: it did not renew the Lease with the name of the claim
+    HeartbeatSilent { silent: GoDuration },
     /// The hold was not renewed before its validity ran out: {trouble}
     NotRenewed { trouble: String },
     /// A majority of the members no longer has the key: {trouble}
     Refused { trouble: String },
     /// The RedisQuorum of the hold no longer exists
     QuorumGone,
+    /// {message}
+    Recorded { reason: HeldReason, message: String },
 }
 
 impl End {
+    /// An end that a status records.
+    pub fn recorded(reason: &str, message: Option<&String>) -> Self {
+        let reason = HeldReason::named(reason).unwrap_or(HeldReason::Ending);
+        Self::Recorded { reason, message: message.cloned().unwrap_or_default() }
+    }
+
     /// For the condition Held and the history.
     pub const fn reason(&self) -> HeldReason {
         match self {
@@ -74,28 +86,37 @@ impl End {
             Self::Terminated | Self::InDoubt { .. } | Self::JobGone | Self::JobHalted => HeldReason::HolderGone,
             Self::JobFinished | Self::JobFinishedUnseen | Self::JobSuspended => HeldReason::Released,
             // The reason is that for which the Job was stopped.
-            Self::JobStopped { .. } | Self::JobOverdue { .. } => HeldReason::Ending,
+            Self::JobStopped { reason, .. } | Self::JobOverdue { reason, .. } => *reason,
+            Self::CheckFailed { .. } | Self::HeartbeatSilent { .. } => HeldReason::HolderUnhealthy,
             Self::NotRenewed { .. } | Self::Refused { .. } | Self::QuorumGone => HeldReason::Expired,
+            Self::Recorded { reason, .. } => *reason,
         }
     }
 }
 
-/// What a holder did not do.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
-#[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum Unwell {
-    /// The holder failed its check in spec.liveness {failures} times in a row: {why}
-    Check { failures: i32, why: String },
-    /// The holder's heartbeat has been silent for {silent}: it did not renew the Lease with the name of the claim
-    Silent { silent: GoDuration },
+/// A step of the end of a hold. Each is one write of its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The Job that holds the lock is suspended. The hold is still renewed.
+    Stopping(End),
+    /// The hold is not renewed any more. It is sealed, and runs out.
+    Ending(End),
+    /// The holder has lost the lock, and no majority has confirmed that.
+    ///
+    /// So much time has passed that no member can remember the hold.
+    Unconfirmed(End),
+    /// No status names the hold, and its key is deleted.
+    Freed(End),
+    /// No status names the hold, and its seal runs out: `lockDelay` binds all others, foreign clients too.
+    RanOut(End),
 }
 
-impl Unwell {
-    /// For the condition Held and the history.
-    pub const fn reason(&self) -> HeldReason {
-        match self {
-            Self::Check { .. } | Self::Silent { .. } => HeldReason::HolderUnhealthy,
-        }
+impl Phase {
+    /// Why the hold ends.
+    pub const fn end(&self) -> &End {
+        let (Self::Stopping(end) | Self::Ending(end) | Self::Unconfirmed(end) | Self::Freed(end) | Self::RanOut(end)) =
+            self;
+        end
     }
 }
 

@@ -2,6 +2,8 @@
 
 use kube::runtime::events::EventType;
 
+use super::end::Phase;
+use crate::api::conditions::HeldReason;
 use crate::redlock::FencingToken;
 
 /// Events of a DistributedLock.
@@ -81,6 +83,21 @@ pub enum LockEvent {
 }
 
 impl LockEvent {
+    /// The Event of a phase of the end of a hold.
+    pub fn of_end(phase: &Phase) -> Option<Self> {
+        let (why, reason) = (phase.end().to_string(), phase.end().reason());
+        Some(match phase {
+            Phase::Stopping(_) => return None,
+            Phase::Unconfirmed(_) => Self::Unconfirmed { why },
+            Phase::Ending(_) if reason == HeldReason::Expired => Self::Lost { why },
+            Phase::Ending(_) if reason == HeldReason::Broken => Self::Breaking { why },
+            Phase::Ending(_) => Self::Ending { why },
+            Phase::Freed(_) if reason == HeldReason::Expired => Self::Lost { why },
+            Phase::Freed(_) | Phase::RanOut(_) if reason == HeldReason::Broken => Self::Broken { why },
+            Phase::Freed(_) | Phase::RanOut(_) => Self::Released { why },
+        })
+    }
+
     /// The reason of the Event.
     pub fn reason(&self) -> &str {
         match self {

@@ -71,9 +71,7 @@ const GRAIN: Duration = Duration::from_secs(2);
 /// The API server's clock counts: `created` is that of the claim, `changed` that of the last change of its Lease. A new claim needs no
 /// Lease for its first `ttl`.
 pub fn is_alive(created: UnixMillis, changed: Option<UnixMillis>, ttl: Duration, api_now: UnixMillis) -> bool {
-    let age =
-        Duration::from_millis(api_now.0.saturating_sub(changed.map_or(created, |at| at.max(created)).0).max(0) as u64);
-    age <= ttl + GRAIN
+    api_now.since(changed.map_or(created, |at| at.max(created))) <= ttl + GRAIN
 }
 
 #[cfg(test)]

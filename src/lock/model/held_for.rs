@@ -17,8 +17,10 @@ pub struct HeldFor {
 impl HeldFor {
     /// By the status and the API server's clock at `now`.
     pub fn of(lock: &DistributedLock, clock: Option<ClockOffset>, now: Boottime) -> Option<Self> {
-        let (acquired, clock) = (lock.status.as_ref()?.acquired_at?.as_millis(), clock?);
-        let since = |time: i64| Duration::from_millis(u64::try_from(time.saturating_sub(acquired)).unwrap_or(0));
-        Some(Self { least: since(clock.earliest(now).floor().0), most: since(clock.latest(now).ceil().0) })
+        let (acquired, clock) = (lock.status.as_ref()?.acquired_at?.into(), clock?);
+        Some(Self {
+            least: clock.earliest(now).floor().since(acquired),
+            most: clock.latest(now).ceil().since(acquired),
+        })
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 
+use super::end::End;
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence};
 use crate::time::Boottime;
@@ -61,7 +62,7 @@ pub struct Hold {
     /// A majority of the members has said that the key is not ours. Nothing revives the hold.
     pub refused: bool,
     /// Why the holder failed its own liveness check or heartbeat, and when this replica judged so.
-    pub(in crate::lock) unwell: Option<(Boottime, String)>,
+    pub(in crate::lock) unwell: Option<(Boottime, End)>,
     /// The watch has shown it in the lock's status. A grant that is not may still be unknown to all other replicas.
     pub published: bool,
     pub(in crate::lock) due: Boottime,
@@ -104,8 +105,8 @@ impl Hold {
     /// Why the holder failed its own liveness check or heartbeat, if that was after `moment`.
     ///
     /// A new leader ends no hold for what it missed before it led.
-    pub fn unwell_since(&self, moment: Boottime) -> Option<&str> {
-        self.unwell.as_ref().filter(|(at, _)| *at >= moment).map(|(_, why)| why.as_str())
+    pub fn unwell_since(&self, moment: Boottime) -> Option<&End> {
+        self.unwell.as_ref().filter(|(at, _)| *at >= moment).map(|(_, end)| end)
     }
 
     /// When the next renewal is to begin.

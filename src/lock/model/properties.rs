@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::decide::{Contender, Held, Pause, Sealing, Step, View, decide};
+use super::end::Phase;
 use super::held_for::HeldFor;
 use super::hold::Sighting;
 use super::instance::Instance;
@@ -103,8 +104,8 @@ proptest! {
         if is_held {
             prop_assert!(!matches!(step, Step::Acquire(_) | Step::Keep(_) | Step::Prepare), "{:?}", step);
         }
-        if matches!(verdict, Verdict::LetExpire(..)) && is_held {
-            prop_assert!(!matches!(step, Step::Lose(_)), "{:?}", step);
+        if matches!(verdict, Verdict::LetExpire(_)) && is_held {
+            prop_assert!(!matches!(step, Step::Advance(Phase::Freed(_))), "{:?}", step);
         }
     }
 

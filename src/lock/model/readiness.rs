@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::DistributedLock;
-use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition};
+use crate::api::conditions::{
+    AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition, transition_time,
+};
 use crate::time::UnixMillis;
 
 /// An election without a candidate is ready for this many ttl, since its pods can be about to start.
@@ -45,8 +47,8 @@ pub(in crate::lock) fn until_leaderless(lock: &DistributedLock, now: UnixMillis)
 /// The rest of the patience with an election, which begins when it loses its holder.
 fn left(conditions: &[Condition], patience: Duration, now: Timestamp) -> Duration {
     let since = find_condition(conditions, LockCondition::Held).filter(|held| held.status == Status::False.as_str());
-    let waited = since.map_or(0, |held| now.as_millisecond() - held.last_transition_time.0.as_millisecond());
-    patience.saturating_sub(Duration::from_millis(u64::try_from(waited).unwrap_or(0)))
+    let now = UnixMillis(now.as_millisecond());
+    patience.saturating_sub(since.map_or(Duration::ZERO, |held| now.since(transition_time(held))))
 }
 
 /// Whether the status says of an election that nothing leads.
@@ -58,12 +60,12 @@ pub(in crate::lock) fn is_leaderless(conditions: &[Condition]) -> Option<&Condit
 fn ready(conditions: &[Condition], is_leaderless: bool) -> (Status, &'static str, String) {
     let of = |type_: LockCondition| find_condition(conditions, type_);
     if let Some(accepted) = of(LockCondition::Accepted).filter(|it| it.status != Status::True.as_str()) {
-        let reason = AcceptedReason::ALL.iter().find(|reason| reason.as_str() == accepted.reason);
+        let reason = AcceptedReason::named(&accepted.reason);
         return (Status::False, reason.map_or("NotAccepted", |reason| reason.as_str()), accepted.message.clone());
     }
     let held = of(LockCondition::Held);
     let message = |held: Option<&Condition>| held.map(|held| held.message.clone()).unwrap_or_default();
-    match held.and_then(|held| HeldReason::ALL.iter().find(|reason| reason.as_str() == held.reason)) {
+    match held.and_then(|held| HeldReason::named(&held.reason)) {
         None | Some(HeldReason::Pending) => (Status::Unknown, HeldReason::Pending.as_str(), String::new()),
         Some(reason @ HeldReason::NoQuorum) => (Status::False, reason.as_str(), message(held)),
         Some(reason @ HeldReason::NoCandidate) if is_leaderless => (Status::False, reason.as_str(), message(held)),

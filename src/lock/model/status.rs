@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
+use super::end::End;
 use super::hold::Hold;
 use super::readiness::{self, set_ready};
 use super::record::HoldRecord;
 use super::refusal::Refusal;
 use super::said::Said;
 use crate::api::conditions::{
-    AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true, set_condition,
+    AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true, set_condition, transition_time,
 };
 use crate::api::{DistributedLock, DistributedLockStatus, Ending, LockHolder, MilliTime, PastHold, Stopping};
 use crate::redlock::{FencingToken, Votes};
@@ -161,12 +162,12 @@ impl Draft {
 
     /// Held as before. `minimum`: its holder has ended, and `minHold` keeps the lock until then.
     #[must_use]
-    pub fn still_held(mut self, key: &str, minimum: Option<(&str, MilliTime)>) -> Self {
+    pub fn still_held(mut self, key: &str, minimum: Option<(&End, MilliTime)>) -> Self {
         let token = self.status.fencing_token.and_then(FencingToken::new);
         let is_held = is_true(&self.status.conditions, LockCondition::Held) && self.status.stopping.is_none();
         let (Some(holder), Some(token), true) = (&self.status.holder, token, is_held) else { return self };
         let said = match minimum {
-            Some((why, until)) => Said::HeldForMinimum { why: why.to_owned(), until },
+            Some((end, until)) => Said::HeldForMinimum { why: end.to_string(), until },
             None => Said::Held { holder: holder.identity.clone(), key: key.to_owned(), token },
         };
         self.set(LockCondition::Held, true, said.reason(), said.to_string());
@@ -203,10 +204,10 @@ impl Draft {
 
     /// Its Job is suspended, and it is still renewed until the pods of the Job have ended.
     #[must_use]
-    pub fn stopping(mut self, reason: HeldReason, why: &str) -> Self {
-        let since = MilliTime::from(self.now);
-        self.status.stopping = Some(Stopping { since, reason: reason.to_string(), message: shortened(why) });
-        let said = Said::Stopping { why: why.to_owned() };
+    pub fn stopping(mut self, end: &End) -> Self {
+        let (since, reason, why) = (MilliTime::from(self.now), end.reason().to_string(), end.to_string());
+        self.status.stopping = Some(Stopping { since, reason, message: shortened(&why) });
+        let said = Said::Stopping { why };
         self.set(LockCondition::Held, true, said.reason(), said.to_string());
         self
     }
@@ -214,16 +215,15 @@ impl Draft {
     /// No longer renewed: it ends when its validity has run out, or before if its container terminates. `until`: when that is, by
     /// the API server's clock.
     #[must_use]
-    pub fn ending(mut self, reason: HeldReason, why: &str, until: Option<MilliTime>) -> Self {
-        let since = MilliTime::from(self.now);
-        self.status.ending = Some(Ending { since, reason: reason.to_string(), until, message: shortened(why) });
-        let why = why.to_owned();
+    pub fn ending(mut self, end: &End, until: Option<MilliTime>) -> Self {
+        let (since, why, is_lost) = (MilliTime::from(self.now), end.to_string(), end.reason() == HeldReason::Expired);
+        self.status.ending = Some(Ending { since, reason: end.reason().to_string(), until, message: shortened(&why) });
         let said = match until {
-            _ if reason == HeldReason::Expired => Said::Lost { why },
+            _ if is_lost => Said::Lost { why },
             Some(until) => Said::Ending { why, until },
             None => Said::RunOut { why },
         };
-        self.set(LockCondition::Held, reason != HeldReason::Expired, said.reason(), said.to_string());
+        self.set(LockCondition::Held, !is_lost, said.reason(), said.to_string());
         self
     }
 
@@ -238,7 +238,8 @@ impl Draft {
 
     /// It has no holder any more. `at`: since when, on the clock that says since when it was held.
     #[must_use]
-    pub fn ended(mut self, reason: HeldReason, why: &str, at: UnixMillis) -> Self {
+    pub fn ended(mut self, end: &End, at: UnixMillis) -> Self {
+        let (reason, why) = (end.reason(), end.to_string());
         let at = MilliTime::from_millis(at.0).unwrap_or_else(|| MilliTime::from(self.now));
         if let Some(holder) = self.status.holder.take() {
             // The wait for the next hold begins now, also where an unconfirmed end made the condition false long ago.
@@ -252,7 +253,7 @@ impl Draft {
                 from: self.status.acquired_at,
                 to: self.status.acquired_at.map_or(at, |from| at.max(from)),
                 reason: reason.to_string(),
-                message: shortened(why),
+                message: shortened(&why),
             };
             self.status.history.insert(0, past);
             self.status.history.truncate(HISTORY);
@@ -266,15 +267,17 @@ impl Draft {
         self.status.member_count = None;
         self.status.stopping = None;
         self.status.ending = None;
-        self.waiting(reason, why, None)
+        self.waiting(reason, &why, None)
     }
 
-    /// It never queues again.
+    /// It never queues again, for the reason why nobody holds it.
     #[must_use]
-    pub fn finished(mut self, reason: HeldReason, why: &str) -> Self {
-        self.set(LockCondition::Finished, true, reason, why);
-        self.set(LockCondition::Held, false, reason, why);
-        self.status.queue_position = None;
+    pub fn finished(mut self) -> Self {
+        if let Some(held) = find_condition(&self.status.conditions, LockCondition::Held).cloned()
+            && let Some(reason) = HeldReason::named(&held.reason)
+        {
+            self.set(LockCondition::Finished, true, reason, held.message);
+        }
         self
     }
 }
@@ -298,8 +301,7 @@ pub fn remaining_after_finish(lock: &DistributedLock, now: UnixMillis) -> Option
         lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default(),
         LockCondition::Finished,
     )?;
-    let since = now.0.saturating_sub(finished.last_transition_time.0.as_millisecond());
-    Some(keep.saturating_sub(Duration::from_millis(u64::try_from(since).unwrap_or(0))))
+    Some(keep.saturating_sub(now.since(transition_time(finished))))
 }
 
 /// `namespace/name` for messages.

@@ -12,7 +12,7 @@ use super::end::{Doubt, End};
 use super::held_for::HeldFor;
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
-use crate::api::conditions::{HeldReason, LockCondition, find_condition};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, transition_time};
 use crate::api::{
     BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
     Stopping,
@@ -25,35 +25,23 @@ use crate::time::UnixMillis;
 pub enum Verdict {
     /// It is renewed.
     Keep,
-    /// It is renewed for `minHold` only. The text says why it would end without.
-    Minimum(String),
+    /// It is renewed for `minHold` only, and would end without.
+    Minimum(End),
     /// It is renewed until its Job has been suspended and the Job's pods have ended. Then it runs out.
-    Stop(HeldReason, String),
+    Stop(End),
     /// It ends at once: the holder said so, or is known to have ended.
-    Release(HeldReason, String),
+    Release(End),
     /// It is not renewed any more; it is sealed and runs out, or goes when the container has terminated.
-    LetExpire(HeldReason, String),
+    LetExpire(End),
 }
 
 impl Verdict {
-    fn release(end: &End) -> Self {
-        Self::Release(end.reason(), end.to_string())
-    }
-
-    fn let_expire(end: &End) -> Self {
-        Self::LetExpire(end.reason(), end.to_string())
-    }
-
-    fn stop(end: &End) -> Self {
-        Self::Stop(end.reason(), end.to_string())
-    }
-
     /// Whether replicas renew the hold.
     pub const fn is_renewed(&self) -> bool {
         match self {
             // A Job that is being stopped has its hold until its pods have ended.
-            Self::Keep | Self::Minimum(_) | Self::Stop(..) => true,
-            Self::Release(..) | Self::LetExpire(..) => false,
+            Self::Keep | Self::Minimum(_) | Self::Stop(_) => true,
+            Self::Release(_) | Self::LetExpire(_) => false,
         }
     }
 }
@@ -98,13 +86,13 @@ pub struct Cordon {
 /// Judges the hold in `lock.status` by everything but the holder's own answers.
 pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_FORCE_ANNOTATION) {
-        return Verdict::release(&End::BrokenByForce { reason: reason.to_owned() });
+        return Verdict::Release(End::BrokenByForce { reason: reason.to_owned() });
     }
     if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
         return judge_ending(lock, evidence, ending);
     }
     if let Some(error) = lock.spec.unreadable.clone() {
-        return Verdict::let_expire(&End::Unreadable { error });
+        return Verdict::LetExpire(End::Unreadable { error });
     }
     let after = judge_good(lock, evidence);
     match is_held_for_its_minimum(lock, evidence.held_for) {
@@ -116,13 +104,13 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 /// The verdict on a hold that neither ends nor is protected by `minHold`.
 fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if is_released(lock) {
-        return Verdict::release(&End::Released);
+        return Verdict::Release(End::Released);
     }
     match &evidence.liveness {
         Liveness::Job(job) => judge_job(lock, evidence, job),
-        Liveness::Bound(Instance::Terminated) => Verdict::release(&End::Terminated),
-        Liveness::Bound(Instance::Doubt(why)) => Verdict::let_expire(&End::InDoubt { doubt: why.clone() }),
-        Liveness::Owned(Instance::Doubt(why)) => Verdict::let_expire(&End::DeletedWithOwner { doubt: why.clone() }),
+        Liveness::Bound(Instance::Terminated) => Verdict::Release(End::Terminated),
+        Liveness::Bound(Instance::Doubt(why)) => Verdict::LetExpire(End::InDoubt { doubt: why.clone() }),
+        Liveness::Owned(Instance::Doubt(why)) => Verdict::LetExpire(End::DeletedWithOwner { doubt: why.clone() }),
         Liveness::Owned(Instance::Terminated) | Liveness::Unbound if is_deleting(lock) && is_free_identity(lock) => {
             deleted(lock, evidence)
         }
@@ -136,12 +124,12 @@ fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 fn judge_minimum(lock: &DistributedLock, evidence: &Evidence, after: Verdict) -> Verdict {
     let is_stopping = lock.status.as_ref().is_some_and(|status| status.stopping.is_some());
     match &evidence.liveness {
-        _ if is_deleting(lock) && evidence.namespace_ends => namespace_ends(),
+        _ if is_deleting(lock) && evidence.namespace_ends => Verdict::LetExpire(End::NamespaceEnds),
         Liveness::Job(JobEvidence { doubt: Some(doubt), state, .. }) if !is_stopping && !state.is_over() => {
-            Verdict::stop(&End::InDoubt { doubt: doubt.clone() })
+            Verdict::Stop(End::InDoubt { doubt: doubt.clone() })
         }
         _ => match after {
-            Verdict::Stop(_, why) | Verdict::Release(_, why) | Verdict::LetExpire(_, why) => Verdict::Minimum(why),
+            Verdict::Stop(end) | Verdict::Release(end) | Verdict::LetExpire(end) => Verdict::Minimum(end),
             Verdict::Keep | Verdict::Minimum(_) => Verdict::Keep,
         },
     }
@@ -158,14 +146,14 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
     match (job.state, &job.doubt) {
         // Whatever is in doubt, a pod that runs keeps the hold of a Job that needs no stopping.
         _ if goes && job.running => stop_first(asked(lock, evidence)),
-        (_, Some(doubt)) if goes => Verdict::let_expire(&End::InDoubt { doubt: doubt.clone() }),
-        (_, Some(doubt)) => Verdict::stop(&End::InDoubt { doubt: doubt.clone() }),
-        (JobState::Gone, None) => Verdict::let_expire(&End::JobGone),
-        (JobState::Finished { complete: true }, None) => Verdict::release(&End::JobFinished),
-        (JobState::Finished { complete: false }, None) => Verdict::let_expire(&End::JobFinishedUnseen),
-        (JobState::SuspendedByOther { .. }, None) => Verdict::stop(&End::JobSuspended),
+        (_, Some(doubt)) if goes => Verdict::LetExpire(End::InDoubt { doubt: doubt.clone() }),
+        (_, Some(doubt)) => Verdict::Stop(End::InDoubt { doubt: doubt.clone() }),
+        (JobState::Gone, None) => Verdict::LetExpire(End::JobGone),
+        (JobState::Finished { complete: true }, None) => Verdict::Release(End::JobFinished),
+        (JobState::Finished { complete: false }, None) => Verdict::LetExpire(End::JobFinishedUnseen),
+        (JobState::SuspendedByOther { .. }, None) => Verdict::Stop(End::JobSuspended),
         // The write of the status that was to follow did not happen.
-        (JobState::Stopped { .. }, None) => Verdict::stop(&End::JobHalted),
+        (JobState::Stopped { .. }, None) => Verdict::Stop(End::JobHalted),
         (JobState::Waiting | JobState::Running, None) => stop_first(asked(lock, evidence)),
     }
 }
@@ -173,7 +161,7 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
 /// A Job is asked to end while its hold is still renewed.
 fn stop_first(verdict: Verdict) -> Verdict {
     match verdict {
-        Verdict::LetExpire(reason, why) => Verdict::Stop(reason, why),
+        Verdict::LetExpire(end) => Verdict::Stop(end),
         verdict => verdict,
     }
 }
@@ -181,87 +169,71 @@ fn stop_first(verdict: Verdict) -> Verdict {
 /// Whether a Job whose hold has ended for this reason waits for its lock again. What a person or a limit has ended, it does not, also if the hold
 /// was lost while the Job was being stopped.
 pub fn is_to_run_again(lock: &DistributedLock, reason: HeldReason) -> bool {
-    let is_loss = |reason: &str| {
-        [HeldReason::Expired, HeldReason::HolderGone, HeldReason::Suspended].iter().any(|loss| loss.as_str() == reason)
-    };
+    let is_loss = |reason| matches!(reason, HeldReason::Expired | HeldReason::HolderGone | HeldReason::Suspended);
     let stopping = lock.status.as_ref().and_then(|status| status.stopping.as_ref());
-    is_loss(reason.as_str()) && stopping.is_none_or(|stopping| is_loss(&stopping.reason))
+    is_loss(reason) && stopping.is_none_or(|stopping| HeldReason::named(&stopping.reason).is_some_and(is_loss))
 }
 
 /// The pods of a suspended Job have their grace period and one ttl to end. Then the hold runs out, whatever is known of them.
 fn judge_stopping(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence, stopping: &Stopping) -> Verdict {
-    let since = evidence.api_now.0.saturating_sub(stopping.since.as_millis());
-    let longest = i64::try_from(job.grace.saturating_add(lock.spec.ttl.get()).as_millis()).unwrap_or(i64::MAX);
-    let why = stopping.message.clone().unwrap_or_default();
-    let end = match () {
-        () if job.is_settled() => End::JobStopped { why },
-        () if since >= longest => End::JobOverdue { why },
-        () => return Verdict::Keep,
-    };
-    Verdict::LetExpire(reason_named(&stopping.reason), end.to_string())
-}
-
-/// The reason that a status names.
-fn reason_named(name: &str) -> HeldReason {
-    let reason = HeldReason::ALL.iter().find(|reason| reason.as_str() == name);
-    reason.copied().unwrap_or(HeldReason::Ending)
+    let is_overdue = evidence.api_now.since(stopping.since.into()) >= job.grace.saturating_add(lock.spec.ttl.get());
+    let recorded = End::recorded(&stopping.reason, stopping.message.as_ref());
+    let (reason, why) = (recorded.reason(), recorded.to_string());
+    match () {
+        () if job.is_settled() => Verdict::LetExpire(End::JobStopped { reason, why }),
+        () if is_overdue => Verdict::LetExpire(End::JobOverdue { reason, why }),
+        () => Verdict::Keep,
+    }
 }
 
 /// An end that has begun goes on, also when its cause is gone. Only known death or the holder's word make it quicker.
 fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Verdict {
     if evidence.liveness == Liveness::Bound(Instance::Terminated) {
-        return Verdict::release(&End::Terminated);
+        return Verdict::Release(End::Terminated);
     }
     if is_released(lock) {
-        return Verdict::release(&End::Released);
+        return Verdict::Release(End::Released);
     }
-    let why = ending.message.clone().unwrap_or_default();
-    Verdict::LetExpire(reason_named(&ending.reason), why)
+    Verdict::LetExpire(End::recorded(&ending.reason, ending.message.as_ref()))
 }
 
 /// The verdict on a claim with a free identity that is being deleted.
 ///
-/// Its deletion is the holder's word, unless something else deletes what the holder may still use.
+/// Its deletion is the holder's word, unless something else deletes what the holder may still use. The namespace controller deletes claims and
+/// pods together, and pods may work through their grace period.
 fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if evidence.namespace_ends {
-        return namespace_ends();
+        return Verdict::LetExpire(End::NamespaceEnds);
     }
     match lock.owner_references().iter().find(|owner| !is_watched_owner(owner)) {
         Some(OwnerReference { kind, name, .. }) => {
-            Verdict::let_expire(&End::UnknownOwner { kind: kind.clone(), name: name.clone() })
+            Verdict::LetExpire(End::UnknownOwner { kind: kind.clone(), name: name.clone() })
         }
-        None => Verdict::release(&End::Deleted),
+        None => Verdict::Release(End::Deleted),
     }
 }
 
 /// What people ask for, and what the specification limits.
 fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_ANNOTATION) {
-        return Verdict::let_expire(&End::Broken { reason: reason.to_owned() });
+        return Verdict::LetExpire(End::Broken { reason: reason.to_owned() });
     }
     if let Some(reason) = annotation(lock, STEP_DOWN_ANNOTATION) {
-        return Verdict::let_expire(&End::SteppedDown { reason: reason.to_owned() });
+        return Verdict::LetExpire(End::SteppedDown { reason: reason.to_owned() });
     }
     if is_deleting(lock) && !matches!(evidence.liveness, Liveness::Owned(Instance::Running)) {
-        return Verdict::let_expire(&End::DeletedWhileHeld);
+        return Verdict::LetExpire(End::DeletedWhileHeld);
     }
     if lock.spec.suspend {
-        return Verdict::let_expire(&End::Suspended);
+        return Verdict::LetExpire(End::Suspended);
     }
     if let Some(cordon) = evidence.cordon.as_ref().filter(|cordon| was_held_before(lock, cordon.at)) {
-        return Verdict::let_expire(&End::Cordoned { node: cordon.node.clone() });
+        return Verdict::LetExpire(End::Cordoned { node: cordon.node.clone() });
     }
     if has_reached_max_hold(lock, evidence.held_for) {
-        return Verdict::let_expire(&End::MaxHold);
+        return Verdict::LetExpire(End::MaxHold);
     }
     Verdict::Keep
-}
-
-/// The verdict on a hold in a namespace that is being deleted.
-///
-/// The namespace controller deletes claims and pods together, and pods may work through their grace period.
-pub fn namespace_ends() -> Verdict {
-    Verdict::let_expire(&End::NamespaceEnds)
 }
 
 /// Whether everything in the namespace is being deleted.
@@ -297,7 +269,7 @@ fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
 pub fn was_held_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
     let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let held = find_condition(conditions, LockCondition::Held).filter(|held| held.status == "True");
-    held.is_some_and(|held| held.last_transition_time.0.as_millisecond() < moment.0)
+    held.is_some_and(|held| transition_time(held) < moment)
 }
 
 /// It is early rather than late.

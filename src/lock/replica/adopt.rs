@@ -114,7 +114,7 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
     let due = match (context.api_clock(), status.renewed_at) {
         (Some(clock), Some(renewed)) => {
             let api_now = clock.latest(now).ceil();
-            first_renewal((now, api_now), UnixMillis(renewed.as_millis()), terms.renew_interval)
+            first_renewal((now, api_now), renewed.into(), terms.renew_interval)
         }
         _ => now,
     };
@@ -134,8 +134,7 @@ fn covered_ttl(wanted: Duration, recorded: Duration, in_force: Effective) -> Dur
 
 /// One interval after the published renewal, or now if that is past.
 fn first_renewal(now: (Boottime, UnixMillis), renewed_at: UnixMillis, interval: Duration) -> Boottime {
-    let age = Duration::from_millis(u64::try_from(now.1.0.saturating_sub(renewed_at.0)).unwrap_or(0));
-    now.0 + interval.saturating_sub(age)
+    now.0 + interval.saturating_sub(now.1.since(renewed_at))
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION};
 use crate::lock::model::candidate::{self, Candidate};
+use crate::lock::model::end::End;
 use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::instance::{self, Instance, Sight};
 use crate::lock::model::job::{self, JobEvidence, JobPods};
@@ -22,7 +22,7 @@ use crate::runtime::keys;
 /// Judges the hold in `lock.status` from the caches.
 ///
 /// `unwell` says why the holder failed its own liveness check or heartbeat, if it did.
-pub fn verdict(context: &Context, lock: &DistributedLock, unwell: Option<&str>) -> Verdict {
+pub fn verdict(context: &Context, lock: &DistributedLock, unwell: Option<&End>) -> Verdict {
     let held_for = HeldFor::of(lock, context.api_clock(), context.clock.boottime());
     let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
     let evidence = Evidence {
@@ -33,9 +33,7 @@ pub fn verdict(context: &Context, lock: &DistributedLock, unwell: Option<&str>) 
         held_for,
     };
     match (judge(lock, &evidence), unwell) {
-        (Verdict::Keep, Some(why)) if is_expected_to_be_well(lock, held_for) => {
-            Verdict::LetExpire(HeldReason::HolderUnhealthy, why.into())
-        }
+        (Verdict::Keep, Some(end)) if is_expected_to_be_well(lock, held_for) => Verdict::LetExpire(end.clone()),
         (verdict, _) => verdict,
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, broadcast};
 
 use super::sightings::Sightings;
 use crate::api::DistributedLock;
+use crate::lock::model::end::End;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
 use crate::redlock::{Extend, Nonce};
@@ -147,12 +148,12 @@ impl Holds {
     /// Notes that the holder failed its liveness check or heartbeat, as far as this replica can tell.
     ///
     /// This renewal is left out, and the leader ends the hold. The holder is asked again when the next renewal is due.
-    pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String, now: Boottime) {
+    pub fn condemn(&self, uid: &str, nonce: &Nonce, end: End, now: Boottime) {
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.under_way = false;
             hold.due = now + hold.terms.renew_interval;
-            hold.unwell = Some((now, why));
+            hold.unwell = Some((now, end));
             self.tell(&hold.terms.lock);
         }
         self.wake.notify_one();

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::api::{DistributedLock, HttpGet, Liveness, TcpSocket};
-use crate::lock::model::end::Unwell;
+use crate::lock::model::end::End;
 use crate::lock::model::heartbeat::{self, Heartbeat};
 use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::hold::Hold;
@@ -58,12 +58,7 @@ fn has_heartbeat(lock: &DistributedLock) -> bool {
 impl Answers {
     /// Asks the holder of `lock`; an error says why it is not to be renewed. Otherwise the moment after which no key of it may end, if
     /// its heartbeat sets one. Nothing is expected of a holder before `minHold` is over, or once it has asked to be released.
-    pub async fn check(
-        &self,
-        context: &Context,
-        lock: &DistributedLock,
-        hold: &Hold,
-    ) -> Result<Option<Boottime>, String> {
+    pub async fn check(&self, context: &Context, lock: &DistributedLock, hold: &Hold) -> Result<Option<Boottime>, End> {
         let nonce = &hold.terms.nonce;
         let uid = lock.uid().unwrap_or_default();
         let now = context.clock.boottime();
@@ -100,13 +95,13 @@ impl Answers {
 }
 
 impl Record {
-    fn count(&mut self, answer: Result<(), String>, threshold: i32) -> Result<(), String> {
+    fn count(&mut self, answer: Result<(), String>, threshold: i32) -> Result<(), End> {
         match answer {
             Ok(()) => self.failures = 0,
             Err(why) => {
                 self.failures += 1;
                 if self.failures >= threshold {
-                    return Err(Unwell::Check { failures: self.failures, why }.to_string());
+                    return Err(End::CheckFailed { failures: self.failures, why });
                 }
             }
         }

@@ -13,7 +13,7 @@ use super::holds::Holds;
 use super::liveness::{self, Answers};
 use super::{holder, location};
 use crate::api::{DistributedLock, HeldQuorum};
-use crate::lock::model::end::Unwell;
+use crate::lock::model::end::End;
 use crate::lock::model::heartbeat::{self, Bounded};
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans;
@@ -164,7 +164,7 @@ impl Renewal {
         let (uid, nonce) = (hold.terms.uid.clone(), hold.terms.nonce);
         let bounded = match self.ask(&lock, &hold).await {
             Ok(bounded) => bounded,
-            Err(why) => return self.holds.condemn(&uid, &nonce, why, self.context.clock.boottime()),
+            Err(end) => return self.holds.condemn(&uid, &nonce, end, self.context.clock.boottime()),
         };
         self.holds.acquit(&uid, &nonce);
         let mut look = None;
@@ -178,13 +178,13 @@ impl Renewal {
     }
 
     /// Asks the holder. An error says why it is not to be renewed.
-    async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, String> {
+    async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, End> {
         let checked = self.answers.check(&self.context, lock, hold).await?;
         let Some(last) = checked else { return Ok(None) };
         let session = location::session(&self.sessions, &hold.terms.quorum);
         let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
         match heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime()) {
-            Bounded::Over => Err(Unwell::Silent { silent: hold.terms.ttl.into() }.to_string()),
+            Bounded::Over => Err(End::HeartbeatSilent { silent: hold.terms.ttl.into() }),
             renew => Ok(Some(renew)),
         }
     }

@@ -13,12 +13,11 @@ const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
 
 /// An enum whose messages belong to conditions of a lock, and which one.
-const OF_LOCKS: [(&str, &str, &str); 5] = [
+const OF_LOCKS: [(&str, &str, &str); 4] = [
     ("src/lock/model/refusal.rs", "Refusal", "Accepted"),
     ("src/quorum/model/lookup.rs", "LookupError", "Accepted"),
     ("src/lock/model/said.rs", "Said", "Held"),
     ("src/lock/model/end.rs", "End", "Held"),
-    ("src/lock/model/end.rs", "Unwell", "Held"),
 ];
 
 /// Enums that are parts of messages, under the name of their placeholder.
@@ -84,12 +83,14 @@ fn messages_of_locks() -> Vec<(&'static str, String, String)> {
         let reasons = if name == "LookupError" { Vec::new() } else { arms(path, name, "reason") };
         for variant in variants(path, name) {
             let message = variant.paragraphs[0].clone();
-            if message == "{0}" {
+            // A message that another enum makes.
+            if message == "{0}" || message == "{message}" {
                 continue;
             }
             let reason = match (name, variant.name()) {
                 ("LookupError", "NamespaceNotAllowed" | "NoneAllows") => "NamespaceNotAllowed".to_owned(),
                 ("LookupError", _) => "QuorumNotFound".to_owned(),
+                ("End", "JobStopped" | "JobOverdue") => "Ending".to_owned(),
                 (_, variant) => {
                     last(values(&reasons, variant).first().unwrap_or_else(|| panic!("{name}::{variant} has no reason")))
                         .to_owned()

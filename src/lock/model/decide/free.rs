@@ -6,11 +6,12 @@ use kube::ResourceExt;
 
 use super::{Contender, NoContender, REQUESTS, Step, View, is_labelled, rest};
 use crate::api::LOCK_FINALIZER;
-use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true, transition_time};
 use crate::lock::model::queue::Place;
 use crate::lock::model::readiness::until_leaderless;
 use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
+use crate::time::UnixMillis;
 
 pub(super) fn decide(view: &View<'_>) -> Step {
     let lock = view.lock;
@@ -45,8 +46,7 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     }
     let patience = patience(view);
     if patience == Some(Duration::ZERO) {
-        let (reason, message) = (Said::WaitTimeout.reason(), Said::WaitTimeout.to_string());
-        return rest(draft.waiting(reason, &message, None).finished(reason, &message), None);
+        return rest(draft.says(&Said::WaitTimeout, None).finished(), None);
     }
     if let Some(refusal) = &view.refusal {
         return rest(draft.refused(refusal), patience);
@@ -108,10 +108,8 @@ fn patience(view: &View<'_>) -> Option<Duration> {
     if held.reason == HeldReason::Suspended.as_str() {
         return Some(timeout);
     }
-    let created = view.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond();
-    let since = held.last_transition_time.0.as_millisecond().max(created);
-    let waited = u64::try_from(view.api_now.0.saturating_sub(since)).unwrap_or(0);
-    Some(timeout.saturating_sub(Duration::from_millis(waited)))
+    let created = UnixMillis(view.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond());
+    Some(timeout.saturating_sub(view.api_now.since(transition_time(held).max(created))))
 }
 
 /// What the status of a waiting lock says about its place.

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, is_labelled, rest};
-use crate::api::conditions::HeldReason;
+use super::{Held, Renewal, Rest, Sealing, Step, View, is_labelled, rest};
 use crate::api::{DistributedLock, LOCK_FINALIZER, MilliTime, RELEASE_ANNOTATION, Validity};
-use crate::lock::model::end::End;
+use crate::lock::model::end::{End, Phase};
 use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
@@ -22,12 +21,12 @@ const SLIPPING: Duration = Duration::from_secs(1);
 pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
     let ending = view.lock.status.as_ref().and_then(|status| status.ending.as_ref());
     match &held.verdict {
-        Verdict::Release(reason, why) => Step::Free(Freed { reason: *reason, why: why.clone(), leave_seal: false }),
-        Verdict::LetExpire(reason, why) => match ending {
-            None => Step::RunOut(*reason, why.clone()),
-            Some(_ends) => decide_ending(view, held, (*reason, why)),
+        Verdict::Release(end) => Step::Advance(Phase::Freed(end.clone())),
+        Verdict::LetExpire(end) => match ending {
+            None => Step::Advance(Phase::Ending(end.clone())),
+            Some(_ends) => decide_ending(view, held, end),
         },
-        Verdict::Stop(reason, why) => Step::StopJob(*reason, why.clone()),
+        Verdict::Stop(end) => Step::Advance(Phase::Stopping(end.clone())),
         Verdict::Keep | Verdict::Minimum(_) => decide_good(view, held),
     }
 }
@@ -36,11 +35,11 @@ pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
 ///
 /// If none answers, its holder has lost the lock when no member can remember the hold. The lock stays ending, since no majority would grant
 /// it to another holder either.
-fn decide_ending(view: &View<'_>, held: &Held, (reason, why): (HeldReason, &str)) -> Step {
+fn decide_ending(view: &View<'_>, held: &Held, end: &End) -> Step {
     let waited = held.sighting.ending.map_or(Duration::ZERO, |since| view.now.since(since));
     let left = longest_memory(view, held).saturating_sub(waited);
     let until = match held.sealing {
-        Sealing::Unconfirmed if left.is_zero() => return unconfirmed(view, held, (reason, why)),
+        Sealing::Unconfirmed if left.is_zero() => return unconfirmed(view, held, end),
         Sealing::Unconfirmed if held.quorum_exists => return Step::Seal,
         Sealing::Unconfirmed => return rest(Draft::of(view.lock, view.api_now), Some(left)),
         Sealing::RunsOut(until) => until.since(view.now),
@@ -50,18 +49,17 @@ fn decide_ending(view: &View<'_>, held: &Held, (reason, why): (HeldReason, &str)
         return rest(Draft::of(view.lock, view.api_now), Some(until));
     }
     // The keys are left to run out, which costs others a hundredth of a ttl and needs no trust in this replica's clock.
-    Step::Free(Freed { reason, why: format!("{why}; its validity has run out"), leave_seal: true })
+    let message = format!("{end}; its validity has run out");
+    Step::Advance(Phase::RanOut(End::Recorded { reason: end.reason(), message }))
 }
 
 /// A hold that no member can remember, and whose end no majority has confirmed.
-fn unconfirmed(view: &View<'_>, held: &Held, (reason, why): (HeldReason, &str)) -> Step {
+fn unconfirmed(view: &View<'_>, held: &Held, end: &End) -> Step {
     let has_finalizer = view.lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
     match () {
         // No member can ever confirm it.
-        () if !held.quorum_exists || holder_nonce(view.lock).is_none() => {
-            Step::Free(Freed { reason, why: why.to_owned(), leave_seal: true })
-        }
-        () if !is_unconfirmed(view.lock) => Step::LeaveUnconfirmed(reason, why.to_owned()),
+        () if !held.quorum_exists || holder_nonce(view.lock).is_none() => Step::Advance(Phase::RanOut(end.clone())),
+        () if !is_unconfirmed(view.lock) => Step::Advance(Phase::Unconfirmed(end.clone())),
         // No object waits longer for members.
         () if is_deleting(view.lock) && has_finalizer => Step::RemoveFinalizer,
         () => Step::Seal,
@@ -84,31 +82,25 @@ fn decide_good(view: &View<'_>, held: &Held) -> Step {
     match held.hold.as_ref() {
         None => decide_unknown(view, held),
         Some(Hold { refused: true, trouble, .. }) => {
-            let trouble = trouble.clone().unwrap_or_default();
-            lost(view.lock, End::Refused { trouble }.to_string())
+            refused(view.lock, End::Refused { trouble: trouble.clone().unwrap_or_default() })
         }
         Some(hold) if is_slipping(hold, view.now) && view.may_hand_over => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
             Step::HandOver(hold.terms.quorum.reference(), trouble)
         }
         Some(hold) if !hold.is_valid(view.now) => {
-            run_out(&End::NotRenewed { trouble: hold.trouble.clone().unwrap_or_else(|| "too late".into()) })
+            let trouble = hold.trouble.clone().unwrap_or_else(|| "too late".into());
+            Step::Advance(Phase::Ending(End::NotRenewed { trouble }))
         }
         Some(_valid) if !is_labelled(view.lock) => Step::Prepare,
         Some(hold) => keep(view, held, hold),
     }
 }
 
-fn run_out(end: &End) -> Step {
-    Step::RunOut(end.reason(), end.to_string())
-}
-
 /// A refusal by a majority is the members' word that the key is gone. Only a delay still keeps others out.
-fn lost(lock: &DistributedLock, why: String) -> Step {
-    match lock.spec.lock_delay.filter(|delay| !delay.get().is_zero()) {
-        Some(_) => Step::RunOut(HeldReason::Expired, why),
-        None => Step::Lose(why),
-    }
+fn refused(lock: &DistributedLock, end: End) -> Step {
+    let is_delayed = lock.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero());
+    Step::Advance(if is_delayed { Phase::Ending(end) } else { Phase::Freed(end) })
 }
 
 /// A hold that this replica cannot renew yet: it does not know the quorum.
@@ -118,10 +110,10 @@ fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
     if held.quorum_exists && !left.is_zero() {
         return rest(Draft::of(view.lock, view.api_now), Some(left.min(Duration::from_millis(500))));
     }
-    run_out(&match held.quorum_exists {
+    Step::Advance(Phase::Ending(match held.quorum_exists {
         true => End::NotRenewed { trouble: "the quorum is not known".into() },
         false => End::QuorumGone,
-    })
+    }))
 }
 
 fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
@@ -150,11 +142,10 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
 }
 
 /// The reason why only `minHold` keeps a hold, and the end of it.
-fn minimum<'a>(lock: &DistributedLock, held: &'a Held) -> Option<(&'a str, MilliTime)> {
-    let Verdict::Minimum(why) = &held.verdict else { return None };
+fn minimum<'a>(lock: &DistributedLock, held: &'a Held) -> Option<(&'a End, MilliTime)> {
+    let Verdict::Minimum(end) = &held.verdict else { return None };
     let (acquired, min_hold) = (lock.status.as_ref()?.acquired_at?, lock.spec.min_hold?);
-    let min_hold = i64::try_from(min_hold.get().as_millis()).ok()?;
-    Some((why, MilliTime::from_millis(acquired.as_millis().checked_add(min_hold)?)?))
+    Some((end, MilliTime::from_millis(UnixMillis::from(acquired).plus(min_hold.get()).0)?))
 }
 
 /// The word of an earlier holder, which ends nothing any more.

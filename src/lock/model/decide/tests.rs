@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::api::conditions::{LockCondition, find_condition, is_true};
 use crate::api::{Election, ElectionLease, HeldQuorum, LOCK_FINALIZER};
+use crate::lock::model::end::End;
 use crate::lock::model::hold::Terms;
 use crate::quorum::model::lookup::LookupError;
 use crate::redlock::{Extend, LockKey, Nonce, Votes};
@@ -122,7 +123,7 @@ fn ending_lock(extra: serde_json::Value) -> DistributedLock {
 }
 
 fn runs_out() -> Verdict {
-    Verdict::LetExpire(HeldReason::Suspended, "suspended".into())
+    Verdict::LetExpire(End::Suspended)
 }
 
 fn held_reason(step: &Step) -> String {

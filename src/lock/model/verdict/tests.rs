@@ -54,7 +54,7 @@ fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
 fn reason(verdict: &Verdict) -> Option<HeldReason> {
     match verdict {
         Verdict::Keep | Verdict::Minimum(_) => None,
-        Verdict::Stop(reason, _) | Verdict::Release(reason, _) | Verdict::LetExpire(reason, _) => Some(*reason),
+        Verdict::Stop(end) | Verdict::Release(end) | Verdict::LetExpire(end) => Some(end.reason()),
     }
 }
 
@@ -103,7 +103,7 @@ fn death_and_the_holders_word_free_a_lock_and_every_other_cause_lets_it_run_out(
         ("its Job has ended", claim(json!({})), true, Owned(Instance::Terminated), free(Released)),
     ] {
         let verdict = judge(&lock(spec, deleting), &liveness);
-        assert_eq!((!matches!(verdict, Verdict::LetExpire(..)), reason(&verdict)), expected, "{why}: {verdict:?}");
+        assert_eq!((!matches!(verdict, Verdict::LetExpire(_)), reason(&verdict)), expected, "{why}: {verdict:?}");
     }
 }
 
@@ -114,13 +114,10 @@ fn a_break_lets_the_hold_run_out_and_only_a_forced_one_cuts_it_short() {
         lock.annotations_mut().insert(name.into(), "stuck since noon".into());
         judge(&lock, &Liveness::Bound(Instance::Running))
     };
-    assert!(matches!(annotated(BREAK_ANNOTATION), Verdict::LetExpire(HeldReason::Broken, why) if why.contains("noon")));
-    assert!(
-        matches!(annotated(BREAK_FORCE_ANNOTATION), Verdict::Release(HeldReason::Broken, why) if why.contains("given up"))
-    );
-    assert!(
-        matches!(annotated(STEP_DOWN_ANNOTATION), Verdict::LetExpire(HeldReason::SteppedDown, why) if why.contains("noon"))
-    );
+    let reason = || "stuck since noon".to_owned();
+    assert_eq!(annotated(BREAK_ANNOTATION), Verdict::LetExpire(End::Broken { reason: reason() }));
+    assert_eq!(annotated(BREAK_FORCE_ANNOTATION), Verdict::Release(End::BrokenByForce { reason: reason() }));
+    assert_eq!(annotated(STEP_DOWN_ANNOTATION), Verdict::LetExpire(End::SteppedDown { reason: reason() }));
 }
 
 fn ending(lock: &mut DistributedLock, reason: &str) {
@@ -152,7 +149,7 @@ fn an_end_that_has_begun_goes_on_and_deleting_the_owner_does_not_make_it_quicker
         let mut claim = lock(free_claim(json!({"minHold": "2m"})), true);
         ending(&mut claim, "MaxHoldReached");
         assert_eq!(reason(&judge(&claim, &liveness)), Some(HeldReason::MaxHoldReached));
-        assert!(matches!(judge(&claim, &liveness), Verdict::LetExpire(..)), "{liveness:?}");
+        assert!(matches!(judge(&claim, &liveness), Verdict::LetExpire(_)), "{liveness:?}");
     }
 }
 
@@ -174,7 +171,7 @@ fn a_forced_break_ends_what_a_running_owner_keeps() {
     let mut claim = lock(free_claim(json!({})), true);
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "stuck".into());
     let running = Liveness::Owned(Instance::Running);
-    assert!(matches!(judge(&claim, &running), Verdict::Release(HeldReason::Broken, _)));
+    assert!(matches!(judge(&claim, &running), Verdict::Release(end) if end.reason() == HeldReason::Broken));
     claim.annotations_mut().clear();
     claim.spec.suspend = true;
     assert_eq!(reason(&judge(&claim, &running)), Some(HeldReason::Suspended));
@@ -190,13 +187,15 @@ fn a_claim_that_goes_with_its_namespace_or_a_foreign_owner_runs_out() {
         api_now: NOW,
         held_for: held_for(&claim),
     };
-    assert!(matches!(super::judge(&claim, &evidence), Verdict::LetExpire(HeldReason::Released, _)));
+    assert!(matches!(super::judge(&claim, &evidence), Verdict::LetExpire(end) if end.reason() == HeldReason::Released));
     let mut workflow = lock(free_claim(json!({})), true);
     owned(&mut workflow, "argoproj.io/v1alpha1", "Workflow");
-    assert!(matches!(judge(&workflow, &Liveness::Unbound), Verdict::LetExpire(HeldReason::Released, _)));
+    assert!(
+        matches!(judge(&workflow, &Liveness::Unbound), Verdict::LetExpire(end) if end.reason() == HeldReason::Released)
+    );
     let mut pods = lock(free_claim(json!({})), true);
     owned(&mut pods, "v1", "Pod");
-    assert!(matches!(judge(&pods, &Liveness::Owned(Instance::Terminated)), Verdict::Release(..)));
+    assert!(matches!(judge(&pods, &Liveness::Owned(Instance::Terminated)), Verdict::Release(_)));
 }
 
 #[test]
@@ -207,7 +206,9 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
         claim.annotations_mut().insert(RELEASE_ANNOTATION.into(), word.into());
         claim
     };
-    assert!(matches!(judge(&with_word("7", "0s"), &Liveness::Unbound), Verdict::Release(HeldReason::Released, _)));
+    assert!(
+        matches!(judge(&with_word("7", "0s"), &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Released)
+    );
     assert_eq!(judge(&with_word("6", "0s"), &Liveness::Unbound), Verdict::Keep);
     assert!(
         matches!(judge(&with_word("7", "2m"), &Liveness::Unbound), Verdict::Minimum(_)),
@@ -215,7 +216,7 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
     );
     let mut late = with_word("7", "0s");
     ending(&mut late, "Suspended");
-    assert!(matches!(judge(&late, &Liveness::Unbound), Verdict::Release(HeldReason::Released, _)));
+    assert!(matches!(judge(&late, &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Released));
 }
 
 #[test]
@@ -226,7 +227,7 @@ fn only_a_forced_break_ends_a_claim_before_its_minimum() {
     assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Minimum(_)));
     assert!(judge(&claim, &Liveness::Unbound).is_renewed());
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "now".into());
-    assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Release(HeldReason::Broken, _)));
+    assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Broken));
 }
 
 #[test]
@@ -235,9 +236,8 @@ fn a_hold_of_a_lock_that_cannot_be_read_runs_out_whatever_its_holder_says() {
         let mut lock = lock(free_claim(json!({"minHold": "1h"})), deleting);
         lock.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
         lock.spec.unreadable = Some("ttlAfterFinished: too long".into());
-        let Verdict::LetExpire(reason, why) = judge(&lock, &Liveness::Unbound) else { panic!() };
-        assert_eq!(reason, HeldReason::Unreadable);
-        assert!(why.contains("ttlAfterFinished: too long"), "{why}");
+        let end = End::Unreadable { error: "ttlAfterFinished: too long".into() };
+        assert_eq!(judge(&lock, &Liveness::Unbound), Verdict::LetExpire(end));
     }
 }
 
@@ -266,20 +266,15 @@ fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
         let held_for = held_for(&lock);
         super::judge(&lock, &Evidence { liveness, namespace_ends: false, cordon, api_now: NOW, held_for })
     };
-    let Verdict::LetExpire(HeldReason::SteppedDown, why) = judged(Some(acquired + 1_000)) else { panic!() };
-    assert_eq!(why, "Node n1 of the holder was cordoned");
+    assert_eq!(judged(Some(acquired + 1_000)), Verdict::LetExpire(End::Cordoned { node: "n1".into() }));
     assert_eq!(judged(Some(acquired - 1_000)), Verdict::Keep, "it was elected there although the node was cordoned");
     assert_eq!(judged(None), Verdict::Keep);
 }
 
 #[test]
 fn min_hold_names_the_end_that_it_delays() {
-    let why = |claim: &DistributedLock, liveness: &Liveness| match judge(claim, liveness) {
-        Verdict::Minimum(why) => why,
-        other => panic!("{other:?}"),
-    };
     let deleted = lock(free_claim(json!({"minHold": "2m"})), true);
-    assert_eq!(why(&deleted, &Liveness::Unbound), "The claim was deleted");
+    assert_eq!(judge(&deleted, &Liveness::Unbound), Verdict::Minimum(End::Deleted));
     let works = lock(free_claim(json!({"minHold": "2m"})), false);
     assert_eq!(judge(&works, &Liveness::Unbound), Verdict::Keep);
 }

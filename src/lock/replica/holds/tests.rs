@@ -28,6 +28,10 @@ fn renewed(started: u64, valid_until: u64) -> Extend {
     Extend::Renewed { started: at(started), valid_until: at(valid_until), votes, missing, others }
 }
 
+fn silent() -> End {
+    End::HeartbeatSilent { silent: Duration::from_secs(9).into() }
+}
+
 fn nonce(byte: u8) -> Nonce {
     Nonce::from_bytes([byte; 10])
 }
@@ -104,7 +108,7 @@ fn the_end_of_a_renewal_wakes_the_task_that_renews() {
     holds.postpone("uid", at(6_100));
     assert!(is_woken());
     renew(6_100);
-    holds.condemn("uid", &nonce(1), "no answer".into(), at(6_200));
+    holds.condemn("uid", &nonce(1), silent(), at(6_200));
     assert!(is_woken());
 }
 
@@ -161,7 +165,7 @@ fn a_holder_that_failed_a_check_is_asked_again_when_the_next_renewal_is_due() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
+    holds.condemn("uid", &nonce(1), silent(), at(3_300));
     assert_eq!(holds.next_due(), Some(at(6_300)));
     assert_eq!(holds.take_due(at(6_300)).len(), 1);
     holds.acquit("uid", &nonce(1));
@@ -172,9 +176,9 @@ fn a_holder_that_failed_a_check_is_asked_again_when_the_next_renewal_is_due() {
 fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
+    holds.condemn("uid", &nonce(1), silent(), at(3_300));
     let known = holds.get("uid", &nonce(1)).unwrap();
-    assert_eq!(known.unwell_since(at(3_300)), Some("no answer"));
+    assert_eq!(known.unwell_since(at(3_300)), Some(&silent()));
     assert_eq!(known.unwell_since(at(3_301)), None);
 }
 

@@ -82,7 +82,7 @@ fn the_wait_after_an_unconfirmed_end_begins_when_the_holder_is_gone() {
     let unconfirmed = json!({"status": {"holder": {"identity": "me"}, "conditions": [{"type": "Held", "status": "False",
         "reason": "NoQuorum", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let status = Draft::of(&lock(unconfirmed), WALL)
-        .ended(HeldReason::HolderGone, "", WALL)
+        .ended(&End::Terminated, WALL)
         .waiting(HeldReason::Queued, "", Some(1))
         .finish();
     let condition = status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();

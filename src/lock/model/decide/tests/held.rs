@@ -129,7 +129,7 @@ fn a_hold_that_no_round_of_this_replica_has_renewed_for_one_ttl_is_sealed_like_a
         decide(&held_view(&lock, Verdict::Keep, Some(named)))
     };
     assert!(matches!(step(8), Step::Keep(_)), "the members have not been asked yet");
-    assert!(matches!(step(9), Step::RunOut(HeldReason::Expired, _)));
+    assert!(matches!(step(9), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired));
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out()
     let mut refused = hold(WALL.0 - 2_000, 5_000);
     refused.refused = true;
     let plain = held_lock(json!({}));
-    assert!(matches!(decide(&held_view(&plain, Verdict::Keep, Some(refused.clone()))), Step::Lose(_)));
+    assert!(matches!(decide(&held_view(&plain, Verdict::Keep, Some(refused.clone()))), Step::Advance(Phase::Freed(_))));
     let delayed = held_lock(json!({"spec": {"lockDelay": "5s"}}));
     let step = decide(&held_view(&delayed, Verdict::Keep, Some(refused)));
-    assert!(matches!(step, Step::RunOut(HeldReason::Expired, _)));
+    assert!(matches!(step, Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired));
 }
 
 #[test]
@@ -152,8 +152,11 @@ fn while_its_quorum_is_not_known_a_hold_is_not_called_lost_before_the_members_ca
         decide(&View { held: Some(held), ..view(&lock) })
     };
     assert!(matches!(step(30, true), Step::Rest(_)));
-    assert!(matches!(step(31, true), Step::RunOut(HeldReason::Expired, _)));
-    assert!(matches!(step(0, false), Step::RunOut(HeldReason::Expired, _)), "a quorum that is gone tells no time");
+    assert!(matches!(step(31, true), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired));
+    assert!(
+        matches!(step(0, false), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired),
+        "a quorum that is gone tells no time"
+    );
 }
 
 #[test]
@@ -212,19 +215,19 @@ fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_o
     assert!(matches!(step(&slipping, false), Step::Keep(_)), "nobody else can");
     slipping.valid_until = NOW;
     assert_eq!(step(&slipping, true), offered);
-    assert!(matches!(step(&slipping, false), Step::RunOut(HeldReason::Expired, _)));
+    assert!(matches!(step(&slipping, false), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired));
     slipping.silence = false;
     assert!(
-        matches!(step(&slipping, true), Step::RunOut(..)),
+        matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))),
         "members that are fenced for this replica are so for all"
     );
     slipping.trouble = None;
     slipping.won = None;
-    assert!(matches!(step(&slipping, true), Step::RunOut(..)), "it ran out before this replica came");
+    assert!(matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))), "it ran out before this replica came");
     slipping = slipping.granted(Votes { yes: 3, of: 3 }, NOW);
     assert_eq!(step(&slipping, true), Step::HandOver(slipping.terms.quorum.reference(), "not renewed in time".into()));
     slipping.refused = true;
-    assert!(matches!(step(&slipping, true), Step::Lose(_)), "a refusal is an answer");
+    assert!(matches!(step(&slipping, true), Step::Advance(Phase::Freed(_))), "a refusal is an answer");
 }
 
 #[test]
@@ -242,7 +245,9 @@ fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
 #[test]
 fn a_hold_that_is_to_run_out_says_so_first_is_then_sealed_and_ends_when_the_members_say_so() {
     let lock = held_lock(json!({}));
-    assert!(matches!(decide(&held_view(&lock, runs_out(), None)), Step::RunOut(HeldReason::Suspended, _)));
+    assert!(
+        matches!(decide(&held_view(&lock, runs_out(), None)), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Suspended)
+    );
     let ending = ending_lock(json!({}));
     let step = |sealing| decide(&View { held: Some(Held { sealing, ..held(runs_out(), None) }), ..view(&ending) });
     assert_eq!(step(Sealing::Unconfirmed), Step::Seal);
@@ -251,7 +256,7 @@ fn a_hold_that_is_to_run_out_says_so_first_is_then_sealed_and_ends_when_the_memb
     for ended in [Sealing::RunsOut(NOW), Sealing::Gone] {
         let freed = step(ended);
         assert!(
-            matches!(freed, Step::Free(Freed { reason: HeldReason::Suspended, leave_seal: true, .. })),
+            matches!(&freed, Step::Advance(Phase::RanOut(end)) if end.reason() == HeldReason::Suspended),
             "{freed:?}"
         );
     }
@@ -275,10 +280,10 @@ fn a_hold_whose_end_nobody_confirms_is_lost_when_no_member_can_remember_it_and_s
         decide(&View { held: Some(Held { sighting, quorum_exists, ..held(runs_out(), None) }), ..view(&ending) })
     };
     assert_eq!(step(30, true), Step::Seal);
-    assert!(matches!(step(31, true), Step::LeaveUnconfirmed(HeldReason::Suspended, _)));
+    assert!(matches!(step(31, true), Step::Advance(Phase::Unconfirmed(end)) if end.reason() == HeldReason::Suspended));
     let Step::Rest(rest) = step(30, false) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(1)), "a quorum that is gone is not asked");
-    assert!(matches!(step(31, false), Step::Free(Freed { leave_seal: true, .. })));
+    assert!(matches!(step(31, false), Step::Advance(Phase::RanOut(_))));
     // Once that is said, the members are asked until they answer.
     let mut left = ending.clone();
     left.status = Some(Draft::of(&ending, WALL).unconfirmed().finish());
@@ -289,7 +294,7 @@ fn a_hold_whose_end_nobody_confirms_is_lost_when_no_member_can_remember_it_and_s
         decide(&View { held: Some(Held { sighting, sealing, ..held(runs_out(), None) }), ..view(lock) })
     };
     assert_eq!(step(&left, Sealing::Unconfirmed), Step::Seal);
-    assert!(matches!(step(&left, Sealing::Gone), Step::Free(_)), "a majority has answered");
+    assert!(matches!(step(&left, Sealing::Gone), Step::Advance(Phase::RanOut(_))), "a majority has answered");
     left.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:59Z")).unwrap();
     assert_eq!(step(&left, Sealing::Unconfirmed), Step::RemoveFinalizer, "no object waits longer for members");
 }
@@ -297,26 +302,25 @@ fn a_hold_whose_end_nobody_confirms_is_lost_when_no_member_can_remember_it_and_s
 #[test]
 fn the_holders_own_word_frees_the_lock_at_once() {
     let lock = held_lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
-    let verdict = Verdict::Release(HeldReason::Released, "the claim was deleted".into());
-    assert!(matches!(decide(&held_view(&lock, verdict, None)), Step::Free(Freed { reason: HeldReason::Released, .. })));
+    let verdict = Verdict::Release(End::Deleted);
+    assert!(matches!(decide(&held_view(&lock, verdict, None)), Step::Advance(Phase::Freed(End::Deleted))));
 }
 
 #[test]
 fn known_death_deletes_the_key_and_a_seal_that_has_run_out_is_left() {
     let over = ending_lock(json!({}));
-    let ended = Verdict::Release(HeldReason::HolderGone, "its container has terminated".into());
-    assert!(matches!(decide(&held_view(&over, ended, None)), Step::Free(Freed { leave_seal: false, .. })));
+    let ended = Verdict::Release(End::Terminated);
+    assert!(matches!(decide(&held_view(&over, ended, None)), Step::Advance(Phase::Freed(_))));
 }
 
 #[test]
 fn a_job_is_suspended_before_its_hold_runs_out_and_the_status_says_so() {
-    let why = || "The holder may be gone".to_owned();
-    let lock = held_lock(json!({}));
-    let step = decide(&held_view(&lock, Verdict::Stop(HeldReason::HolderGone, why()), Some(hold(WALL.0, 5_000))));
-    assert_eq!(step, Step::StopJob(HeldReason::HolderGone, why()));
-    let status = Draft::of(&lock, WALL).stopping(HeldReason::HolderGone, &why()).finish();
+    let (lock, end) = (held_lock(json!({})), End::InDoubt { doubt: "its pod vanished".into() });
+    let step = decide(&held_view(&lock, Verdict::Stop(end.clone()), Some(hold(WALL.0, 5_000))));
+    assert_eq!(step, Step::Advance(Phase::Stopping(end.clone())));
+    let status = Draft::of(&lock, WALL).stopping(&end).finish();
     assert!(is_true(&status.conditions, LockCondition::Held) && status.stopping.is_some(), "it is held meanwhile");
-    let ended = Draft::from_status(&lock, status, WALL).ended(HeldReason::HolderGone, "", WALL).finish();
+    let ended = Draft::from_status(&lock, status, WALL).ended(&end, WALL).finish();
     assert!(ended.stopping.is_none());
 }
 
@@ -349,7 +353,7 @@ fn a_lock_that_min_hold_keeps_says_so_once_and_until_when() {
         find_condition(&rest.status.conditions, LockCondition::Held).unwrap().message.clone()
     };
     let plain = "\"a\" holds key ns/k with fencing token 7";
-    let ended = Verdict::Minimum("The claim was deleted".into());
+    let ended = Verdict::Minimum(End::Deleted);
     let says = message(&held(plain), ended.clone());
     assert!(says.starts_with("The claim was deleted. minHold keeps the lock until 2026-01-01T00:01:50"), "{says}");
     assert_eq!(message(&held(&says), ended), says);
