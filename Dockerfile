@@ -5,7 +5,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY src src
-COPY client client
+COPY crates crates
 COPY packaging packaging
 ARG TARGETARCH=amd64
 RUN packaging/image.sh "$TARGETARCH" /image

@@ -5,7 +5,7 @@ SUITE   ?= main
 MINUTES ?= 30
 # The operator's program that goes into the local image.
 BINARY  ?= target/debug/redlock
-# A cluster of kind is an external one that local/kind.sh makes.
+# A cluster of kind is an external one that dev/kind.sh makes.
 ifeq ($(CLUSTER),kind)
   override CLUSTER := external
   KIND  := yes
@@ -44,7 +44,7 @@ endif
 
 ifeq ($(CLUSTER),local)
 setup: ## Bring what the cluster needs onto this machine (8 minutes the first time)
-	@local/setup.sh
+	@dev/setup.sh
 
 # With the end-to-end tests, so that dependencies are built once, with the features of both. The demo needs no tests.
 program:
@@ -55,40 +55,40 @@ build:
 	@$(MAKE) --no-print-directory -j2 setup program DEMO=$(filter demo,$(MAKECMDGOALS))
 
 cluster: setup ## Start the cluster alone
-	@local/image.sh redis pause coredns
-	@local/cluster.sh up
+	@dev/image.sh redis pause coredns
+	@dev/cluster.sh up
 
 image: program ## Build the operator and write its image and Redis's
-	@local/image.sh redis operator=$(BINARY)
+	@dev/image.sh redis operator=$(BINARY)
 
 load: build cluster image
-	@local/cluster.sh load .local/images/redis.tar .local/images/operator.tar
+	@dev/cluster.sh load .local/images/redis.tar .local/images/operator.tar
 
 deploy: load ## Install or upgrade the operator's chart
-	@local/deploy.sh
+	@dev/deploy.sh
 
 down: ## Stop the cluster; what was built stays
-	@[ ! -e .local/second/run ] || local/clusters.sh two down
-	@local/cluster.sh down
+	@[ ! -e .local/second/run ] || dev/clusters.sh two down
+	@dev/cluster.sh down
 
 status: ## Show what runs
-	@local/cluster.sh status
+	@dev/cluster.sh status
 else
 ifdef KIND
 setup cluster image load:
-	@local/kind.sh up
+	@dev/kind.sh up
 
 deploy: load
-	@local/deploy.sh
+	@dev/deploy.sh
 
 down:
-	@local/kind.sh down
+	@dev/kind.sh down
 else
 setup cluster image load:
 	@echo 'CLUSTER=external: nothing to do for $@'
 
 deploy:
-	@local/deploy.sh
+	@dev/deploy.sh
 
 down:
 	helm uninstall redlock-operator --namespace redlock-system --ignore-not-found --wait
@@ -100,10 +100,10 @@ status:
 endif
 
 demo: up ## Show the operator at work
-	@local/demo.sh
+	@dev/demo.sh
 
 demo-clusters: up ## Show one lock in two clusters; stops the second one at the end
-	@local/e2e.sh clusters one_leads; status=$$?; local/clusters.sh down; exit $$status
+	@dev/e2e.sh clusters one_leads; status=$$?; dev/clusters.sh down; exit $$status
 
 check: ## The quick part of test: format, lints, unit tests, documents
 	cargo fmt --all --check
@@ -111,16 +111,16 @@ check: ## The quick part of test: format, lints, unit tests, documents
 	cargo test --workspace --locked --quiet --lib --test docs --test layers --test workspace --test generated
 
 test: ## Run the tests
-	@local/test.sh
+	@dev/test.sh
 
 e2e: up ## Run a suite against the cluster (SUITE=main)
-	@local/e2e.sh $(SUITE)
+	@dev/e2e.sh $(SUITE)
 
 prove: ## Models, simulation, odd input, faults on the cluster (MINUTES=30)
-	@local/prove.sh $(MINUTES)
+	@dev/prove.sh $(MINUTES)
 
 figures: ## Measure the published program against its bounds: size, start, list, memory
-	@local/figures.sh
+	@dev/figures.sh
 
 release: ## Everything that a release publishes, in dist/
 	@packaging/release.sh
@@ -128,17 +128,17 @@ release: ## Everything that a release publishes, in dist/
 # A lock client that cannot be installed here is left out: the program says which.
 ifeq ($(ONLY),failover)
 bench: up ## Measure how soon the next leader follows one that was killed
-	@local/e2e.sh failover
+	@dev/e2e.sh failover
 else
 bench: ## Measure the library against a floor and the lock clients of others (ONLY=core)
 ifeq ($(ONLY),)
-	@for name in redsync node-redlock pottery redisson; do local/clients.sh $$name || :; done
+	@for name in redsync node-redlock pottery redisson; do dev/clients.sh $$name || :; done
 endif
 	cargo run --release --locked --package redlock-bench
 endif
 
 clean: ## down, and remove .local; leaves target/ (see distclean)
-	@local/cluster.sh down
+	@dev/cluster.sh down
 	rm -rf .local
 	@echo 'target/ is left; `make distclean` removes it too.'
 

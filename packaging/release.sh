@@ -76,7 +76,7 @@ cargo cyclonedx --quiet --manifest-path "$ROOT/Cargo.toml" --format json --spec-
   --target x86_64-unknown-linux-musl --override-filename redlock-sbom
 mv "$ROOT/redlock-sbom.json" "$DIST/redlock_$version.cdx.json"
 # It writes one for each member of the workspace.
-find "$ROOT/client" -name redlock-sbom.json -delete
+find "$ROOT/crates" -name redlock-sbom.json -delete
 grep -q '"bomFormat": "CycloneDX"' "$DIST/redlock_$version.cdx.json" || die "the bill of materials is none"
 
 # The section of this version, or while there is no such version yet, what is not released.

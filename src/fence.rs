@@ -16,8 +16,7 @@ pub mod watch;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+pub use crate::api::FenceReason as Reason;
 use crate::time::Monotonic;
 
 pub use predecessor::{Evidence, Process, Verdict};
@@ -33,28 +32,6 @@ pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
 /// How late a pod status can report the end of a container before the pod is deleted.
 pub const STATUS_DUE: Duration = Duration::from_secs(30);
-
-/// Why a member is fenced. `Updating`: the operator replaces its pod. `Busy`: its process serves no client, because of
-/// a script that cannot be ended, or because its memory or connections are used up. `PredecessorUnconfirmed`: the process before it is not known to be dead.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
-pub enum Reason {
-    /// The process restarted and has forgotten its locks.
-    Restarted,
-    /// The first process of this member.
-    FirstStart,
-    /// Its clock jumped.
-    ClockJump,
-    /// It serves no client.
-    Busy,
-    /// It joins the member list.
-    Joining,
-    /// It leaves the member list.
-    Leaving,
-    /// It is being replaced by a new version.
-    Updating,
-    /// The process before it is not known to be dead.
-    PredecessorUnconfirmed,
-}
 
 /// How this replica sees the member right now.
 #[derive(Clone, Debug, PartialEq, Eq)]

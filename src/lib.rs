@@ -20,11 +20,12 @@
 //! - **membership epoch**: the number of a member list. **joint**: while a change needs majorities of two lists.
 //! - **installation**: the name by which an operator finds the quorums that it serves.
 //! - **agent**: a process that tells an application whether it leads. **instance**: one start of that application, which registers.
-// These macros panic when the stream is closed or full: `command::console` writes instead.
+// These macros panic when the stream is closed or full: `redlock_cli::console` writes instead.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 // What the library `redlock-client` brings, under its names here.
 pub mod redlock;
+pub use redlock_api as api;
 pub use redlock_engine::time;
 
 // Pure: no IO, no clock, no Kubernetes, no Redis.
@@ -34,13 +35,9 @@ pub mod fence;
 pub mod redis_member;
 
 // Kubernetes. The order of the rooms is in tests/layers.rs.
-pub mod api;
 pub mod evidence;
 pub mod job;
 pub mod lock;
 pub mod operator;
 pub mod quorum;
 pub mod runtime;
-
-// What people and applications call.
-pub mod command;

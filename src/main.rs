@@ -1,12 +1,12 @@
 //! The `redlock` command.
-// These macros panic when the stream is closed or full: `command::console` writes instead.
+// These macros panic when the stream is closed or full: `redlock_cli::console` writes instead.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use redlock_cli::{self as cli, UserCommand, acquire, agent, hold, release, run};
 use redlock_operator::api;
-use redlock_operator::command::{self, UserCommand, acquire, agent, hold, release, run};
 use redlock_operator::operator::args::OperatorArgs;
 use redlock_operator::operator::lock_check::{self, LockCheckArgs};
 use redlock_operator::operator::uninstall::{self, UninstallArgs};
@@ -74,7 +74,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(explain(&error)),
     };
     match command {
-        Command::User(user) => return Ok(command::execute(user, Cli::command())),
+        Command::User(user) => return Ok(cli::execute(user, Cli::command())),
         Command::Operator(args) => block_on(operator::run(*args)),
         Command::UninstallCheck(args) => block_on(uninstall::run(args)),
         Command::LockCheck(args) => block_on(lock_check::run(args)),
@@ -97,7 +97,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// Reads the command line. The help has the commands in groups.
 fn parse() -> Result<Cli, clap::Error> {
-    let mut tree = command::help::grouped(Cli::command());
+    let mut tree = cli::help::grouped(Cli::command());
     let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))
 }
@@ -106,12 +106,12 @@ fn parse() -> Result<Cli, clap::Error> {
 fn explain(error: &clap::Error) -> ExitCode {
     // A closed stream changes no exit code.
     let _ = error.print();
-    if error.use_stderr() { ExitCode::from(command::FAILED) } else { ExitCode::SUCCESS }
+    if error.use_stderr() { ExitCode::from(cli::FAILED) } else { ExitCode::SUCCESS }
 }
 
 fn print_crds() -> anyhow::Result<()> {
     for crd in api::crds() {
-        command::console::print(format_args!("---\n{}", serde_yaml::to_string(&crd)?.trim_end()))?;
+        cli::console::print(format_args!("---\n{}", serde_yaml::to_string(&crd)?.trim_end()))?;
     }
     Ok(())
 }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn the_help_has_each_command_for_users_in_one_group() {
         let tree = Cli::command();
-        let help = command::help::grouped(tree.clone()).render_help().to_string();
+        let help = cli::help::grouped(tree.clone()).render_help().to_string();
         for child in tree.get_subcommands() {
             let begins = format!("  {} ", child.get_name());
             let lines = help.lines().filter(|line| line.starts_with(&begins)).count();

@@ -1,6 +1,5 @@
 //! What quorums and locks stand on: the API client, the watched caches, leadership, metrics, and what this replica was told.
 
-pub mod api_time;
 pub mod cache;
 pub mod context;
 pub mod fair_queue;
@@ -11,6 +10,7 @@ pub mod limits;
 pub mod metrics;
 pub mod node_watch;
 pub mod panics;
-pub mod requests;
 pub mod scope;
 pub mod settings;
+
+pub use redlock_api::{api_time, requests};

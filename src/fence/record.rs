@@ -1,29 +1,10 @@
 //! What is published about one member, and what each step makes of it.
 
-use serde::{Deserialize, Serialize};
-
 use super::{FenceStep, Process, Reason, Verdict};
+pub use crate::api::MemberState as State;
 
 /// The `run_id` of a Redis process: 40 hex digits, new at every start.
 pub type RunId = crate::redlock::RunId;
-
-/// State of a member.
-#[derive(
-    Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema,
-)]
-pub enum State {
-    /// No pod yet.
-    #[default]
-    Pending,
-    /// A pod, but no answer from Redis yet.
-    Starting,
-    /// Redis answers and may not vote.
-    Fenced,
-    /// May vote.
-    Admitted,
-    /// Redis no longer answers.
-    Unreachable,
-}
 
 /// The published record of one member. It survives every operator replica, so all that a new leader must know is in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

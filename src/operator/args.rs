@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
+use ipnet::IpNet;
 use kube::runtime::reflector::ObjectRef;
 
 use crate::api::RedisQuorum;
-use crate::redis_member::Network;
+use crate::redis_member::network;
 use crate::runtime::limits::Limits;
 use crate::runtime::scope::Scope;
 use crate::runtime::settings::Settings;
@@ -81,8 +82,8 @@ pub struct OperatorArgs {
     #[command(flatten)]
     pub scopes: Scopes,
     /// Ranges of addresses in which no external master may be, separated by commas.
-    #[arg(long, env = "REDLOCK_REFUSED_NETWORKS", value_delimiter = ',')]
-    pub refused_networks: Vec<Network>,
+    #[arg(long, env = "REDLOCK_REFUSED_NETWORKS", value_delimiter = ',', value_parser = network)]
+    pub refused_networks: Vec<IpNet>,
     /// Locks of one namespace that are served. 0: any number.
     #[arg(long, env = "REDLOCK_MAX_LOCKS_PER_NAMESPACE", default_value_t = 10_000)]
     pub max_locks_per_namespace: usize,

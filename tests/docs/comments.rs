@@ -10,7 +10,7 @@ use super::{files_below, prose, root};
 const CLEAN: [&str; 1] = ["tests/docs"];
 
 /// All folders with code.
-const CODE: [&str; 4] = ["client", "crates", "src", "tests"];
+const CODE: [&str; 3] = ["crates", "src", "tests"];
 
 /// Words that hide the subject of a sentence when they begin it.
 const NO_SUBJECT: [&str; 6] = ["What ", "Who ", "Whose ", "Of ", "So ", "One that "];

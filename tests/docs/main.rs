@@ -204,7 +204,7 @@ fn sources(folder: PathBuf, text: &mut String) {
 #[test]
 fn tests_that_the_documentation_names_exist() {
     let mut code = String::new();
-    for folder in ["client/engine/src", "client/src", "client/tests", "src", "tests"] {
+    for folder in ["crates", "src", "tests"] {
         sources(root().join(folder), &mut code);
     }
     for page_name in ["dev/claims.md", "security.md", "operations.md"] {

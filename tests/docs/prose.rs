@@ -151,8 +151,9 @@ fn descriptions_are_plain_and_their_sentences_are_short() {
 fn messages_of_the_operator_name_their_actors() {
     let mut code = String::new();
     sources(root().join("src"), &mut code);
-    sources(root().join("client/engine/src"), &mut code);
-    sources(root().join("client/src"), &mut code);
+    for name in ["api", "cli", "client", "engine"] {
+        sources(root().join("crates").join(name).join("src"), &mut code);
+    }
     let product: String = code
         .split("#[cfg(test)]\nmod tests {")
         .enumerate()
@@ -173,7 +174,8 @@ fn the_first_line_of_a_comment_is_one_short_sentence() {
     let mut long = Vec::new();
     let mut files = Vec::new();
     files_below(&root().join("src"), &mut files);
-    for path in files.iter().filter(|path| !path.starts_with(root().join("src/api"))) {
+    files_below(&root().join("crates/cli/src"), &mut files);
+    for path in &files {
         let text = fs::read_to_string(path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         let mut is_message = false;

@@ -53,7 +53,7 @@ impl Cluster {
         Self::of(kubeconfig, faults).await
     }
 
-    /// The second one of two local clusters (`local/clusters.sh`).
+    /// The second one of two local clusters (`dev/clusters.sh`).
     pub(crate) async fn second() -> anyhow::Result<Self> {
         Self::of(checkout().join(".local/second/kubeconfig"), Faults::second(&checkout())).await
     }
@@ -100,7 +100,7 @@ impl Cluster {
         self.run_deploy(None, &values).await
     }
 
-    /// Upgrades the operator to its other image, with other settings and other pods. `local/image.sh operator-next` makes that image.
+    /// Upgrades the operator to its other image, with other settings and other pods. `dev/image.sh operator-next` makes that image.
     pub(crate) async fn deploy_next(&self) -> anyhow::Result<()> {
         let values = ["--set", "limits.locksPerNamespace=9999", "--set-string", "podLabels.upgraded=true"];
         self.run_deploy(Some("redlock-operator.local/redlock-operator:next"), &values).await
@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     async fn run_deploy(&self, image: Option<&str>, values: &[&str]) -> anyhow::Result<()> {
-        let script = self.root.join("local/deploy.sh");
+        let script = self.root.join("dev/deploy.sh");
         let image = image.map(|image| format!("IMAGE={image}"));
         let script = script.to_str().context("not a name")?;
         let arguments: Vec<_> = image.as_deref().into_iter().chain([script]).chain(values.iter().copied()).collect();

@@ -22,7 +22,7 @@ pub(crate) const API_SERVER_PORT: u16 = 6443;
 /// Where members listen.
 pub(crate) const MEMBER_PORT: u16 = 6379;
 
-/// Injects faults by `local/cluster.sh`.
+/// Injects faults by `dev/cluster.sh`.
 pub(crate) struct Faults {
     script: Option<PathBuf>,
     /// Of two clusters that one network joins this is the second one.
@@ -52,12 +52,12 @@ impl Faults {
 
     /// For the local cluster.
     pub(crate) fn local(root: &Path) -> Self {
-        Self { script: Some(root.join("local/cluster.sh")), ..Self::none() }
+        Self { script: Some(root.join("dev/cluster.sh")), ..Self::none() }
     }
 
-    /// For the second one of two local clusters (`local/clusters.sh`).
+    /// For the second one of two local clusters (`dev/clusters.sh`).
     pub(crate) fn second(root: &Path) -> Self {
-        Self { script: Some(root.join("local/clusters.sh")), is_second: true, ..Self::none() }
+        Self { script: Some(root.join("dev/clusters.sh")), is_second: true, ..Self::none() }
     }
 
     /// Whether there are any.
@@ -65,7 +65,7 @@ impl Faults {
         self.script.is_some()
     }
 
-    /// `local/cluster.sh` with these arguments.
+    /// `dev/cluster.sh` with these arguments.
     pub(crate) fn command(&self, arguments: &[&str]) -> anyhow::Result<Command> {
         let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
         let mut command = Command::new(script);
@@ -73,7 +73,7 @@ impl Faults {
         Ok(command)
     }
 
-    /// Begins a fault by one command of `local/cluster.sh`; the other one ends it, at the end of the test at the latest.
+    /// Begins a fault by one command of `dev/cluster.sh`; the other one ends it, at the end of the test at the latest.
     pub(crate) async fn inject(&self, begin: &[&str], end: &[&str]) -> anyhow::Result<Injected> {
         let number = {
             let mut going_on = self.going_on.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Lock clients in other languages, each with a library of its own: the programs of tests/clients, which `local/clients.sh`
+//! Lock clients in other languages, each with a library of its own: the programs of tests/clients, which `dev/clients.sh`
 //! installs. They run as processes of this machine on a node's network, with the cluster's names, and know nothing of
 //! Kubernetes but what is in the Secret that the quorum gives its clients.
 //!
@@ -12,7 +12,7 @@
 //! | `example KEY` | `true` or `false`: the example of docs/clients.md took the lock, or not |
 //! | `plain KEY TTL` | `ok LOCK`: `acquire` as the library does it when it is used without care (redlock-py) |
 //! | `raw MEMBER COMMAND...` | `ok ANSWER`: one Redis command, on the library's own connection |
-//! | `cycles WORKERS MILLISECONDS` | `cycles COUNT FAILED ACQUIRE50 ACQUIRE99 RELEASE50 RELEASE99`: for `make bench` (client/bench) |
+//! | `cycles WORKERS MILLISECONDS` | `cycles COUNT FAILED ACQUIRE50 ACQUIRE99 RELEASE50 RELEASE99`: for `make bench` (crates/bench) |
 //!
 //! Times are in milliseconds, FROM and UNTIL of Unix time: when the library returned, and the end of the validity that it
 //! computed. Anything that fails is answered with `error` and what the library said.
@@ -79,7 +79,7 @@ impl LockClient {
     pub(crate) async fn start(quorum: &Quorum, library: Library) -> anyhow::Result<Self> {
         let directory = crate::cluster::checkout().join(".local/clients");
         let program = directory.join(library.name).join("run");
-        ensure!(program.exists(), "{} does not exist: run local/clients.sh first", program.display());
+        ensure!(program.exists(), "{} does not exist: run dev/clients.sh first", program.display());
         let Login { urls, ca } = Login::of(quorum).await?;
         let log = directory.join(format!("{}.log", library.name));
         let mut command = quorum.bench.cluster.faults.on_node(NODE)?;

@@ -1,4 +1,4 @@
-//! Processes of the programs in `go/examples`, which `local/go.sh example` builds. Each prints `leads MICROSECONDS [TOKEN]` while it leads.
+//! Processes of the programs in `go/examples`, which `dev/go.sh example` builds. Each prints `leads MICROSECONDS [TOKEN]` while it leads.
 
 use std::{
     process::{ExitStatus, Stdio},
@@ -59,7 +59,7 @@ impl Program {
     ) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().context("no program")?;
         let program = cluster::checkout().join(".local/go").join(program);
-        ensure!(program.exists(), "{} does not exist: run `local/go.sh example` first", program.display());
+        ensure!(program.exists(), "{} does not exist: run `dev/go.sh example` first", program.display());
         let mut command = Command::new(program);
         command.args(arguments).env("NAMESPACE", &bench.namespace).env("KUBECONFIG", &bench.cluster.kubeconfig);
         command.envs(environment.iter().copied());

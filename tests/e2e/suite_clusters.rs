@@ -1,4 +1,4 @@
-//! Two clusters that share five masters (`local/clusters.sh`), an operator in each, and one lock.
+//! Two clusters that share five masters (`dev/clusters.sh`), an operator in each, and one lock.
 
 mod failover;
 

@@ -21,7 +21,7 @@ use std::{env, fs};
 use redlock_operator::api;
 use serde_json::Value;
 
-const HEADER: &str = "# Generated from src/api by `UPDATE=1 cargo test --test generated`: do not edit.\n";
+const HEADER: &str = "# Generated from crates/api/src by `UPDATE=1 cargo test --test generated`: do not edit.\n";
 const CHART: &str = "charts/redlock-operator";
 /// The oldest version that the chart allows; without it helm assumes the one that it was built for.
 const KUBE_VERSION: &[&str] = &["--kube-version", "1.30.0"];

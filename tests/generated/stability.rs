@@ -60,14 +60,14 @@ fn every_field_is_stable_or_provisional() {
 fn exit_codes_are_those_of_the_code() {
     let page = text("docs/stability.md");
     let part = between(&page, "**Exit codes**", "**JSON**");
-    let source = text("src/command/exit.rs");
+    let source = text("crates/cli/src/exit.rs");
     let constants = source.lines().filter_map(|line| line.split_once(": u8 = ")?.1.strip_suffix(';'));
     let codes: Vec<_> = constants.collect();
     assert_eq!(codes, ["122", "123", "124", "125", "126", "127"]);
     for page in [part, &text("docs/run.md")] {
         assert!(codes.iter().all(|code| page.contains(code)), "{codes:?}");
     }
-    let commands = text("src/command.rs");
+    let commands = text("crates/cli/src/lib.rs");
     for (constant, code) in [("NO", 1), ("FAILED", 125)] {
         assert!(commands.contains(&format!("const {constant}: u8 = {code};")), "{constant}");
     }
@@ -80,7 +80,7 @@ fn environment_variables_are_those_of_the_commands() {
     let part = between(&page, "**Environment**", "**HTTP**");
     let stable = named(part);
     let mut source = String::new();
-    code("src/command", &mut source);
+    code("crates/cli/src", &mut source);
     let mut seen = 0;
     for name in source.split("\"REDLOCK_").skip(1).filter_map(|rest| rest.split('"').next()) {
         if name.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
@@ -98,7 +98,7 @@ fn environment_variables_are_those_of_the_commands() {
 fn paths_of_the_agent_are_those_that_it_describes() {
     let page = text("docs/stability.md");
     let part = between(&page, "**HTTP**", "**Metrics**");
-    let described: Value = serde_json::from_str(&text("src/command/agent/openapi.json")).unwrap();
+    let described: Value = serde_json::from_str(&text("crates/cli/src/agent/openapi.json")).unwrap();
     let mut paths: Vec<_> = described["paths"].as_object().unwrap().keys().map(String::as_str).collect();
     let of_the_agent = part.split_once("`redlock agent`").unwrap().1;
     let mut named: Vec<_> =
@@ -114,7 +114,7 @@ fn paths_of_the_agent_are_those_that_it_describes() {
 fn items_of_the_library_are_those_at_its_root() {
     let page = text("docs/stability.md");
     let part = between(&page, "- The Rust crate `redlock-client`", "\n- ");
-    let library = text("client/src/lib.rs");
+    let library = text("crates/client/src/lib.rs");
     let uses = library.split("pub use ").skip(1).flat_map(|rest| {
         let list = rest.split(';').next().unwrap();
         let names = list.split_once('{').map_or_else(|| list.rsplit("::").next().unwrap(), |(_, names)| names);
@@ -132,7 +132,7 @@ fn items_of_the_library_are_those_at_its_root() {
 /// What only the operator needs is in the engine, which promises nothing.
 #[test]
 fn the_library_has_few_public_items() {
-    let items = text("client/public-api.txt").lines().filter(|line| !line.starts_with("impl")).count();
+    let items = text("crates/client/public-api.txt").lines().filter(|line| !line.starts_with("impl")).count();
     assert!(items <= 300, "{items}");
 }
 

@@ -85,7 +85,7 @@ fn images_are_named_alike_everywhere() {
 
 /// The minor version of Kubernetes that a Go module of the local cluster pins.
 fn kubernetes(folder: &str) -> String {
-    let module = text(&format!("local/{folder}/go.mod"));
+    let module = text(&format!("dev/{folder}/go.mod"));
     let version = after(&module, "k8s.io/kubernetes v").next().unwrap().to_owned();
     version.rsplit_once('.').map(|(minor, _)| minor.to_owned()).unwrap()
 }

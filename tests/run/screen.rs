@@ -132,7 +132,7 @@ fn a_signal_leaves_a_usable_terminal() {
     }
 }
 
-/// `local/report-html.sh` opens this page in a browser.
+/// `dev/report-html.sh` opens this page in a browser.
 #[test]
 fn a_report_has_a_page_for_a_browser() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());

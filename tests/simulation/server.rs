@@ -1,4 +1,4 @@
-//! A Redis master as its clients see it: the contracts of the scripts in `client/engine/src/voting/scripts`, on a clock of its own.
+//! A Redis master as its clients see it: the contracts of the scripts in `crates/engine/src/voting/scripts`, on a clock of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};

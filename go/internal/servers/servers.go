@@ -27,7 +27,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Program names the environment variable with the path of kube-apiserver. local/test.sh sets it. etcd is on the PATH.
+// Program names the environment variable with the path of kube-apiserver. dev/test.sh sets it. etcd is on the PATH.
 const Program = "REDLOCK_KUBE_APISERVER"
 
 // Namespace is where tests make their locks.

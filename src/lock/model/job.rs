@@ -14,7 +14,9 @@ use kube::ResourceExt;
 use super::instance::Instance;
 use super::queue::age;
 use crate::api::conditions::{LockCondition, is_true};
-use crate::api::{DistributedLock, JOB_LOCK_ANNOTATION, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
+use crate::api::jobs::has_condition;
+pub use crate::api::jobs::{asked_lock, is_finished, is_suspended};
+use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
 
 /// The grace period of pods that name none.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -135,14 +137,6 @@ pub enum UnfitJob {
     PodsRun { job: String },
 }
 
-/// The lock that this Job asks for by its annotation. An empty text: the claim that a person has created for it.
-///
-/// Without the annotation no claim starts or suspends it, so a right to create claims is no right on all Jobs.
-#[must_use]
-pub fn asked_lock(job: &Job) -> Option<&str> {
-    job.annotations().get(JOB_LOCK_ANNOTATION).map(|key| key.trim())
-}
-
 /// Whether the operator may start this Job at all. `name`: for messages.
 pub fn may_be_started(job: &Job, name: &str) -> Result<(), UnfitJob> {
     let job_name = || name.to_owned();
@@ -219,18 +213,6 @@ pub fn pods(seen: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64)
     pods
 }
 
-/// Whether the Job is complete or has failed.
-#[must_use]
-pub fn is_finished(job: &Job) -> bool {
-    has_condition(job, "Complete") || has_condition(job, "Failed")
-}
-
-/// Whether its specification says so.
-#[must_use]
-pub fn is_suspended(job: &Job) -> bool {
-    job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
-}
-
 /// Whether the Job controller has seen that it is suspended, and counts no active pod. Then its template may be changed.
 #[must_use]
 pub fn is_at_rest(job: &Job) -> bool {
@@ -273,11 +255,6 @@ fn counted(status: Option<&JobStatus>) -> usize {
 fn grace(spec: &JobSpec) -> Duration {
     let seconds = spec.template.spec.as_ref().and_then(|pod| pod.termination_grace_period_seconds);
     seconds.and_then(|seconds| u64::try_from(seconds).ok()).map_or(DEFAULT_GRACE, Duration::from_secs)
-}
-
-fn has_condition(job: &Job, wanted: &str) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == wanted && condition.status == "True")
 }
 
 #[cfg(test)]

@@ -15,12 +15,11 @@ use super::status::Draft;
 use super::verdict::{self, Evidence, Liveness, Verdict};
 use super::{foreign, queue};
 use crate::api::conditions::{HeldReason, find_condition};
-use crate::api::properties::{config, object};
-use crate::api::tests::accepted::accepted;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::redlock::{KeyState, Seen, StoredValue};
 use crate::runtime::cache::Guarded;
 use crate::time::{Boottime, ClockOffset, UnixMicros, UnixMillis};
+use redlock_api::test_util::{accepted, config, object};
 
 fn liveness() -> impl Strategy<Value = Liveness> {
     prop_oneof![

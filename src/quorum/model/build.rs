@@ -22,10 +22,10 @@ use super::expose::Address;
 use super::plan::{ClientPlan, MemberPlan, Plan};
 use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 
-pub use config::{max_memory, mounted_acl_key, redis_conf, users_acl};
+pub use config::{TLS_DIRECTORY, max_memory, mounted_acl_key, redis_conf, users_acl};
 pub use network_policy::OperatorPods;
 pub use secret::{auth_secret, client_secret};
-pub use stateful_set::{ACL_FILE, CONFIG_VOLUME, TLS_DIRECTORY, TLS_VOLUME};
+pub use stateful_set::{ACL_FILE, CONFIG_VOLUME, TLS_VOLUME};
 
 /// Name of the container whose end is the end of a member's process.
 pub const REDIS_CONTAINER: &str = "redis";

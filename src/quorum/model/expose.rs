@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
 use rustls::pki_types::ServerName;
 
 use super::invalid::Invalid;
 use crate::api::{Expose, ExposeType};
-use crate::redis_member::Network;
 
 /// Port of every member.
 pub const PORT: u16 = 6379;
@@ -83,7 +83,7 @@ impl ExposePlan {
         let parse = |text: &String| Address::parse(text).ok_or_else(|| Invalid::Address(text.clone()));
         let addresses = expose.addresses.iter().map(parse).collect::<Result<_, _>>()?;
         // What the API server's pattern lets through and is none would be refused in the objects, or match no peer.
-        let is_network = |text: &&String| text.contains('/') && text.parse::<Network>().is_ok();
+        let is_network = |text: &&String| text.parse::<IpNet>().is_ok();
         if let Some(text) = expose.source_ranges.iter().find(|text| !is_network(text)) {
             return Err(Invalid::SourceRange(text.clone()));
         }

@@ -10,14 +10,14 @@ use super::build::{OperatorPods, Transport, build};
 use super::record::{Stamps, publish, record_of};
 use super::{effective, plan, users};
 use crate::api::RedisQuorum;
-use crate::api::properties::{config, object};
 use crate::time::Monotonic;
+use redlock_api::test_util::{accepted, config, object};
 
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn any_quorum_is_judged(value in object("RedisQuorum"), held: bool, now in 0..1_u64 << 40) {
+    fn any_quorum_is_judged(value in prop_oneof![object("RedisQuorum"), accepted("RedisQuorum", 0.4)], held: bool, now in 0..1_u64 << 40) {
         let Ok(mut quorum) = serde_json::from_value::<RedisQuorum>(value) else { return Ok(()) };
         if let Ok(plan) = plan::validate(&quorum) {
             let _objects = build(&plan, &Auth::random(), &OperatorPods::new("operator", &BTreeMap::new()), &Transport::default());

@@ -1,4 +1,4 @@
-//! Controllers in Go: processes of the example in `go/examples`, which `local/go.sh example` builds. client-go's loop runs in them as it is.
+//! Controllers in Go: processes of the example in `go/examples`, which `dev/go.sh example` builds. client-go's loop runs in them as it is.
 
 use std::time::Duration;
 

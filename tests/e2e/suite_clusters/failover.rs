@@ -15,7 +15,7 @@ use crate::{
     suite_lock::support::{IDLE, POD_LIMIT, election, led_by, run, with, worker},
 };
 
-/// As `local/clusters.sh` makes it.
+/// As `dev/clusters.sh` makes it.
 const QUORUM: &str = "shared";
 const POD: &str = "app-0";
 const LONG: Duration = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! The pages of conditions and Events: reasons from `src/api/conditions/reasons.rs`, messages from the enums beside the decisions.
+//! The pages of conditions and Events: reasons from `crates/api/src/conditions/reasons.rs`, messages from the enums beside the decisions.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::{
     source::{Item, arms, block, items, read, values, variants},
 };
 
-const REASONS: &str = "src/api/conditions/reasons.rs";
+const REASONS: &str = "crates/api/src/conditions/reasons.rs";
 const LOCK_EVENTS: (&str, &str) = ("src/lock/model/events.rs", "LockEvent");
 const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
@@ -36,7 +36,7 @@ const PARTS: [(&str, &str, &str, &str); 11] = [
     ),
     ("unfit", "why a certificate cannot be used", "src/quorum/model/tls.rs", "Unfit"),
     ("invalid", "why a specification cannot be carried out", "src/quorum/model/invalid.rs", "Invalid"),
-    ("failures>`, `<trouble", "why a member did not vote", "client/engine/src/redlock/answers.rs", "MemberError"),
+    ("failures>`, `<trouble", "why a member did not vote", "crates/engine/src/redlock/answers.rs", "MemberError"),
     ("message", "in status.members: why an external member does not vote", "src/quorum/model/status/said.rs", "Unfit"),
 ];
 

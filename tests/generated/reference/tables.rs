@@ -10,7 +10,7 @@ use crate::chart::all_values;
 
 #[test]
 fn annotations_and_labels_are_on_one_page() {
-    let api = read("src/api.rs");
+    let api = read("crates/api/src/lib.rs");
     let constants: Vec<_> = items(&api).into_iter().filter(|item| item.code.starts_with("pub const")).collect();
     let (mut people, mut operator) = (String::new(), String::new());
     for item in &constants {

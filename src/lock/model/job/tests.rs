@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::JOB_LOCK_ANNOTATION;
 
 /// A Job that holds the lock with token 7. `status` has its conditions that are true.
 fn job(suspend: bool, template: Option<&str>, stopping: Option<&str>, conditions: &[&str]) -> Job {

@@ -1,10 +1,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ResourceRequirements, Secret};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::stateful_set::{TLS_DIRECTORY, resources};
 use super::{Transport, owned, quorum_labels};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
@@ -20,6 +19,9 @@ const MEMORY_PER_CLIENT: u64 = 192 << 10;
 const LEAST_CLIENTS: u64 = 128;
 /// Redis' own default.
 const MOST_CLIENTS: u64 = 10_000;
+
+/// The directory at which pods mount the members' certificates.
+pub const TLS_DIRECTORY: &str = "/etc/redis-tls";
 
 /// Key of the configuration with TLS or without. Both are always there: while TLS is switched on or off, pods of both kinds may
 /// start their process again.
@@ -62,6 +64,20 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
         type_: Some("Opaque".into()),
         ..Secret::default()
     }
+}
+
+/// A member holds keys and little else. A limit of its own keeps a flood of keys from taking the node along.
+pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
+    plan.pod.resources.clone().unwrap_or_else(|| {
+        let amounts = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect()
+        };
+        ResourceRequirements {
+            requests: Some(amounts(&[("cpu", "100m"), ("memory", "64Mi")])),
+            limits: Some(amounts(&[("memory", "128Mi")])),
+            claims: None,
+        }
+    })
 }
 
 /// The configuration of every member. There is no persistence of any kind: a member that starts has forgotten, always, and the

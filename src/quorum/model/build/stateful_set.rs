@@ -3,14 +3,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, ExecAction, KeyToPath, PodAffinityTerm, PodAntiAffinity,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
-    SecurityContext, TCPSocketAction, Volume, VolumeMount, WeightedPodAffinityTerm,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, SeccompProfile, SecretVolumeSource, SecurityContext,
+    TCPSocketAction, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::config::{conf_key, mounted_acl_key, readiness_key};
+use super::config::{TLS_DIRECTORY, conf_key, mounted_acl_key, readiness_key, resources};
 use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector};
 use crate::api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext};
 use crate::quorum::model::auth::Auth;
@@ -31,9 +30,6 @@ pub const ACL_FILE: &str = "users.acl";
 const READINESS_FILE: &str = "readiness";
 /// The volume by which a pod that speaks TLS is known: a pod's volumes cannot be changed.
 pub const TLS_VOLUME: &str = "tls";
-/// Where it is mounted.
-pub const TLS_DIRECTORY: &str = "/etc/redis-tls";
-
 /// One member: a StatefulSet of its own, so that members are named, placed and replaced one by one.
 pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulSet {
     let selector = BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())]);
@@ -191,20 +187,6 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
     let mut mounts = vec![mount(CONFIG_VOLUME, CONFIG_DIRECTORY)];
     mounts.extend(plan.tls.as_ref().map(|_| mount(TLS_VOLUME, TLS_DIRECTORY)));
     mounts
-}
-
-/// A member holds keys and little else. A limit of its own keeps a flood of keys from taking the node along.
-pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
-    plan.pod.resources.clone().unwrap_or_else(|| {
-        let amounts = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect()
-        };
-        ResourceRequirements {
-            requests: Some(amounts(&[("cpu", "100m"), ("memory", "64Mi")])),
-            limits: Some(amounts(&[("memory", "128Mi")])),
-            claims: None,
-        }
-    })
 }
 
 /// Ready when admitted, for people, drains and rollouts; clients resolve the member all the same. Only a member that votes echoes:

@@ -1,0 +1,127 @@
+//! Conditions: their types, their reasons, and the one way to set them.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use redlock_engine::time::UnixMillis;
+
+/// Defines an enum whose variants are written as their names.
+macro_rules! names {
+    ($(#[$doc:meta])* $name:ident { $($(#[doc = $comment:literal])* $variant:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[doc = $comment])* $variant),+ }
+
+        impl $name {
+            /// Every value, in order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The name as it appears in the status.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant)),+ }
+            }
+
+            /// The value of this name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == name)
+            }
+
+            /// Its comment: what it means, what the operator does by itself, and what there is to do.
+            #[must_use]
+            pub const fn comment(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($comment, "\n"),*)),+ }
+            }
+        }
+
+        impl From<$name> for &'static str {
+            fn from(name: $name) -> Self {
+                name.as_str()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+mod reasons;
+
+pub use reasons::{AcceptedReason, CommonReason, HeldReason, LockCondition, QuorumCondition, Status};
+
+impl From<bool> for Status {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// The condition of that type, if it has been set.
+#[must_use]
+pub fn find_condition(conditions: &[Condition], type_: impl Into<&'static str>) -> Option<&Condition> {
+    let type_ = type_.into();
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// When the status of a condition has changed for the last time.
+#[must_use]
+pub fn transition_time(condition: &Condition) -> UnixMillis {
+    UnixMillis(condition.last_transition_time.0.as_millisecond())
+}
+
+/// Whether the condition of that type has been set and is true.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: impl Into<&'static str>) -> bool {
+    find_condition(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
+}
+
+/// Of a message so many characters are written: parts of it come from people and from members, and it is written for every lock that waits.
+const LONGEST_MESSAGE: usize = 1_024;
+
+/// The beginning of a message that is not too long.
+pub fn cut(message: String) -> String {
+    match message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => message.get(..end).unwrap_or_default().to_owned(),
+        None => message,
+    }
+}
+
+/// Sets the condition `type_`; its `lastTransitionTime` moves only when its status changes. Returns whether anything
+/// changed. It is set for a generation of the specification, at a time.
+///
+/// Times of conditions are written in whole seconds, so `now` is cut to seconds: what was set equals what is read back.
+pub fn set_condition(
+    conditions: &mut Vec<Condition>,
+    type_: impl Into<&'static str>,
+    status: impl Into<Status>,
+    reason: impl Into<&'static str>,
+    message: impl Into<String>,
+    (generation, now): (Option<i64>, Timestamp),
+) -> bool {
+    let (type_, status, reason, message) = (type_.into(), status.into().as_str(), reason.into(), message.into());
+    let message = cut(message);
+    let new = Condition {
+        last_transition_time: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
+        message,
+        observed_generation: generation,
+        reason: reason.to_owned(),
+        status: status.to_owned(),
+        type_: type_.to_owned(),
+    };
+    let Some(old) = conditions.iter_mut().find(|condition| condition.type_ == type_) else {
+        conditions.push(new);
+        return true;
+    };
+    let last_transition_time =
+        if old.status == status { old.last_transition_time.clone() } else { new.last_transition_time.clone() };
+    let new = Condition { last_transition_time, ..new };
+    let changed = *old != new;
+    *old = new;
+    changed
+}
+
+#[cfg(test)]
+mod tests;

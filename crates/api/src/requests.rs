@@ -1,0 +1,178 @@
+//! Requests to the API server: their deadlines, and what an answer settles.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::FIELD_MANAGER;
+
+/// For one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// For one that something else waits for: a grant, or the first connection to a member.
+pub const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// For publishing one Event.
+pub const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An object that lives in a namespace and can be read.
+pub trait Namespaced:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
+{
+}
+
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned> Namespaced
+    for K
+{
+}
+
+/// Why a request failed, or that its outcome is not known. None of them shows a password, key or value.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// Another client changed or created the object first: read it again.
+    #[error("the object was changed or created in the meantime")]
+    Conflict,
+    /// The object does not exist any more.
+    #[error("the object is gone")]
+    Gone,
+    /// The API server refused.
+    #[error("the API server refused")]
+    Refused(#[source] Box<kube::Error>),
+    /// The write may have happened or may yet happen.
+    /// There was no answer, or none that settles it, such as one that cannot be read.
+    #[error("no answer from the API server that can be read")]
+    Unknown(#[source] Option<Box<kube::Error>>),
+}
+
+impl From<kube::Error> for RequestError {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => Self::Conflict,
+            kube::Error::Api(status) if status.is_not_found() => Self::Gone,
+            kube::Error::Api(status) if (400..500).contains(&status.code) && ![408, 429].contains(&status.code) => {
+                Self::Refused(Box::new(error))
+            }
+            _ => Self::Unknown(Some(Box::new(error))),
+        }
+    }
+}
+
+impl RequestError {
+    /// The answer of the API server, if it refused with one of these codes.
+    #[must_use]
+    pub fn refusal(&self, codes: &[u16]) -> Option<&str> {
+        match self {
+            Self::Refused(error) => match error.as_ref() {
+                kube::Error::Api(status) if codes.contains(&status.code) => Some(&status.message),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Awaits a request to the API server for a limited time.
+pub async fn request<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
+    within(REQUEST_TIMEOUT, call).await
+}
+
+/// Awaits a request for so long.
+pub async fn within<T>(deadline: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
+    Ok(timeout(deadline, call).await.map_err(|_elapsed| RequestError::Unknown(None))??)
+}
+
+/// The same of a request that leaves nothing to do when the object is gone.
+pub async fn request_unless_gone<T>(future: impl Future<Output = kube::Result<T>>) -> Result<(), RequestError> {
+    unless_gone(request(future).await)
+}
+
+/// An object that is gone needs nothing more.
+pub fn unless_gone<T>(result: Result<T, RequestError>) -> Result<(), RequestError> {
+    match result {
+        Ok(_) | Err(RequestError::Gone) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the object with this UID is the controller of another one. Any other owner reference shows nothing: whoever may edit an
+/// object may add one.
+#[must_use]
+pub fn is_ours<K: Resource>(object: &K, uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+}
+
+/// Names the operator as who has made an object.
+#[must_use]
+pub fn as_operator() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// Writes an object in place of this version of it, or makes it. A version that came in between is a conflict.
+///
+/// # Errors
+/// If the API server refuses, or does not answer in time.
+pub async fn put<K: Namespaced + Serialize>(api: &Api<K>, mut object: K, found: Option<&K>) -> Result<K, RequestError> {
+    let Some(found) = found else { return request(api.create(&as_operator(), &object)).await };
+    object.meta_mut().resource_version = found.resource_version();
+    request(api.replace(&object.name_any(), &as_operator(), &object)).await
+}
+
+/// Deletes this very object, by its UID: one that has taken its place meanwhile is another one. Whether it was there; that it is
+/// gone or replaced is as good.
+///
+/// # Errors
+/// If the API server refuses, or does not answer in time.
+pub async fn delete<K: Namespaced>(client: &Client, object: &K) -> Result<bool, RequestError> {
+    delete_if(client, object, Preconditions { uid: object.uid(), resource_version: None }).await
+}
+
+/// Deletes exactly this version of the object: what changed it since may want it to stay. Whether it was deleted.
+///
+/// # Errors
+/// If the API server refuses, or does not answer in time.
+pub async fn delete_version<K: Namespaced>(client: &Client, object: &K) -> Result<bool, RequestError> {
+    delete_if(client, object, Preconditions { uid: object.uid(), resource_version: object.resource_version() }).await
+}
+
+async fn delete_if<K: Namespaced>(
+    client: &Client,
+    object: &K,
+    preconditions: Preconditions,
+) -> Result<bool, RequestError> {
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    match request(api.delete(&object.name_any(), &params)).await {
+        Ok(_) => Ok(true),
+        Err(RequestError::Conflict | RequestError::Gone) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_an_answer_that_can_be_read_settles_what_became_of_a_write() {
+        let answered = |code: u16, reason: &str| {
+            let status = json!({"status": "Failure", "message": "", "reason": reason, "code": code});
+            RequestError::from(kube::Error::Api(serde_json::from_value(status).unwrap()))
+        };
+        for code in [408, 429, 500, 503, 504] {
+            assert!(matches!(answered(code, "Timeout"), RequestError::Unknown(_)), "{code}");
+        }
+        assert!(matches!(answered(422, "Invalid"), RequestError::Refused(_)));
+        assert!(matches!(answered(409, "Conflict"), RequestError::Conflict));
+        assert!(matches!(answered(409, "AlreadyExists"), RequestError::Conflict));
+        assert!(matches!(answered(404, "NotFound"), RequestError::Gone));
+        // It was carried out, and the object as written is one that our types refuse.
+        let unreadable = serde_json::from_str::<u8>("{}").unwrap_err();
+        assert!(matches!(RequestError::from(kube::Error::SerdeError(unreadable)), RequestError::Unknown(_)));
+    }
+}

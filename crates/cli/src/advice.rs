@@ -1,0 +1,98 @@
+//! What a reason of a condition means, what the operator does by itself, and what there is to do. The texts are those of
+//! docs/reference/conditions.md.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use redlock_api::conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition};
+
+/// What is known of a reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advice {
+    /// What it means.
+    pub means: String,
+    /// What the operator does about it.
+    pub by_itself: Option<String>,
+    /// What a person can do about it.
+    pub to_do: Option<String>,
+}
+
+/// Of a condition of a lock. A reason that this version does not know has none.
+#[must_use]
+pub fn of_lock(condition: &Condition) -> Advice {
+    let reason = condition.reason.as_str();
+    let comment = match condition.type_.as_str() {
+        accepted if accepted == LockCondition::Accepted.as_str() => {
+            AcceptedReason::named(reason).map(AcceptedReason::comment)
+        }
+        held if held == LockCondition::Held.as_str() || held == LockCondition::Finished.as_str() => {
+            HeldReason::named(reason).map(HeldReason::comment)
+        }
+        _ => CommonReason::named(reason).map(CommonReason::comment),
+    };
+    comment.map(read).unwrap_or_default()
+}
+
+/// Of a condition of a quorum.
+#[must_use]
+pub fn of_quorum(condition: &Condition) -> Advice {
+    CommonReason::named(&condition.reason).map(CommonReason::comment).map(read).unwrap_or_default()
+}
+
+/// Reads a comment: paragraphs, of which some begin with what they are about.
+fn read(comment: &str) -> Advice {
+    let mut advice = Advice::default();
+    for paragraph in comment.split("\n\n") {
+        let text = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(rest) = text.strip_prefix("By itself: ") {
+            advice.by_itself = Some(sentence(rest));
+        } else if let Some(rest) = text.strip_prefix("To do: ") {
+            advice.to_do = Some(sentence(rest));
+        } else if advice.means.is_empty() {
+            advice.means = text;
+        }
+    }
+    advice
+}
+
+/// With a large first letter, and without the marks of code.
+fn sentence(text: &str) -> String {
+    let plain = text.replace('`', "");
+    let mut letters = plain.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    first + letters.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_says_what_happens_by_itself_and_what_to_do() {
+        let condition = |type_: &str, reason: &str| -> Condition {
+            serde_json::from_value(
+                serde_json::json!({"type": type_, "status": "False", "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}),
+            )
+            .unwrap()
+        };
+        let queued = of_lock(&condition("Held", "Queued"));
+        assert_eq!(queued.means, "Another lock has the key, or is before this one in the queue.");
+        assert_eq!(queued.by_itself.as_deref(), Some("The lock gets its turn."));
+        assert_eq!(queued.to_do.as_deref(), Some("Wait, or set a higher priority."));
+        assert!(of_lock(&condition("Accepted", "TTLTooLong")).to_do.is_some_and(|text| text.contains("shorter")));
+        assert!(of_quorum(&condition("Ready", "MajorityLost")).by_itself.is_some());
+        assert_eq!(of_lock(&condition("Held", "Dreaming")), Advice::default());
+    }
+
+    #[test]
+    fn every_reason_has_a_meaning() {
+        let comments = HeldReason::ALL.iter().map(|reason| reason.comment());
+        let comments = comments.chain(AcceptedReason::ALL.iter().map(|reason| reason.comment()));
+        let comments = comments.chain(CommonReason::ALL.iter().map(|reason| reason.comment()));
+        for comment in comments {
+            let advice = read(comment);
+            assert!(advice.means.ends_with('.'), "{comment}");
+            assert_eq!(comment.contains("To do:"), advice.to_do.is_some(), "{comment}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Follows an election, in which the operator picks the leader: who holds it, until when, and whether that is the own pod.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::{Stream, StreamExt};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use tokio::time::{sleep, timeout};
+
+use super::super::holding::{
+    HoldState, Holding, LONGEST_SLEEP, Members, Trust, check_wall_clock, reserve, send_release,
+};
+use super::leadership::{Hold, Leadership};
+use super::task::{Agent, now};
+use crate::cluster::{Cluster, ClusterArgs};
+use crate::console;
+use redlock_api::DistributedLock;
+use redlock_api::api_time::ApiTime;
+use redlock_api::conditions::{LockCondition, find_condition};
+use redlock_api::requests::request;
+use redlock_engine::time::{Boottime, SystemClock};
+
+/// After a request to the API server that failed.
+const RETRY: Duration = Duration::from_millis(500);
+/// For a release to reach the API server.
+const RELEASE: Duration = Duration::from_secs(5);
+/// Queries of the members between two readings of their Secret.
+const REFRESH: u32 = 5;
+
+type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
+
+/// Which election, and who the application is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Election {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) pod_uid: String,
+}
+
+/// The state of an election, from its object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Held { holding: Holding, is_own: bool },
+    NotHeld { why: String },
+}
+
+fn state(lock: &DistributedLock, pod_uid: &str) -> State {
+    let status = lock.status.clone().unwrap_or_default();
+    if let Some(ending) = status.ending {
+        let message = ending.message.unwrap_or_default();
+        return State::NotHeld { why: format!("{message} ({})", ending.reason).trim().to_owned() };
+    }
+    if let (Some(holder), Some(token)) = (status.holder, status.fencing_token)
+        && lock.metadata.deletion_timestamp.is_none()
+    {
+        let is_own = holder.pod_uid.as_deref() == Some(pod_uid);
+        let holding = Holding {
+            nonce: holder.nonce.unwrap_or_default(),
+            token,
+            identity: holder.identity,
+            key: holder.key.unwrap_or_default(),
+            // Without one the members have to be asked.
+            valid_until: status.valid_until.map_or(0, |until| until.as_millis()),
+        };
+        return State::Held { holding, is_own };
+    }
+    let held = find_condition(&status.conditions, LockCondition::Held);
+    let why = held.map_or("no pod leads", |held| if held.message.is_empty() { &held.reason } else { &held.message });
+    State::NotHeld { why: why.to_owned() }
+}
+
+/// The hold that is followed.
+struct Followed {
+    holding: Holding,
+    is_own: bool,
+    trust: Trust,
+    /// The members or the object have shown that it is lost.
+    is_lost: bool,
+}
+
+/// One election.
+pub(super) struct Follower {
+    agent: Agent,
+    election: Election,
+    cluster: ClusterArgs,
+    members: Option<Members>,
+    skew: Duration,
+    /// The start of the agent, until it has read the object.
+    begun: Option<Boottime>,
+    followed: Option<Followed>,
+    ttl: Duration,
+    /// The newest version of the object. A watch can be behind a request.
+    version: u64,
+    /// The list at the beginning of the watch had the object.
+    is_listed: bool,
+}
+
+/// The connection to the API server.
+struct Connection {
+    client: Client,
+    locks: Api<DistributedLock>,
+    api_time: Arc<ApiTime>,
+}
+
+impl Follower {
+    pub(super) fn new(
+        agent: Agent,
+        election: Election,
+        cluster: ClusterArgs,
+        members: Option<Members>,
+        skew: Duration,
+    ) -> Self {
+        let ttl = Duration::from_secs(1);
+        Self {
+            agent,
+            election,
+            cluster,
+            members,
+            skew,
+            begun: Some(now()),
+            followed: None,
+            ttl,
+            version: 0,
+            is_listed: false,
+        }
+    }
+
+    fn report(&self, report: impl FnOnce(&mut Leadership, Boottime) + Send + 'static) {
+        let Election { namespace, name, .. } = &self.election;
+        self.agent.report(&format!("{namespace}/{name}"), move |lock, now| report(&mut lock.leadership, now));
+    }
+
+    fn unknown(&self, why: String) {
+        self.report(move |election, _| election.unknown(&why));
+    }
+
+    fn not_held(&self, why: String) {
+        self.report(move |election, _| election.not_held(&why));
+    }
+
+    /// Until the agent is stopped.
+    pub(super) async fn run(mut self) {
+        let (connection, mut events) = loop {
+            match self.connect().await {
+                Ok(connected) => break connected,
+                Err(error) => {
+                    console::report(format_args!("{error:#}"));
+                    self.unknown(format!("{error:#}"));
+                    sleep(RETRY).await;
+                }
+            }
+        };
+        let mut changes = self.agent.changes();
+        let mut queries: u32 = 0;
+        while !self.agent.is_stopping() {
+            let pause = self.followed.as_ref().map_or(LONGEST_SLEEP, |followed| followed.trust.pause(self.ttl));
+            tokio::select! {
+                event = events.next() => self.handle(event, &connection).await,
+                _ = changes.changed() => {}
+                () = sleep(pause) => {
+                    queries = queries.wrapping_add(1);
+                    self.query_members(queries.is_multiple_of(REFRESH)).await;
+                }
+            }
+            self.release(&connection).await;
+        }
+    }
+
+    async fn connect(&self) -> anyhow::Result<(Connection, Events)> {
+        let cluster = Cluster::connect(&self.cluster).await?;
+        let (client, api_time) = (cluster.client.clone(), cluster.api_time());
+        if self.members.is_none() {
+            request(client.apiserver_version()).await.context("the API server does not answer")?;
+            check_wall_clock(&api_time, &SystemClock, self.skew)?;
+        }
+        let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &self.election.namespace);
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.election.name));
+        let events = watcher(locks.clone(), only).default_backoff().boxed();
+        Ok((Connection { client, locks, api_time }, events))
+    }
+
+    async fn handle(
+        &mut self,
+        event: Option<Result<watcher::Event<DistributedLock>, watcher::Error>>,
+        connection: &Connection,
+    ) {
+        match event {
+            Some(Ok(watcher::Event::Apply(lock) | watcher::Event::InitApply(lock))) => {
+                self.is_listed = true;
+                self.observe(&lock, connection).await;
+            }
+            Some(Ok(watcher::Event::Init)) => self.is_listed = false,
+            Some(Ok(watcher::Event::InitDone)) if self.is_listed => {}
+            Some(Ok(watcher::Event::InitDone | watcher::Event::Delete(_))) => self.is_gone(),
+            // The deadline of what is held stands.
+            Some(Err(error)) if self.followed.is_none() => {
+                self.unknown(format!("the API server does not tell who leads: {error}"));
+            }
+            Some(Err(_)) => {}
+            None => std::future::pending::<()>().await,
+        }
+    }
+
+    fn is_gone(&mut self) {
+        (self.followed, self.begun) = (None, None);
+        let Election { namespace, name, .. } = &self.election;
+        self.not_held(format!("there is no dlock {namespace}/{name}"));
+    }
+
+    async fn observe(&mut self, lock: &DistributedLock, connection: &Connection) {
+        let version = lock.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+        if version.is_some_and(|version: u64| version < self.version) {
+            return;
+        }
+        self.version = version.unwrap_or(self.version);
+        self.ttl = lock.spec.ttl.get();
+        if let Some(begun) = self.begun.take() {
+            let token = lock.status.as_ref().and_then(|status| status.fencing_token).unwrap_or_default();
+            let until = begun + self.ttl;
+            self.agent.send(move |state, _| state.assume_promise(token, until));
+        }
+        match state(lock, &self.election.pod_uid) {
+            State::NotHeld { why } => {
+                if let Some(followed) = &mut self.followed {
+                    followed.is_lost = true;
+                }
+                self.not_held(why);
+            }
+            State::Held { holding, is_own } => {
+                if let Err(error) = self.follow(holding, is_own, connection).await {
+                    console::report(format_args!("{error:#}"));
+                    self.unknown(format!("{error:#}"));
+                }
+            }
+        }
+    }
+
+    /// Follows this hold from now on.
+    async fn follow(&mut self, holding: Holding, is_own: bool, connection: &Connection) -> anyhow::Result<()> {
+        let ttl = self.ttl;
+        match &mut self.followed {
+            Some(followed) if followed.holding.nonce == holding.nonce => {}
+            Some(followed) if holding.token <= followed.holding.token => return Ok(()),
+            Some(followed) => {
+                followed.trust.turn_to(&holding)?;
+                (followed.is_own, followed.is_lost) = (is_own, false);
+                followed.holding = holding.clone();
+            }
+            None => {
+                let trust = Trust::new(self.members.clone(), connection.api_time.clone(), self.skew, &holding).await?;
+                self.followed = Some(Followed { holding: holding.clone(), is_own, trust, is_lost: false });
+            }
+        }
+        match self.followed.as_mut().map_or(HoldState::Unknown, |followed| followed.trust.published(&holding, ttl)) {
+            // The members are asked at once.
+            HoldState::Unknown => self.query_members(false).await,
+            state => self.apply(state),
+        }
+        Ok(())
+    }
+
+    async fn query_members(&mut self, refreshes: bool) {
+        let Some(followed) = &mut self.followed else { return };
+        if refreshes {
+            followed.trust.refresh();
+        }
+        let state = followed.trust.read().await;
+        self.apply(state);
+    }
+
+    fn apply(&mut self, state: HoldState) {
+        let Some(followed) = &mut self.followed else { return };
+        match state {
+            HoldState::Until(until) if !followed.is_lost => {
+                let Holding { token, identity, .. } = followed.holding.clone();
+                let hold = Hold::new(token, identity, followed.is_own, until, reserve(self.ttl));
+                self.report(move |election, now| election.held(hold, now));
+            }
+            HoldState::Lost(why) => {
+                followed.is_lost = true;
+                self.not_held(format!("it was lost: {why}"));
+            }
+            HoldState::Until(_) | HoldState::Unknown => {}
+        }
+    }
+
+    /// Releases an own hold that the application cannot use any more.
+    async fn release(&mut self, connection: &Connection) {
+        let Some(Followed { is_own: true, is_lost: false, holding, .. }) = &self.followed else { return };
+        let token = holding.token;
+        let unused = self.agent.ask(move |state, now| state.is_unused(token, now));
+        if unused.await != Ok(true) {
+            return;
+        }
+        let Ok(lock) = request(connection.locks.get(&self.election.name)).await else { return };
+        let Election { namespace, name, .. } = &self.election;
+        match timeout(RELEASE, send_release(&connection.client, &lock, token)).await {
+            Ok(Ok(())) => console::report(format_args!("dlock {namespace}/{name}: token {token} is given back")),
+            Ok(Err(error)) => {
+                console::report(format_args!("dlock {namespace}/{name}: token {token} is not given back: {error:#}"));
+            }
+            Err(_) => return,
+        }
+        if let Some(followed) = &mut self.followed {
+            followed.is_lost = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(status: &Value) -> State {
+        let lock = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "scheduler", "namespace": "shop"},
+            "spec": {"election": {"selector": {"matchLabels": {"app": "scheduler"}}}}, "status": status,
+        });
+        state(&serde_json::from_value(lock).unwrap(), "u-1")
+    }
+
+    fn held(pod_uid: &str) -> Value {
+        json!({"holder": {"identity": "pod-a", "podUID": pod_uid, "nonce": "n1", "key": "shop/scheduler"},
+            "fencingToken": 7, "validUntil": "2026-01-01T00:00:10.500Z"})
+    }
+
+    #[test]
+    fn the_own_pod_leads_if_the_status_names_its_uid() {
+        assert!(matches!(read(&held("u-1")), State::Held { is_own: true, .. }));
+        let State::Held { holding, is_own } = read(&held("u-2")) else { panic!("held") };
+        assert_eq!((is_own, holding.identity.as_str(), holding.token), (false, "pod-a", 7));
+    }
+
+    #[test]
+    fn a_hold_that_ends_is_none() {
+        let mut status = held("u-1");
+        status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
+        assert_eq!(read(&status), State::NotHeld { why: "by alice (Broken)".into() });
+        assert_eq!(read(&json!({})), State::NotHeld { why: "no pod leads".into() });
+    }
+
+    #[test]
+    fn without_a_published_validity_the_members_decide() {
+        let mut status = held("u-1");
+        status["validUntil"] = Value::Null;
+        assert!(matches!(read(&status), State::Held { holding, .. } if holding.valid_until == 0));
+    }
+}

@@ -1,0 +1,335 @@
+//! The agent's HTTP: each request becomes a question to the task, and its answer a response.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures::stream;
+use serde_json::json;
+
+use super::super::holding::{LockArgs, LockName};
+use super::leadership::{Answer, Refusal};
+use super::request::{Query, is_loopback};
+use super::response::{Reply, no_lock, no_method, no_path, of_answer, of_refusal};
+use super::task::{Agent, now};
+use redlock_engine::time::{Boottime, Clock, SystemClock};
+
+/// The description of all endpoints.
+const OPENAPI: &str = include_str!("openapi.json");
+/// Every POST needs it, so that no page in a browser can send one.
+const HEADER: &str = "x-redlock";
+/// An event comes at least so often. A client that hears nothing for longer than its validity has lost.
+const REPEAT: Duration = Duration::from_secs(2);
+/// Beyond the wait of an acquisition: for the operator to answer why the lock is not free.
+const MARGIN: Duration = Duration::from_secs(15);
+
+/// The state of the handlers.
+#[derive(Clone)]
+pub(super) struct Face {
+    pub(super) agent: Agent,
+    /// The options of the agent. They name the lock that /leader is about.
+    pub(super) options: Arc<LockArgs>,
+    /// Over TCP. A socket file is no host.
+    pub(super) checks_host: bool,
+}
+
+type Result<T = Reply> = std::result::Result<T, Refusal>;
+
+/// All endpoints, as /openapi.json has them. HEAD and `Allow` are the router's.
+pub(super) fn router(face: Face) -> Router {
+    Router::new()
+        .route("/", get(name))
+        .route("/healthz", get(|| async { typed("text/plain; charset=utf-8", Body::from("ok\n")) }))
+        .route("/openapi.json", get(|| async { typed("application/json", Body::from(OPENAPI)) }))
+        .route("/leader", get(leader))
+        .route("/watch", get(watch))
+        .route("/register", post(register))
+        .route("/unregister", post(unregister))
+        .route("/locks/{lock}", get(one_lock))
+        .route("/locks/{lock}/renew", post(one_lock))
+        .route("/locks/{lock}/acquire", post(acquire))
+        .route("/locks/{lock}/release", post(release))
+        .fallback(|| async { no_path() })
+        .method_not_allowed_fallback(|| async { no_method() })
+        .layer(from_fn_with_state(face.clone(), guarded))
+        .with_state(face)
+}
+
+/// The lock that a path names.
+struct Lock(LockName);
+
+impl FromRequestParts<Face> for Lock {
+    type Rejection = Reply;
+
+    async fn from_request_parts(parts: &mut Parts, face: &Face) -> std::result::Result<Self, Reply> {
+        let named = Path::<String>::from_request_parts(parts, face).await.ok();
+        named.and_then(|Path(lock)| lock.parse().ok()).map(Self).ok_or_else(no_lock)
+    }
+}
+
+impl FromRequestParts<Face> for Query {
+    type Rejection = Reply;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Face) -> std::result::Result<Self, Reply> {
+        Self::of(parts.uri.query()).map_err(|detail| Reply::problem(StatusCode::BAD_REQUEST, "BadParameter", &detail))
+    }
+}
+
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        self.response()
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        of_refusal(self).response()
+    }
+}
+
+/// Refuses a request that a page in a browser or a foreign program can have caused.
+async fn guarded(State(face): State<Face>, request: Request, next: Next) -> Response {
+    match refused(&face, &request) {
+        Some(reply) => reply.response(),
+        None => next.run(request).await,
+    }
+}
+
+fn refused(face: &Face, request: &Request) -> Option<Reply> {
+    let text = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    if face.checks_host && !is_loopback(text(HOST.as_str())) {
+        let detail = "The agent answers requests to localhost, 127.0.0.1 and [::1] only.";
+        return Some(Reply::problem(StatusCode::MISDIRECTED_REQUEST, "NotLoopback", detail));
+    }
+    if *request.method() == Method::POST && text(HEADER).is_none() {
+        let detail = "A POST needs the header X-Redlock: 1.";
+        return Some(Reply::problem(StatusCode::FORBIDDEN, "NoHeader", detail));
+    }
+    None
+}
+
+fn typed(kind: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+impl Face {
+    /// The lock that every instance wants.
+    fn elected(&self) -> String {
+        self.options.lock.to_string()
+    }
+
+    /// Asks until an answer is final, at most for `wait`. While it waits, its instance counts as present.
+    async fn wait(
+        &self,
+        lock: &str,
+        query: &Query,
+        wait: Duration,
+        mut is_final: impl FnMut(&Answer, bool) -> bool,
+    ) -> Result<Answer> {
+        let until = now() + wait;
+        let mut agent = self.agent.clone();
+        loop {
+            let (name, instance) = (lock.to_owned(), query.instance.clone());
+            let asked = agent.ask(move |state, now| {
+                let answer = state.answer(&name, instance.as_deref(), now);
+                (answer, state.is_wanted(&name, now))
+            });
+            let (answer, is_wanted) = asked.await?;
+            if is_final(&answer, is_wanted) || until <= now() || agent.is_stopping() {
+                return Ok(answer);
+            }
+            agent.changed().await;
+        }
+    }
+}
+
+/// The answer of leader-elector. The name is empty unless a holder certainly leads.
+async fn name(State(face): State<Face>) -> Result {
+    let name = face.agent.ask(|state, now| state.leader(now)).await?;
+    let at = jiff::Timestamp::from_millisecond(SystemClock.wall().0).unwrap_or_default();
+    Ok(Reply::ok(json!({"name": name.unwrap_or_default(), "last_update": format!("{at:.3}")})))
+}
+
+async fn register(State(face): State<Face>, query: Query) -> Result {
+    let id = format!("{:032x}", rand::random::<u128>());
+    let body = json!({"instance": id, "lock": face.elected()});
+    face.agent.ask(move |state, now| state.register(id, query.if_none, now)).await??;
+    Ok(Reply { status: StatusCode::CREATED, body })
+}
+
+/// The instance has ended, and releases all that it has.
+async fn unregister(State(face): State<Face>, query: Query) -> Result {
+    face.agent.ask(move |state, now| state.unregister(query.instance.as_deref(), now)).await??;
+    Ok(Reply::ok(json!({"unregistered": true})))
+}
+
+/// With `wait` it answers as soon as the instance leads.
+async fn leader(State(face): State<Face>, query: Query) -> Result {
+    let is_final = |answer: &Answer, _| {
+        matches!(answer, Answer::Leads { .. } | Answer::No(Refusal::NotRegistered | Refusal::NotServed))
+    };
+    let answer = face.wait(&face.elected(), &query, query.wait.unwrap_or_default(), is_final).await?;
+    Ok(of_answer(&face.elected(), answer, now()))
+}
+
+async fn one_lock(State(face): State<Face>, lock: Lock, query: Query) -> Result {
+    let lock = lock.0.to_string();
+    match (face.wait(&lock, &query, Duration::ZERO, |_, _| true).await?, query.token) {
+        (Answer::Leads { token: held, .. }, Some(token)) if held != token => Err(Refusal::OtherToken { token }),
+        (answer, _) => Ok(of_answer(&lock, answer, now())),
+    }
+}
+
+/// Takes a lock for the instance, and waits for it as long as the request says.
+async fn acquire(State(face): State<Face>, Lock(name): Lock, query: Query) -> Result {
+    let lock = name.to_string();
+    let order = query.order(&face.options, name);
+    let (agent, waits_for, instance) = (face.agent.clone(), lock.clone(), query.instance.clone());
+    let acquiring = face
+        .agent
+        .ask(move |state, now| state.acquire(instance.as_deref(), order, now).map(|()| agent.waiter(waits_for)));
+    let mut waiter = acquiring.await??;
+    let is_final = |answer: &Answer, is_wanted: bool| matches!(answer, Answer::Leads { .. }) || !is_wanted;
+    let answer = face.wait(&lock, &query, query.wait.unwrap_or_default() + MARGIN, is_final).await?;
+    let reply = of_answer(&lock, answer, now());
+    waiter.is_held = reply.status.is_success();
+    Ok(reply)
+}
+
+/// The instance has stopped.
+async fn release(State(face): State<Face>, lock: Lock, query: Query) -> Result {
+    let lock = lock.0.to_string();
+    let Some(token) = query.token else {
+        let detail = "Give the fencing token of the hold: ?token=<token>.";
+        return Ok(Reply::problem(StatusCode::BAD_REQUEST, "NoToken", detail));
+    };
+    let body = json!({"lock": lock, "fencingToken": token, "released": true});
+    face.agent.ask(move |state, now| state.release(&lock, query.instance.as_deref(), token, now)).await??;
+    Ok(Reply::ok(body))
+}
+
+/// Server-sent events: one at each change, and one now and then.
+async fn watch(State(face): State<Face>, query: Query) -> Response {
+    let events = stream::unfold((face, query, None), |(mut face, query, mut last)| async move {
+        let event = next_event(&mut face, &query, &mut last).await?;
+        Some((Ok::<_, Infallible>(event), (face, query, last)))
+    });
+    typed("text/event-stream", Body::from_stream(Box::pin(events)))
+}
+
+/// The next event, until the agent is stopped. `last`: the answer of the last one, and its time.
+async fn next_event(face: &mut Face, query: &Query, last: &mut Option<(Answer, Boottime)>) -> Option<String> {
+    let elected = face.elected();
+    while !face.agent.is_stopping() {
+        let answer = face.wait(&elected, query, Duration::ZERO, |_, _| true).await.ok()?;
+        let is_due = last.as_ref().is_none_or(|(last, at)| *last != answer || now().since(*at) >= REPEAT);
+        if is_due {
+            let retry = if last.is_none() { "retry: 1000\n" } else { "" };
+            *last = Some((answer.clone(), now()));
+            let kind = match answer {
+                Answer::Leads { .. } => "leader",
+                Answer::No(_) => "follower",
+                Answer::Unknown { .. } => "unknown",
+            };
+            return Some(format!("{retry}event: {kind}\ndata: {}\n\n", of_answer(&elected, answer, now()).body));
+        }
+        face.agent.changed().await;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::agent::tests::face;
+
+    async fn asked(method: &str, path: &str) -> Response {
+        let request = Request::builder().method(method).uri(path).header("host", "localhost").header("x-redlock", "1");
+        router(face()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+
+    async fn reason(method: &str, path: &str) -> (u16, String) {
+        let response = asked(method, path).await;
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 4096).await.unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        (status, body["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_slash_of_a_lock_is_escaped_in_paths() {
+        for path in ["/locks/shop%2Fjobs%2facquire", "/locks/shop%2Fa"] {
+            assert_eq!(reason("GET", path).await, (404, "NotAcquired".into()), "{path}");
+        }
+        for path in ["/locks/shop%2", "/locks/shop%zz", "/locks/%2Fa", "/locks/%ff"] {
+            assert_eq!(reason("GET", path).await, (400, "BadLock".into()), "{path}");
+        }
+        for path in ["/nothing", "/locks/shop/jobs/acquire", "/locks", "//leader", "/leader/"] {
+            assert_eq!(reason("GET", path).await, (404, "NotFound".into()), "{path}");
+        }
+        assert_eq!(reason("GET", "/leader?tll=2s").await, (400, "BadParameter".into()));
+    }
+
+    #[tokio::test]
+    async fn head_is_answered_and_other_methods_name_those_that_are() {
+        let head = asked("HEAD", "/healthz").await;
+        assert_eq!(head.status(), 200);
+        assert!(axum::body::to_bytes(head.into_body(), 16).await.unwrap().is_empty());
+        for (method, path, allowed) in [("POST", "/healthz", "GET,HEAD"), ("GET", "/register", "POST")] {
+            let refused = asked(method, path).await;
+            assert_eq!(
+                (refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()),
+                (405, allowed),
+                "{path}"
+            );
+            assert_eq!(refused.headers()[CONTENT_TYPE], "application/problem+json");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_description_has_exactly_these_endpoints() {
+        let described: Value = serde_json::from_str(OPENAPI).unwrap();
+        let source = include_str!("http.rs");
+        let routes = source.split("\n        .route(").skip(1).map(|rest| {
+            let path = rest.split('"').nth(1).unwrap();
+            let method = if rest.split_once("get(").is_some_and(|(before, _)| !before.contains("post(")) {
+                "get"
+            } else {
+                "post"
+            };
+            (method, path)
+        });
+        let paths = described["paths"].as_object().unwrap();
+        let methods = paths.iter().flat_map(|(path, methods)| {
+            methods.as_object().unwrap().keys().map(move |method| (method.as_str(), path.as_str()))
+        });
+        let described_ones: BTreeSet<_> = methods.collect();
+        assert_eq!(described_ones, routes.collect());
+        for (method, path) in described_ones {
+            let status = asked(&method.to_uppercase(), &path.replace("{lock}", "shop%2Fa")).await.status().as_u16();
+            let responses = described["paths"][path][method]["responses"].as_object().unwrap();
+            assert!(responses.contains_key(&status.to_string()), "{method} {path}: {status}");
+            let is_read = method == "get";
+            for needed in ["400", "403", "421"] {
+                assert!(is_read && needed == "403" || responses.contains_key(needed), "{method} {path}: {needed}");
+            }
+        }
+    }
+}

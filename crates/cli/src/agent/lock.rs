@@ -1,0 +1,199 @@
+//! Pure: when one lock is acquired, how long it is kept, and when it is released.
+
+use std::time::Duration;
+
+use super::super::holding::{End, LockArgs};
+use super::leadership::{Hold, Leadership, Status};
+use redlock_engine::time::Boottime;
+
+/// After an attempt that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How a lock is to be held.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) args: LockArgs,
+    /// A request with this id is a repetition.
+    pub(super) request: Option<String>,
+    /// Hold the lock without further requests.
+    pub(super) is_unattended: bool,
+    /// Do not release the lock before so much time has passed.
+    pub(super) least: Duration,
+}
+
+/// A step that the task performs.
+#[derive(Debug)]
+pub(super) enum Action {
+    Acquire {
+        lock: String,
+        args: Box<LockArgs>,
+    },
+    /// End the attempt, and release the lock.
+    End {
+        lock: String,
+    },
+    /// Write a line about a lock.
+    Log {
+        lock: String,
+        line: String,
+    },
+    /// Tell the application by a signal that it leads from now on, or does not lead any more.
+    Elected,
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle {
+        retry_at: Boottime,
+    },
+    Acquiring,
+    Held {
+        token: i64,
+        since: Boottime,
+    },
+    /// The lock is released when no promise is valid any more, and not before this time.
+    Ending {
+        not_before: Boottime,
+    },
+    /// A lock that the attempt gets is not promised, and is released.
+    Releasing,
+}
+
+/// One lock of the agent.
+#[derive(Debug)]
+pub(super) struct Lock {
+    pub(super) leadership: Leadership,
+    pub(super) order: Order,
+    /// An instance wants the lock.
+    pub(super) is_ordered: bool,
+    /// Every instance that registers wants it.
+    pub(super) is_standing: bool,
+    /// Requests that wait for the lock now.
+    waiting: usize,
+    /// One of them was answered that the lock is held.
+    is_confirmed: bool,
+    phase: Phase,
+}
+
+impl Lock {
+    pub(super) fn new(order: Order, is_standing: bool) -> Self {
+        let phase = Phase::Idle { retry_at: Boottime::default() };
+        let leadership = Leadership::new();
+        let (is_ordered, is_confirmed) = (false, false);
+        Self { leadership, order, is_ordered, is_standing, waiting: 0, is_confirmed, phase }
+    }
+
+    /// A request waits for the lock. Returns whether it is the first one, or a repetition.
+    pub(super) fn request(&mut self, order: Order) -> bool {
+        if !self.is_ordered {
+            if !self.is_standing {
+                self.order = order;
+            }
+            (self.is_ordered, self.is_confirmed) = (true, false);
+        } else if order.request.is_none() || order.request != self.order.request {
+            return false;
+        }
+        self.waiting += 1;
+        true
+    }
+
+    /// A request has ended. When the last one has ended without the lock, the lock is not wanted any more.
+    pub(super) fn request_ended(&mut self, is_held: bool) {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.is_confirmed |= is_held;
+        self.is_ordered &= self.waiting > 0 || self.is_confirmed;
+    }
+
+    /// Whether an instance that lives wants the lock.
+    pub(super) fn is_wanted(&self, is_present: bool) -> bool {
+        self.is_ordered && (is_present || self.order.is_unattended)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle { .. })
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_idle() && !self.is_ordered && !self.is_standing && self.waiting == 0
+    }
+
+    /// The attempt has the lock, or has renewed it.
+    pub(super) fn held(&mut self, hold: Hold, now: Boottime) {
+        match self.phase {
+            Phase::Acquiring => self.phase = Phase::Held { token: hold.token, since: now },
+            Phase::Releasing => return,
+            _ => {}
+        }
+        self.leadership.held(hold, now);
+    }
+
+    /// The attempt has failed, for a reason that is already in the state.
+    pub(super) fn failed(&mut self, now: Boottime) {
+        self.is_ordered &= self.is_standing;
+        self.phase = Phase::Idle { retry_at: now + PAUSE };
+    }
+
+    /// The attempt has ended, and the lock is released.
+    pub(super) fn released(&mut self, now: Boottime) {
+        self.phase = Phase::Idle { retry_at: now };
+    }
+
+    /// The next action, if one is due.
+    pub(super) fn step(&mut self, lock: &str, is_wanted: bool, now: Boottime) -> Option<Action> {
+        let lock = lock.to_owned();
+        match self.phase {
+            Phase::Idle { retry_at } if is_wanted && retry_at <= now => {
+                self.phase = Phase::Acquiring;
+                Some(Action::Acquire { lock, args: Box::new(self.order.args.clone()) })
+            }
+            Phase::Acquiring if !is_wanted => {
+                self.leadership.not_held("the application does not ask for it");
+                self.phase = Phase::Releasing;
+                Some(Action::End { lock })
+            }
+            Phase::Held { token, since } => {
+                let why = self.end(is_wanted, since, now)?;
+                self.is_ordered &= self.is_standing;
+                self.phase = Phase::Ending { not_before: since + self.order.least };
+                Some(Action::Log { lock, line: format!("token {token} is given back: {why}") })
+            }
+            Phase::Ending { not_before } if not_before <= now && !self.leadership.is_promised(now) => {
+                self.phase = Phase::Releasing;
+                Some(Action::End { lock })
+            }
+            _ => None,
+        }
+    }
+
+    /// The reason to end the hold. From then on no answer promises it.
+    fn end(&mut self, is_wanted: bool, since: Boottime, now: Boottime) -> Option<String> {
+        let until = self.longest(since);
+        let why = match self.leadership.status() {
+            Status::NotHeld { why } | Status::Unknown { why } => return Some(why.clone()),
+            Status::Held(_) if until.is_some_and(|until| until <= now) => End::MaxHold.to_string(),
+            Status::Held(_) if !is_wanted => "the application does not want it any more, or does not ask".to_owned(),
+            Status::Held(hold) if !self.leadership.is_of_instance(hold.token) => {
+                "another instance has registered since".to_owned()
+            }
+            Status::Held(_) => return None,
+        };
+        self.leadership.not_held(&why);
+        Some(why)
+    }
+
+    /// The end by `--max-hold`.
+    fn longest(&self, since: Boottime) -> Option<Boottime> {
+        self.order.args.max_hold.map(|longest| since + longest.get())
+    }
+
+    /// The times at which a step can become due without a report.
+    pub(super) fn times(&self) -> impl Iterator<Item = Boottime> {
+        let phase = match self.phase {
+            Phase::Idle { retry_at: at } | Phase::Ending { not_before: at } => Some(at),
+            Phase::Held { since, .. } => self.longest(since),
+            _ => None,
+        };
+        self.leadership.times().chain(phase)
+    }
+}

@@ -1,0 +1,222 @@
+//! The one task that owns the state: it passes requests and reports to the state, and performs its actions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::super::holding::{Held, LONGEST_SLEEP, LockArgs, NotHeld, Progress, Signals, Validity, Way, reserve};
+use super::hooks::HookArgs;
+use super::leadership::{Hold, Refusal};
+use super::lock::{Action, Lock};
+use super::state::AgentState;
+use crate::console;
+use redlock_engine::time::{Boottime, Clock, SystemClock};
+
+/// The number of the signal that ends an attempt: SIGTERM.
+const END: i32 = 15;
+
+type Input = Box<dyn FnOnce(&mut AgentState, Boottime) + Send>;
+
+/// The way to the task.
+#[derive(Clone, Debug)]
+pub(super) struct Agent {
+    inputs: mpsc::UnboundedSender<Input>,
+    changes: watch::Receiver<bool>,
+}
+
+/// A request that waits for a lock. It ends also when its client closes the connection.
+pub(super) struct Waiter {
+    agent: Agent,
+    lock: String,
+    pub(super) is_held: bool,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let (lock, is_held) = (std::mem::take(&mut self.lock), self.is_held);
+        self.agent.send(move |state, _| state.request_ended(&lock, is_held));
+    }
+}
+
+impl Agent {
+    pub(super) fn send(&self, input: impl FnOnce(&mut AgentState, Boottime) + Send + 'static) {
+        // The task ends last, with nothing left that a report could be about.
+        let _ = self.inputs.send(Box::new(input));
+    }
+
+    /// # Errors
+    /// When the agent ends.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut AgentState, Boottime) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (sender, answer) = oneshot::channel();
+        // Without a receiver the request has ended, and drops the answer.
+        self.send(move |state, now| drop(sender.send(question(state, now))));
+        answer.await.map_err(|_| Refusal::Stopping)
+    }
+
+    pub(super) fn waiter(&self, lock: String) -> Waiter {
+        Waiter { agent: self.clone(), lock, is_held: false }
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<bool> {
+        self.changes.clone()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        *self.changes.borrow()
+    }
+
+    /// Waits until another answer is possible, for so short a time that those who wait count as present.
+    pub(super) async fn changed(&mut self) {
+        let _ = timeout(LONGEST_SLEEP, self.changes.changed()).await;
+    }
+
+    /// Reports about a lock.
+    pub(super) fn report(&self, lock: &str, report: impl FnOnce(&mut Lock, Boottime) + Send + 'static) {
+        let lock = lock.to_owned();
+        self.send(move |state, now| {
+            if let Some(lock) = state.lock(&lock) {
+                report(lock, now);
+            }
+        });
+    }
+}
+
+/// The task.
+pub(super) struct Task {
+    state: AgentState,
+    agent: Agent,
+    inputs: mpsc::UnboundedReceiver<Input>,
+    changes: watch::Sender<bool>,
+    way: Option<Arc<Way>>,
+    hooks: HookArgs,
+    /// The signals that end the attempt for a lock.
+    attempts: BTreeMap<String, mpsc::Sender<i32>>,
+    futures: FuturesUnordered<BoxFuture<'static, ()>>,
+}
+
+impl Task {
+    /// `way`: how locks are taken, unless the operator elects the leader.
+    pub(super) fn new(state: AgentState, way: Option<Arc<Way>>, hooks: HookArgs) -> Self {
+        let (sender, inputs) = mpsc::unbounded_channel();
+        let (changes, receiver) = watch::channel(false);
+        let agent = Agent { inputs: sender, changes: receiver };
+        let (attempts, futures) = (BTreeMap::new(), FuturesUnordered::new());
+        Self { state, agent, inputs, changes, way, hooks, attempts, futures }
+    }
+
+    pub(super) fn agent(&self) -> Agent {
+        self.agent.clone()
+    }
+
+    /// Runs until a signal has stopped the agent and all locks are released.
+    ///
+    /// A panic of an attempt ends the task: its lock is neither renewed nor released.
+    pub(super) async fn run(mut self, mut signals: Signals, election: Option<BoxFuture<'static, ()>>) {
+        self.futures.extend(election);
+        while !self.state.has_stopped() {
+            let pause = self.state.next_step(now()).map_or(LONGEST_SLEEP, |pause| pause.min(LONGEST_SLEEP));
+            tokio::select! {
+                _ = signals.ending() => self.state.stop(),
+                Some(input) = self.inputs.recv() => input(&mut self.state, now()),
+                Some(()) = self.futures.next() => {}
+                () = sleep(pause) => {}
+            }
+            self.perform();
+        }
+        if let Some(way) = &self.way {
+            way.close().await;
+        }
+    }
+
+    fn perform(&mut self) {
+        for action in self.state.step(now()) {
+            match action {
+                Action::Acquire { lock, args } => self.start(lock, *args),
+                Action::End { lock } => {
+                    // An attempt that has failed has no receiver.
+                    let _ = self.attempts.remove(&lock).map(|attempt| attempt.try_send(END));
+                }
+                Action::Log { lock, line } => console::report(format_args!("lock {lock}: {line}")),
+                Action::Elected => self.hooks.elected(self.state.elected()),
+                Action::Lost => self.hooks.lost(self.state.elected()),
+            }
+        }
+        if self.state.take_changed() {
+            self.changes.send_replace(self.state.is_stopping());
+        }
+    }
+
+    fn start(&mut self, lock: String, args: LockArgs) {
+        let Some(way) = self.way.clone() else { return };
+        let (end, signals) = Signals::of_one_wait();
+        self.attempts.retain(|_, end| !end.is_closed());
+        self.futures.push(Box::pin(attempt(self.agent.clone(), way, lock.clone(), args, signals)));
+        self.attempts.insert(lock, end);
+    }
+}
+
+/// Takes a lock, reports its validity, and releases it after a signal.
+async fn attempt(agent: Agent, way: Arc<Way>, lock: String, args: LockArgs, mut signals: Signals) {
+    let mut progress = Progress::reported(&args.lock, {
+        let (agent, lock) = (agent.clone(), lock.clone());
+        move |why, is_certain| agent.report(&lock, not_held(why.to_owned(), is_certain))
+    });
+    let failed = |why: String, is_certain| {
+        agent.report(&lock, not_held(why, is_certain));
+        agent.report(&lock, Lock::failed);
+    };
+    let mut held = match way.take(&args, &mut signals, &mut progress).await {
+        Ok(held) => held,
+        Err(NotHeld::Signal(_)) => return agent.report(&lock, Lock::released),
+        Err(NotHeld::NotAcquired(why)) => return failed(why, true),
+        Err(NotHeld::NotAnswered(why)) => return failed(why, false),
+        Err(NotHeld::Failed(error)) => {
+            console::report(format_args!("lock {lock}: {error:#}"));
+            return failed(format!("{error:#}"), false);
+        }
+    };
+    follow(&agent, &lock, &mut held, reserve(args.ttl.get()), &mut signals).await;
+    if let Err(error) = held.release_one().await {
+        console::report(format_args!("lock {lock}: {error:#}"));
+    }
+    agent.report(&lock, Lock::released);
+}
+
+fn not_held(why: String, is_certain: bool) -> impl FnOnce(&mut Lock, Boottime) + Send + 'static {
+    move |lock, _| if is_certain { lock.leadership.not_held(&why) } else { lock.leadership.unknown(&why) }
+}
+
+/// Reports the validity until a signal comes.
+async fn follow(agent: &Agent, lock: &str, held: &mut Held, reserve: Duration, signals: &mut Signals) {
+    loop {
+        let Validity { until, end } = held.validity.borrow_and_update().clone();
+        let hold = Hold::new(held.token, held.holder.clone(), true, until, reserve);
+        agent.report(lock, move |lock, now| {
+            lock.held(hold, now);
+            if let Some(end) = end {
+                lock.leadership.not_held(&end.to_string());
+            }
+        });
+        tokio::select! {
+            changed = held.validity.changed() => if changed.is_err() {
+                break;
+            },
+            _ = signals.next() => return,
+        }
+    }
+    // The deadline ends the hold.
+    signals.next().await;
+}
+
+pub(super) fn now() -> Boottime {
+    SystemClock.boottime()
+}

@@ -1,0 +1,340 @@
+//! The way to the API server: the kubeconfig, deadlines, and errors that say what to do next.
+
+mod proxy;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use redlock_api::api_time::{ApiTime, USUAL_DRIFT};
+use redlock_api::{GoDuration, MilliTime};
+use redlock_engine::time::SystemClock;
+
+/// For one request, unless `--request-timeout` has another.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the connection to the API server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Objects of one page of a list, as kubectl asks for.
+const PAGE: u32 = 500;
+
+/// Which cluster, as whom, and where in it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ClusterArgs {
+    /// The kubeconfig file. Default: what KUBECONFIG names, ~/.kube/config, or in a pod its service account.
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig.
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    pub context: Option<String>,
+    /// The namespace. Default: that of the context.
+    #[arg(short, long, value_name = "NAME", help_heading = "Cluster")]
+    pub namespace: Option<String>,
+    /// The cluster of the kubeconfig, in place of that of the context.
+    #[arg(long = "cluster", value_name = "NAME", help_heading = "Cluster")]
+    pub kubeconfig_cluster: Option<String>,
+    /// The user of the kubeconfig, in place of that of the context.
+    #[arg(long = "user", value_name = "NAME", help_heading = "Cluster")]
+    pub kubeconfig_user: Option<String>,
+    /// The user to impersonate.
+    #[arg(long = "as", value_name = "USER", help_heading = "Cluster")]
+    pub as_user: Option<String>,
+    /// A group to impersonate. Repeat it for several.
+    #[arg(long = "as-group", value_name = "GROUP", requires = "as_user", help_heading = "Cluster")]
+    pub as_groups: Vec<String>,
+    /// How long one request can take. Default: 10s.
+    #[arg(long, value_name = "DURATION", help_heading = "Cluster")]
+    pub request_timeout: Option<GoDuration>,
+}
+
+impl ClusterArgs {
+    /// The kubeconfig's cluster and user, the service account of a pod, and the proxy in between.
+    async fn config(&self) -> Result<Config, Box<dyn std::error::Error>> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            cluster: self.kubeconfig_cluster.clone(),
+            user: self.kubeconfig_user.clone(),
+        };
+        let is_named = self.kubeconfig.is_some() || options.context.is_some() || options.cluster.is_some();
+        let read = self.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+        let of_kubeconfig = read.as_ref().ok().and_then(|read| proxy::of_kubeconfig(read, &options));
+        let found = match read {
+            Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
+            Err(error) => Err(error),
+        };
+        let mut config = match found {
+            Ok(mut config) => {
+                config.proxy_url = proxy::Environment::read().proxy(of_kubeconfig.as_deref(), &config.cluster_url)?;
+                config
+            }
+            Err(error) if is_named => return Err(error.into()),
+            Err(_) => Config::infer().await?,
+        };
+        if let Some(user) = &self.as_user {
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = Some(self.as_groups.clone()).filter(|groups| !groups.is_empty());
+        }
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        Ok(config)
+    }
+}
+
+/// Which cluster, and whether one namespace of it is meant or all.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ScopeArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Look at all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+}
+
+impl ScopeArgs {
+    /// This namespace, or `None` for all of them.
+    #[must_use]
+    pub fn of<'a>(&self, namespace: &'a str) -> Option<&'a str> {
+        (!self.all_namespaces).then_some(namespace)
+    }
+}
+
+/// Where something was looked for and not found, in words.
+#[must_use]
+pub fn any_of(scope: Option<&str>) -> String {
+    scope.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"))
+}
+
+/// What went wrong, and what the user can do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// A fragment of a sentence.
+    pub what: String,
+    /// A sentence. Empty: there is nothing to say.
+    pub next: String,
+    /// The code of the API server's answer.
+    pub code: Option<u16>,
+}
+
+impl Problem {
+    /// Something that no answer of the API server is about.
+    pub fn new(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { what: what.into(), next: next.into(), code: None }
+    }
+
+    /// The API server does not let this user do it.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.code == Some(403)
+    }
+
+    /// The object, or its kind, does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.code == Some(404)
+    }
+
+    /// Why a request failed.
+    fn of_request(doing: &str, server: &str, error: &kube::Error) -> Self {
+        let kube::Error::Api(status) = error else {
+            let next = format!("Check that {server} is the right API server and can be reached: redlock doctor");
+            return Self::new(format!("failed to {doing}: {}", root_cause(error)), next);
+        };
+        let next = match status.code {
+            401 => "Log in again: the API server does not accept the credentials of this context.",
+            403 => "Ask an administrator for the role that docs/command.md names for this command.",
+            404 if status.details.as_ref().is_none_or(|details| details.name.is_empty()) => {
+                "The kind is not installed. Install the chart redlock-operator, or apply its CRDs: redlock crds"
+            }
+            409 => "The object changed meanwhile. Run the command again.",
+            429 | 500..=599 => "The API server is busy or starts. Run the command again in a minute.",
+            _ => "",
+        };
+        let message = if status.message.is_empty() { &status.reason } else { &status.message };
+        Self { what: format!("failed to {doing}: {message}"), next: next.to_owned(), code: Some(status.code) }
+    }
+}
+
+/// The innermost error: what kube wraps around it says no more.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if self.next.is_empty() { Ok(()) } else { write!(f, "\nnext: {}", self.next) }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// A cluster that answers.
+pub struct Cluster {
+    /// Whose answers tell the time.
+    pub client: Client,
+    /// The namespace of the flag, else of the context.
+    pub namespace: String,
+    /// The namespace of the flag.
+    pub named_namespace: Option<String>,
+    /// Address of the API server.
+    pub server: String,
+    /// For one request. A page of a list is one.
+    timeout: Duration,
+    time: Arc<ApiTime>,
+}
+
+impl Cluster {
+    /// Reads the kubeconfig. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// If there is no usable configuration.
+    pub async fn connect(args: &ClusterArgs) -> Result<Self, Problem> {
+        let unusable = |error: &dyn std::error::Error| {
+            Problem::new(
+                format!("failed to find a cluster: {error}"),
+                "Name a kubeconfig with --kubeconfig or KUBECONFIG, and a context of it with --context.",
+            )
+        };
+        let config = args.config().await.map_err(|error| unusable(&*error))?;
+        let server = config.cluster_url.to_string();
+        let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        let time = Arc::new(ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT));
+        let client = time.observe(client);
+        let timeout = args.request_timeout.map_or(REQUEST_TIMEOUT, GoDuration::get);
+        Ok(Self { client, namespace, named_namespace: args.namespace.clone(), server, timeout, time })
+    }
+
+    /// The API server's clock, as its answers tell it.
+    #[must_use]
+    pub fn api_time(&self) -> Arc<ApiTime> {
+        Arc::clone(&self.time)
+    }
+
+    /// Does one request, in limited time. `doing` completes "failed to".
+    ///
+    /// # Errors
+    /// If the API server refuses or does not answer.
+    pub async fn call<T>(
+        &self,
+        doing: &str,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Problem> {
+        match timeout(self.timeout, request).await {
+            Ok(answer) => answer.map_err(|error| Problem::of_request(doing, &self.server, &error)),
+            Err(_elapsed) => Err(Problem::new(
+                format!("failed to {doing}: no answer within {:?}", self.timeout),
+                format!("Check the way to the API server {}: redlock doctor", self.server),
+            )),
+        }
+    }
+
+    /// All objects of a kind in a namespace, or in all of them, page by page. Of each only what `K` names is parsed.
+    ///
+    /// # Errors
+    /// If the API server refuses or does not answer.
+    pub async fn list<K>(&self, namespace: Option<&str>, labels: &str) -> Result<Vec<K>, Problem>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        self.list_as::<K, K>(namespace, labels).await
+    }
+
+    /// The same, read as another type.
+    ///
+    /// # Errors
+    /// If the API server refuses or does not answer.
+    pub async fn list_as<K, T>(&self, namespace: Option<&str>, labels: &str) -> Result<Vec<T>, Problem>
+    where
+        K: Resource<DynamicType = ()>,
+        T: DeserializeOwned,
+    {
+        let (plural, mut found, mut next) = (K::plural(&()), Vec::new(), None::<String>);
+        let place = namespace.map_or("all namespaces".to_owned(), |namespace| format!("namespace {namespace}"));
+        loop {
+            let mut page = ListParams::default().limit(PAGE);
+            if let Some(token) = &next {
+                page = page.continue_token(token);
+            }
+            if !labels.is_empty() {
+                page = page.labels(labels);
+            }
+            let request = kube::core::Request::new(K::url_path(&(), namespace)).list(&page);
+            let request = request.map_err(|error| Problem::new(format!("failed to list {plural}: {error}"), ""))?;
+            let answer: List<T> = self.call(&format!("list {plural} in {place}"), self.client.request(request)).await?;
+            found.extend(answer.items);
+            next = answer.metadata.token.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The API server's time, or this machine's before the first answer.
+    #[must_use]
+    pub fn now(&self) -> MilliTime {
+        let zero = MilliTime::from(jiff::Timestamp::UNIX_EPOCH);
+        MilliTime::from_millis(self.time.now().0).unwrap_or(zero)
+    }
+
+    /// What the API server's answers tell of its clock.
+    #[must_use]
+    pub fn time(&self) -> &ApiTime {
+        &self.time
+    }
+}
+
+/// One page. kube's own type reads each object twice.
+#[derive(Deserialize)]
+struct List<K> {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<K>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMeta {
+    #[serde(rename = "continue")]
+    token: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(code: u16, details: serde_json::Value) -> Problem {
+        let status = json!({"status": "Failure", "message": "no", "reason": "R", "code": code, "details": details});
+        let error = kube::Error::Api(serde_json::from_value(status).unwrap());
+        Problem::of_request("list locks", "https://cluster:6443", &error)
+    }
+
+    #[test]
+    fn an_error_says_what_to_do_next() {
+        let forbidden = refused(403, json!(null));
+        assert!(forbidden.is_forbidden());
+        assert_eq!(
+            forbidden.to_string(),
+            "failed to list locks: no\nnext: Ask an administrator for the role that docs/command.md names for this command."
+        );
+        assert!(refused(404, json!({})).next.contains("redlock crds"), "the kind is missing");
+        assert_eq!(refused(404, json!({"name": "a"})).next, "", "the object is missing");
+        assert_eq!(refused(400, json!(null)).to_string(), "failed to list locks: no");
+        let unreachable = kube::Error::Service(std::io::Error::other("connection refused").into());
+        let unreachable = Problem::of_request("list locks", "https://cluster:6443", &unreachable);
+        assert!(unreachable.to_string().contains("connection refused"), "{unreachable}");
+        assert!(unreachable.next.contains("https://cluster:6443"), "{unreachable}");
+    }
+}

@@ -1,0 +1,224 @@
+//! `redlock doctor`: checks an installation, and says how to mend what is wrong.
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::installation;
+use super::objects::{LockObject, QuorumObject};
+use super::output::{Answer, OutputArgs, Paint, Printer, Tone};
+use super::text::count;
+use redlock_api::{self, GROUP, VERSION};
+use redlock_engine::time::{Clock as _, SystemClock};
+
+pub mod checks;
+mod jobs;
+mod quorums;
+
+use checks::{Finding, Right, State};
+
+/// The label of the operator's pods.
+pub(super) const OPERATOR_LABELS: &str = "app.kubernetes.io/name=redlock-operator";
+
+/// Where to look.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// All that was found.
+pub struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// Nothing has to be mended.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.0.iter().all(|finding| finding.state != State::Broken)
+    }
+}
+
+impl Answer for Findings {
+    fn value(&self) -> Value {
+        let one = |finding: &Finding| json!({"about": finding.about, "state": finding.state.name(), "says": finding.says, "mend": finding.mend});
+        json!({"well": self.is_well(), "items": self.0.iter().map(one).collect::<Vec<_>>()})
+    }
+
+    fn text(&self, paint: Paint, _: bool) -> String {
+        let mut text = String::new();
+        for finding in &self.0 {
+            let (mark, tone) = match finding.state {
+                State::Fine => ("ok", Tone::Good),
+                State::Warning => ("warn", Tone::Waiting),
+                State::Broken => ("bad", Tone::Bad),
+                State::Unknown => ("?", Tone::Dim),
+            };
+            text += &format!("{}{:<14}{}\n", paint.tone(tone, &format!("{mark:<6}")), finding.about, finding.says);
+            if let Some(mend) = &finding.mend {
+                text += &format!("{:<20}{} {mend}\n", "", paint.tone(Tone::Title, "mend:"));
+            }
+        }
+        let number = |state| self.0.iter().filter(|finding| finding.state == state).count();
+        let (broken, warnings) = (number(State::Broken), number(State::Warning));
+        let all = if broken + warnings == 0 {
+            paint.tone(Tone::Good, "All is well.")
+        } else {
+            format!("{} to mend, {}.", broken, count(warnings, "warning"))
+        };
+        text + "\n" + &all + "\n"
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.iter().filter(|finding| finding.state == State::Broken).map(|finding| finding.about.clone()).collect()
+    }
+}
+
+/// Prints what was found; whether nothing has to be mended.
+///
+/// # Errors
+/// If there is no usable kubeconfig. That the API server does not answer is a finding.
+pub async fn run(args: DoctorArgs) -> anyhow::Result<bool> {
+    let cluster = Cluster::connect(&args.cluster).await?;
+    let findings = examine(&cluster).await;
+    Printer::new(args.output).show(&findings)?;
+    Ok(findings.is_well())
+}
+
+/// Examines all that can be seen.
+pub async fn examine(cluster: &Cluster) -> Findings {
+    let server = match cluster.call("ask for the version", cluster.client.apiserver_version()).await {
+        Ok(version) => checks::server(&cluster.server, &version.major, &version.minor),
+        Err(problem) => return Findings(vec![checks::problem("API server", problem)]),
+    };
+    let mut found = vec![server, clock(cluster)];
+    let (kinds, rights, quorums) = (kinds(cluster), rights(cluster), cluster.list::<QuorumObject>(None, ""));
+    let (kinds, rights, quorums) = futures::join!(kinds, rights, quorums);
+    found.extend(kinds);
+    found.extend(rights);
+    let can_read_all = quorums.is_ok();
+    let quorums = match quorums {
+        Err(problem) if problem.is_forbidden() => cluster.list(Some(&cluster.namespace), "").await,
+        listed => listed,
+    };
+    match quorums {
+        Ok(quorums) => {
+            found.extend(operators(cluster, &quorums, can_read_all).await);
+            found.extend(quorums::quorums(&quorums, cluster.now()));
+        }
+        Err(problem) => found.push(checks::problem("quorums", problem)),
+    }
+    let locks = match cluster.list::<LockObject>(None, "").await {
+        Err(problem) if problem.is_forbidden() => cluster.list::<LockObject>(Some(&cluster.namespace), "").await,
+        listed => listed,
+    };
+    match locks {
+        Ok(locks) => {
+            found.push(checks::locks(&locks, cluster.now()));
+            found.extend(jobs(cluster, &locks).await);
+        }
+        Err(problem) => found.push(checks::problem("locks", problem)),
+    }
+    Findings(found)
+}
+
+fn clock(cluster: &Cluster) -> Finding {
+    let clock = SystemClock;
+    let now = clock.boottime();
+    let span = cluster.time().offset(now).map(|api| (api.earliest(now).floor().0, api.latest(now).ceil().0));
+    checks::clock(clock.wall().0, span)
+}
+
+/// The CustomResourceDefinitions: their fields if they may be read, else only that they are served.
+async fn kinds(cluster: &Cluster) -> Vec<Finding> {
+    let installed = Api::<CustomResourceDefinition>::all(cluster.client.clone());
+    let mut found = Vec::new();
+    for ours in redlock_api::crds() {
+        let name = ours.name_any();
+        match cluster.call(&format!("read CRD {name}"), installed.get(&name)).await {
+            Ok(theirs) => found.push(checks::definition(&name, &ours, &theirs)),
+            Err(problem) if problem.is_forbidden() => return vec![served(cluster).await],
+            Err(problem) if problem.is_not_found() => found.push(checks::not_installed(&name)),
+            Err(problem) => found.push(checks::problem("kinds", problem)),
+        }
+    }
+    found
+}
+
+async fn served(cluster: &Cluster) -> Finding {
+    let version = format!("{GROUP}/{VERSION}");
+    match cluster.call("ask for the kinds", cluster.client.list_api_group_resources(&version)).await {
+        Ok(kinds) => checks::served(&kinds.resources.iter().map(|kind| kind.name.clone()).collect::<Vec<_>>()),
+        Err(problem) if problem.is_not_found() => checks::not_installed(&version),
+        Err(problem) => checks::problem("kinds", problem),
+    }
+}
+
+/// What this user may do in the namespace.
+async fn rights(cluster: &Cluster) -> Vec<Finding> {
+    let reviews = Api::<SelfSubjectAccessReview>::all(cluster.client.clone());
+    let ask = async |right: &'static Right| {
+        let attributes = ResourceAttributes {
+            verb: Some(right.verb.into()),
+            group: Some(right.group.into()),
+            resource: Some(right.resource.into()),
+            subresource: right.subresource.map(Into::into),
+            namespace: Some(cluster.namespace.clone()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let answer = cluster.call("ask what you may do", reviews.create(&PostParams::default(), &review)).await?;
+        Ok::<_, Problem>((right, answer.status.is_some_and(|status| status.allowed)))
+    };
+    match futures::future::try_join_all(checks::RIGHTS.iter().map(ask)).await {
+        Ok(answers) => checks::rights(&answers, &cluster.namespace),
+        Err(problem) => vec![checks::problem("rights", problem)],
+    }
+}
+
+/// Jobs that ask for a lock, where this user may see Jobs.
+async fn jobs(cluster: &Cluster, locks: &[LockObject]) -> Option<Finding> {
+    let listed = match cluster.list::<Job>(None, "").await {
+        Err(problem) if problem.is_forbidden() => cluster.list::<Job>(Some(&cluster.namespace), "").await,
+        listed => listed,
+    };
+    match listed {
+        Ok(jobs) => jobs::jobs(&jobs, locks, cluster.now()),
+        Err(problem) if problem.is_forbidden() => None,
+        Err(problem) => Some(checks::problem("Jobs", problem)),
+    }
+}
+
+/// Whether operators are at work, and of which version.
+async fn operators(cluster: &Cluster, quorums: &[QuorumObject], can_read_all: bool) -> Vec<Finding> {
+    let mut operators: Vec<_> = quorums.iter().filter_map(|quorum| quorum.status.operator.clone()).collect();
+    operators.sort();
+    operators.dedup();
+    if operators.is_empty() {
+        return vec![checks::no_operator(quorums.len(), can_read_all)];
+    }
+    let mut found = Vec::new();
+    for operator in operators {
+        match installation::leader(cluster, &operator).await {
+            Ok(leader) => found.push(checks::leader(&operator, &leader)),
+            Err(problem) => found.push(checks::problem("operator", problem)),
+        }
+        let namespace = operator.split_once('/').map_or("", |(namespace, _)| namespace);
+        match cluster.list::<Pod>(Some(namespace), OPERATOR_LABELS).await {
+            Ok(pods) => found.push(checks::operator_pods(namespace, &pods, env!("CARGO_PKG_VERSION"))),
+            Err(problem) if problem.is_forbidden() => {}
+            Err(problem) => found.push(checks::problem("operator", problem)),
+        }
+    }
+    found
+}

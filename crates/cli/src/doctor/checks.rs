@@ -1,0 +1,338 @@
+//! Pure: what each part of an installation has to be like, and how to mend it.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+
+use super::super::cluster::Problem;
+use super::super::installation::Leader;
+use super::super::objects::LockObject;
+use super::super::text::{and, between, count, span};
+use super::super::{advice, line};
+use redlock_api::conditions::LockCondition;
+use redlock_api::{GROUP, MilliTime};
+
+/// The oldest minor version of Kubernetes that the operator supports.
+const OLDEST_MINOR: u32 = 30;
+/// A clock that is off by so many milliseconds misleads its reader.
+const CLOCK_TOLERANCE: i64 = 2_000;
+/// So long a deletion takes at most, in milliseconds, unless something is in its way.
+const LONGEST_DELETION: i64 = 300_000;
+/// So many names a finding has.
+const NAMED: usize = 5;
+
+/// How a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As it should be.
+    Fine,
+    /// It works, and could be better.
+    Warning,
+    /// It has to be mended.
+    Broken,
+    /// It cannot be seen.
+    Unknown,
+}
+
+impl State {
+    /// For programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fine => "Fine",
+            Self::Warning => "Warning",
+            Self::Broken => "Broken",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// In a word or two.
+    pub about: String,
+    /// How it is.
+    pub state: State,
+    /// A sentence.
+    pub says: String,
+    /// What to do about it.
+    pub mend: Option<String>,
+}
+
+pub(super) fn finding(about: &str, state: State, says: impl Into<String>, mend: Option<&str>) -> Finding {
+    Finding { about: about.into(), state, says: says.into(), mend: mend.map(Into::into) }
+}
+
+/// Something could not be asked.
+pub fn problem(about: &str, problem: Problem) -> Finding {
+    let state = if problem.is_forbidden() { State::Unknown } else { State::Broken };
+    let mend = Some(problem.next).filter(|next| !next.is_empty());
+    Finding { about: about.into(), state, says: sentence(&problem.what), mend }
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str().trim_end_matches('.'))
+}
+
+/// The version of Kubernetes.
+pub fn server(address: &str, major: &str, minor: &str) -> Finding {
+    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    let says = format!("{address} answers, Kubernetes {major}.{minor}.");
+    match (major, digits.parse::<u32>()) {
+        ("1", Ok(minor)) if minor < OLDEST_MINOR => {
+            let mend = "Use Kubernetes 1.30 or newer: admission policies are missing here.";
+            finding("API server", State::Broken, says, Some(mend))
+        }
+        _ => finding("API server", State::Fine, says, None),
+    }
+}
+
+/// This machine's clock against the API server's, which lies between two bounds. In Unix milliseconds.
+pub fn clock(wall: i64, server: Option<(i64, i64)>) -> Finding {
+    let Some((least, most)) = server else {
+        return finding("clock", State::Unknown, "The API server's answers carry no date.", None);
+    };
+    let off = if wall < least { wall - least } else { (wall - most).max(0) };
+    if off.abs() < CLOCK_TOLERANCE {
+        return finding("clock", State::Fine, "This machine's clock agrees with the API server's.", None);
+    }
+    let direction = if off > 0 { "ahead of" } else { "behind" };
+    let says = format!("This machine's clock is {} {direction} the API server's.", span(off.abs()));
+    let mend = "Start the time service of this machine, or that of the control plane. Who compares validUntil with this clock is misled.";
+    finding("clock", State::Broken, says, Some(mend))
+}
+
+/// A kind that is missing.
+pub fn not_installed(name: &str) -> Finding {
+    let mend = "Install the chart redlock-operator, or apply the CRDs: redlock crds | kubectl apply --server-side -f -";
+    finding("kinds", State::Broken, format!("{name} is not installed."), Some(mend))
+}
+
+/// That the kinds are there, where their definitions may not be read.
+pub fn served(names: &[String]) -> Finding {
+    let missing: Vec<_> = ["distributedlocks", "redisquorums"]
+        .into_iter()
+        .filter(|kind| !names.iter().any(|name| name == kind))
+        .collect();
+    match missing.first() {
+        Some(kind) => not_installed(kind),
+        None => finding(
+            "kinds",
+            State::Fine,
+            format!("The kinds of {GROUP} are served. You may not read their definitions."),
+            None,
+        ),
+    }
+}
+
+/// Whether the installed definition has the fields that this version knows, and no others.
+pub fn definition(name: &str, ours: &CustomResourceDefinition, theirs: &CustomResourceDefinition) -> Finding {
+    let (ours, theirs) = (fields(ours), fields(theirs));
+    let named = |fields: Vec<&String>| fields.into_iter().take(NAMED).cloned().collect::<Vec<_>>();
+    let (missing, more) = (named(ours.difference(&theirs).collect()), named(theirs.difference(&ours).collect()));
+    if !missing.is_empty() {
+        let says = format!("{name} is older than this command: it has no {}.", and(&missing));
+        let mend = "Upgrade the chart, or apply the CRDs: redlock crds | kubectl apply --server-side -f -";
+        return finding("kinds", State::Broken, says, Some(mend));
+    }
+    if !more.is_empty() {
+        let says = format!("{name} is newer than this command: it has {}, too.", and(&more));
+        return finding("kinds", State::Warning, says, Some("Upgrade this command to the version of the operator."));
+    }
+    finding("kinds", State::Fine, format!("{name} has the fields of this version."), None)
+}
+
+/// The paths of all fields in the first version.
+fn fields(definition: &CustomResourceDefinition) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let definition = serde_json::to_value(definition).unwrap_or_default();
+    if let Some(schema) = definition.pointer("/spec/versions/0/schema/openAPIV3Schema") {
+        walk(schema, "", &mut found);
+    }
+    found
+}
+
+fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    for (name, field) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        walk(field, &path, found);
+        found.insert(path);
+    }
+    if let Some(items) = schema.get("items") {
+        walk(items, &format!("{path}[]"), found);
+    }
+}
+
+/// A right that commands need.
+#[derive(Debug)]
+pub struct Right {
+    /// The verb.
+    pub verb: &'static str,
+    /// The API group.
+    pub group: &'static str,
+    /// The resource.
+    pub resource: &'static str,
+    /// A part of it.
+    pub subresource: Option<&'static str>,
+    /// What it is for.
+    commands: &'static str,
+    /// Who has it.
+    role: &'static str,
+    /// Without it most commands do nothing.
+    is_needed: bool,
+}
+
+const fn right(verb: &'static str, resource: &'static str, commands: &'static str, role: &'static str) -> Right {
+    Right { verb, group: GROUP, resource, subresource: None, commands, role, is_needed: false }
+}
+
+/// The rights that commands need, by what they are for.
+pub const RIGHTS: &[Right] = &[
+    Right {
+        is_needed: true,
+        ..right("list", "distributedlocks", "list, status, explain, history, top", "redlock-operator-view")
+    },
+    Right { is_needed: true, ..right("watch", "distributedlocks", "wait, list --watch", "redlock-operator-view") },
+    right("list", "redisquorums", "quorum status", "redlock-operator-view in the namespace of the quorum"),
+    right("create", "distributedlocks", "taking locks", "redlock-operator-holder or -edit"),
+    right("patch", "distributedlocks", "step-down", "redlock-operator-edit"),
+    right("break", "distributedlocks", "break", "redlock-operator-break and -edit"),
+    Right {
+        group: "",
+        subresource: Some("eviction"),
+        ..right("create", "pods", "quorum restart", "Kubernetes' edit in the namespace of the quorum")
+    },
+];
+
+/// What this user may do, and how to get the rest.
+pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Finding> {
+    let allowed: Vec<_> =
+        answers.iter().filter(|(_, allowed)| *allowed).map(|(right, _)| right.commands.to_owned()).collect();
+    let mut found = Vec::new();
+    if !allowed.is_empty() {
+        found.push(finding(
+            "rights",
+            State::Fine,
+            format!("In namespace {namespace} you may use: {}.", allowed.join("; ")),
+            None,
+        ));
+    }
+    for (right, _) in answers.iter().filter(|(_, allowed)| !*allowed) {
+        let state = if right.is_needed { State::Broken } else { State::Unknown };
+        let says = format!(
+            "In namespace {namespace} you may not {} {}, which is for: {}.",
+            right.verb, right.resource, right.commands
+        );
+        let mend = format!("If you need it, ask for the role {}.", right.role);
+        found.push(finding("rights", state, says, Some(&mend)));
+    }
+    found
+}
+
+/// No quorum names its operator.
+pub fn no_operator(quorums: usize, can_read_all: bool) -> Finding {
+    if quorums == 0 && !can_read_all {
+        let says = "You can read no RedisQuorum, so the operator is not checked.";
+        return finding("operator", State::Unknown, says, None);
+    }
+    if quorums == 0 {
+        let mend = "Create a RedisQuorum, or set defaultQuorum in the chart's values.";
+        return finding("operator", State::Warning, "There is no RedisQuorum.", Some(mend));
+    }
+    let says = "No operator serves any RedisQuorum.";
+    finding(
+        "operator",
+        State::Broken,
+        says,
+        Some(
+            "Install the chart redlock-operator, with the quorums' spec.installation as its value installation, and see that its pods run.",
+        ),
+    )
+}
+
+/// Whether an operator has a leader.
+pub fn leader(operator: &str, leader: &Leader) -> Finding {
+    let (state, mend) = match leader {
+        Leader::Works(_) => (State::Fine, None),
+        Leader::Hidden => (State::Unknown, None),
+        Leader::Silent(_) | Leader::Absent => {
+            (State::Broken, Some("See the pods of the operator and their logs: no lock is granted without a leader."))
+        }
+    };
+    finding("operator", state, leader.says(operator), mend)
+}
+
+/// The operator's replicas.
+pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
+    let is_ready = |pod: &&Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let ready = pods.iter().filter(is_ready).count();
+    let images: BTreeSet<_> =
+        pods.iter().filter_map(|pod| pod.spec.as_ref()?.containers.first()?.image.clone()).collect();
+    let images: Vec<_> = images.into_iter().collect();
+    let says = format!(
+        "{ready} of {} of the operator in namespace {namespace} are ready, of {}.",
+        count(pods.len(), "replica"),
+        and(&images)
+    );
+    if ready < pods.len() || pods.is_empty() {
+        let mend = format!("See why: kubectl -n {namespace} describe pods -l app.kubernetes.io/name=redlock-operator");
+        return finding("operator", if ready == 0 { State::Broken } else { State::Warning }, says, Some(&mend));
+    }
+    let other = images
+        .iter()
+        .filter_map(|image| image.rsplit_once(':'))
+        .any(|(_, tag)| tag.starts_with(|c: char| c.is_ascii_digit()) && !tag.contains('@') && tag != version);
+    if other {
+        let mend = format!("This command is {version}. Use the same version for both.");
+        return finding("operator", State::Warning, says, Some(&mend));
+    }
+    finding("operator", State::Fine, says, None)
+}
+
+/// All locks together, and those in trouble by their names.
+pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
+    let held = locks.iter().filter(|lock| lock.is_held()).count();
+    let says = format!("{}, {held} of them held.", count(locks.len(), "lock"));
+    let stuck = |lock: &&LockObject| {
+        let since = lock.metadata.deletion_timestamp.as_ref().map(|time| MilliTime::from(time.0));
+        since.is_some_and(|since| between(since, now) > LONGEST_DELETION)
+    };
+    let is_troubled = |lock: &&LockObject| line::is_troubled(lock, now);
+    let names = |locks: Vec<&LockObject>| {
+        let more = locks.len().saturating_sub(NAMED);
+        let mut names: Vec<_> =
+            locks.iter().take(NAMED).map(|lock| format!("{} ({})", lock.lock(), lock.reason())).collect();
+        if more > 0 {
+            names.push(format!("{more} more"));
+        }
+        and(&names)
+    };
+    let troubled: Vec<_> = locks.iter().filter(is_troubled).collect();
+    let deleted: Vec<_> = locks.iter().filter(stuck).collect();
+    if let Some(first) = deleted.first() {
+        let mend = format!(
+            "The operator takes its finalizer off when the key has expired. See why it does not: redlock explain {}",
+            first.lock()
+        );
+        let says = format!("{says} Deleted for more than five minutes: {}.", names(deleted.clone()));
+        return finding("locks", State::Broken, says, Some(&mend));
+    }
+    if let Some(first) = troubled.first() {
+        let to_do =
+            first.condition(LockCondition::Held).and_then(|held| advice::of_lock(held).to_do).unwrap_or_default();
+        let mend = format!("See why: redlock explain {}. {to_do}", first.lock());
+        let says = format!("{says} In trouble: {}.", names(troubled.clone()));
+        return finding("locks", State::Warning, says, Some(mend.trim()));
+    }
+    finding("locks", State::Fine, says, None)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Pure: Jobs that ask for a lock, and whether an operator hears them.
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+
+use super::checks::{Finding, State};
+use crate::objects::LockObject;
+use crate::text::{and, between, count};
+use redlock_api::MilliTime;
+use redlock_api::jobs::{asked_lock, is_finished, is_suspended};
+
+/// An operator has created the claim of a Job after so many milliseconds.
+const HEARD: i64 = 30_000;
+/// So many names a finding has.
+const NAMED: usize = 5;
+
+/// What is the matter with the Jobs that ask for a lock. `None`: there are none.
+pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option<Finding> {
+    let asks = |job: &&Job| asked_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
+    let asking: Vec<_> = jobs.iter().filter(asks).collect();
+    if asking.is_empty() {
+        return None;
+    }
+    let has_claim = |job: &Job| {
+        locks.iter().any(|lock| lock.spec.claim.as_ref().is_some_and(|claim| claim.job_uid == job.metadata.uid))
+    };
+    let is_old = |job: &Job| {
+        let created = job.creation_timestamp().map(|time| MilliTime::from(time.0));
+        created.is_some_and(|created| between(created, now) > HEARD)
+    };
+    let unheard: Vec<_> = asking.iter().filter(|job| is_old(job) && !has_claim(job)).copied().collect();
+    let (about, says) = ("Jobs".to_owned(), format!("{} with a lock.", count(asking.len(), "Job")));
+    let Some(first) = unheard.first() else { return Some(Finding { about, state: State::Fine, says, mend: None }) };
+    let full_name = |job: &&Job| format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+    let names: Vec<_> = unheard.iter().take(NAMED).map(full_name).collect();
+    let cause = match is_suspended(first) {
+        true => "Set the chart's value jobs.enabled",
+        false => "Create the Job with spec.suspend: true, because its pods run without the lock",
+    };
+    let mend = format!(
+        "{cause}. Read the Events of the Job: kubectl -n {} describe job {}",
+        first.namespace().unwrap_or_default(),
+        first.name_any()
+    );
+    let says = format!("{says} No operator has made a claim for {} of them: {}.", unheard.len(), and(&names));
+    Some(Finding { about, state: State::Warning, says, mend: Some(mend) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use redlock_api::JOB_LOCK_ANNOTATION;
+
+    fn job(name: &str, annotations: Value) -> Job {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "annotations": annotations, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"suspend": true, "template": {}}
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_suspended_job_that_no_operator_hears_is_named_with_what_to_do() {
+        let at = |time: &str| serde_json::from_value::<MilliTime>(json!(time)).unwrap();
+        let (now, soon) = (at("2026-01-01T00:01:00.000Z"), at("2026-01-01T00:00:10.000Z"));
+        let asks = json!({JOB_LOCK_ANNOTATION: "k"});
+        let all = [job("a", asks.clone()), job("b", asks), job("other", json!({JOB_LOCK_ANNOTATION: ""}))];
+        let claim: LockObject = serde_json::from_value(json!({"metadata": {"name": "a-a", "namespace": "shop"},
+            "spec": {"claim": {"jobName": "a", "jobUID": "a"}}}))
+        .unwrap();
+        let found = jobs(&all, &[claim], now).unwrap();
+        assert_eq!(found.state, State::Warning);
+        assert_eq!(found.says, "2 Jobs with a lock. No operator has made a claim for 1 of them: shop/b.");
+        assert!(found.mend.unwrap().contains("jobs.enabled"));
+        let mut free = job("c", json!({JOB_LOCK_ANNOTATION: "k"}));
+        free.spec.as_mut().unwrap().suspend = None;
+        let found = jobs(&[free], &[], now).unwrap();
+        assert_eq!(found.state, State::Warning, "its pods run without the lock");
+        assert!(found.mend.unwrap().contains("spec.suspend: true"));
+        assert_eq!(jobs(&all, &[], soon).unwrap().state, State::Fine, "the operator has a moment");
+        assert_eq!(jobs(&all[2..], &[], now), None);
+    }
+}

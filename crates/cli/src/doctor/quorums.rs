@@ -1,0 +1,122 @@
+//! Pure: the state of each quorum, with one line for each member that does not vote.
+
+use super::super::advice;
+use super::super::explain::{self, member_says, of_quorum};
+use super::super::objects::{QuorumMember, QuorumObject};
+use super::super::quorum::is_trouble;
+use super::super::text::{count, moment};
+use super::checks::{Finding, State, finding};
+use redlock_api::MilliTime;
+
+/// The quorums, and that one at most is the default.
+pub(super) fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> {
+    let mut found: Vec<_> = quorums.iter().flat_map(|quorum| one_quorum(quorum, now)).collect();
+    if !quorums.is_empty() && !quorums.iter().any(QuorumObject::is_default) {
+        let says = "No RedisQuorum that you can read is marked as the default.";
+        let mend = "Locks without quorumRef need one: see defaultQuorum in the chart's values.";
+        found.push(finding("quorum", State::Unknown, says, Some(mend)));
+    }
+    found
+}
+
+/// A quorum before its first vote, in which every member is on its way.
+fn is_starting(quorum: &QuorumObject) -> bool {
+    let on_its_way = |member: &&QuorumMember| {
+        matches!(member.state.as_str(), "Admitted" | "Fenced" | "Starting" | "Pending")
+            && (member.message.is_none() || member.rejoin_at.is_some())
+    };
+    quorum.status.token_floor.is_none()
+        && !quorum.status.members.is_empty()
+        && quorum.status.members.iter().all(|member| on_its_way(&member))
+}
+
+/// A start has one line, with its time.
+fn start(quorum: &QuorumObject, now: MilliTime) -> Finding {
+    let members = quorum.status.members.len();
+    let needed = quorum.status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
+    let mut times: Vec<_> = quorum.status.members.iter().filter_map(|member| member.rejoin_at).collect();
+    times.sort();
+    let name = quorum.full_name();
+    let says = match times.get(needed.saturating_sub(1)) {
+        Some(at) => format!("RedisQuorum {name} is starting. It grants locks from {}.", moment(*at, now)),
+        None => format!("RedisQuorum {name} is starting: {} of {} started.", times.len(), count(members, "member")),
+    };
+    finding("quorum", State::Warning, says, None)
+}
+
+fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
+    let link = of_quorum(quorum, now);
+    if link.state != explain::State::Fine && is_starting(quorum) {
+        return vec![start(quorum, now)];
+    }
+    let trouble: Vec<_> = quorum.status.conditions.iter().filter(|condition| is_trouble(condition)).collect();
+    let state = match link.state {
+        explain::State::Fine if trouble.is_empty() => State::Fine,
+        explain::State::Fine => State::Warning,
+        _ => State::Broken,
+    };
+    let members: Vec<_> = quorum.status.members.iter().filter(|member| !member.votes()).collect();
+    let names_a_member = |text: &str| members.iter().any(|member| text.contains(&member.name));
+    let mut says = link.says.into_iter().filter(|line| !names_a_member(line)).collect::<Vec<_>>().join(" ");
+    for condition in &trouble {
+        let message = condition.message.trim_end_matches('.');
+        // A condition that only lists the members repeats the lines below.
+        if !says.contains(message) && !names_a_member(message) {
+            says += &format!(" {} ({}): {message}.", condition.type_, condition.reason);
+        }
+    }
+    let advice = trouble.iter().find_map(|condition| advice::of_quorum(condition).to_do);
+    let mend = link.to_do.or(advice).filter(|_| state != State::Fine);
+    let mut found = vec![Finding { about: "quorum".into(), state, says, mend }];
+    let state = if state == State::Broken { State::Broken } else { State::Warning };
+    found.extend(members.iter().map(|member| finding("member", state, member_says(member, now), None)));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::objects::fake::{now, quorum};
+    use super::*;
+
+    #[test]
+    fn a_quorum_that_grants_nothing_is_broken_and_one_without_reserve_is_a_warning() {
+        assert_eq!(quorums(&[quorum(["Admitted"; 3])], now())[0].state, State::Fine);
+        let reserve = quorums(&[quorum(["Admitted", "Admitted", "Fenced"])], now());
+        assert_eq!((reserve[0].state, reserve.len()), (State::Warning, 2));
+        let mut unmarked = quorum(["Admitted"; 3]);
+        unmarked.metadata.annotations = None;
+        assert!(quorums(&[unmarked], now())[1].says.contains("marked as the default"));
+    }
+
+    #[test]
+    fn each_member_that_does_not_vote_has_one_line() {
+        let mut faulty = quorum(["Admitted", "Unreachable", "Fenced"]);
+        faulty.status.token_floor = Some(1);
+        let found = quorums(&[faulty], now());
+        assert_eq!(
+            found.iter().map(|one| (one.about.as_str(), one.state)).collect::<Vec<_>>(),
+            [("quorum", State::Broken), ("member", State::Broken), ("member", State::Broken)]
+        );
+        assert!(!found[0].says.contains("main-1") && !found[0].says.contains("is Fenced"), "{}", found[0].says);
+        assert_eq!(found[1].says, "Member main-1 is Unreachable: does not answer.");
+        assert_eq!(found[2].says, "Member main-2 is Fenced (Restarted) and votes from 12:00:12 UTC (in 12s).");
+    }
+
+    #[test]
+    fn a_start_is_one_warning_with_its_time_and_a_fault_during_a_start_is_none() {
+        let found = quorums(&[quorum(["Fenced"; 3])], now());
+        assert_eq!((found.len(), found[0].state), (1, State::Warning));
+        assert_eq!(
+            found[0].says,
+            "RedisQuorum redlock-system/main is starting. It grants locks from 12:00:12 UTC (in 12s)."
+        );
+        let mut faulty = quorum(["Fenced", "Fenced", "Pending"]);
+        faulty.status.members[2].message = Some("container redis is waiting (ErrImagePull)".into());
+        let found = quorums(&[faulty], now());
+        assert_eq!(found[0].state, State::Broken);
+        assert!(found.iter().any(|one| one.says.contains("ErrImagePull")), "{found:#?}");
+        let mut restarted = quorum(["Fenced"; 3]);
+        restarted.status.token_floor = Some(1);
+        assert_eq!(quorums(&[restarted], now())[0].state, State::Broken, "it granted locks before");
+    }
+}

@@ -1,0 +1,134 @@
+//! A lock that this process holds: by a claim, which an operator grants and renews, or straight from the members.
+//!
+//! `redlock run`, `hold` and `acquire` and the agent stand on it.
+
+mod answer;
+mod arguments;
+mod claim;
+mod direct;
+mod held;
+mod identity;
+mod mounted_secret;
+mod progress;
+mod signals;
+
+use super::cluster::Cluster;
+pub(super) use answer::Answer;
+use anyhow::Context as _;
+pub use arguments::{DirectArgs, LockArgs, LockName};
+pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
+pub(super) use claim::{HoldState, Holding, Trust, check_wall_clock, own_pod, send_release, take_detached};
+pub(super) use held::{End, Held, LONGEST_SLEEP, NotHeld, Renewal, Source, Validity, reserve};
+pub(super) use identity::{of_process, whoami};
+pub(super) use progress::Progress;
+use serde::{Deserialize, Serialize};
+pub(super) use signals::Signals;
+
+/// How locks are taken.
+pub(super) enum Way {
+    /// By claims. The members, if there is a way to them, tell what is left of a hold.
+    Claims { members: Option<Members> },
+    /// From the members, by one client for all locks.
+    Direct(direct::Direct),
+}
+
+impl Way {
+    /// # Errors
+    /// If options are missing, or exclude each other.
+    pub(super) async fn new(args: &LockArgs) -> anyhow::Result<Self> {
+        let members = args.direct.members(environment());
+        if !args.direct.direct {
+            return Ok(Self::Claims { members });
+        }
+        args.refuse_queue()?;
+        args.refuse_short_ttl()?;
+        let members = members.context(
+            "--direct needs the members: --members URL,URL,URL, or the Secret of a client by --members-secret DIRECTORY",
+        )?;
+        Ok(Self::Direct(direct::Direct::connect(args, &members).await?))
+    }
+
+    /// Waits until what was released has reached the members.
+    pub(super) async fn close(&self) {
+        if let Self::Direct(direct) = self {
+            direct.close().await;
+        }
+    }
+
+    /// Takes the lock from the operator or from the members.
+    pub(super) async fn take(
+        &self,
+        args: &LockArgs,
+        signals: &mut Signals,
+        progress: &mut Progress,
+    ) -> Result<Held, NotHeld> {
+        match self {
+            Self::Claims { members } => claim::take(args, members.clone(), signals, progress).await,
+            Self::Direct(direct) => direct::take(direct, args, signals, progress).await,
+        }
+    }
+}
+
+/// Takes one lock, for a process that takes no other.
+pub(super) async fn take(args: &LockArgs, signals: &mut Signals) -> Result<Held, NotHeld> {
+    let way = Way::new(args).await?;
+    let taken = way.take(args, signals, &mut Progress::new(&args.lock)).await;
+    if taken.is_err() {
+        way.close().await;
+    }
+    taken
+}
+
+/// What the remaining validity will come from.
+pub(super) fn expected_source(args: &LockArgs) -> Source {
+    let has_members = args.direct.direct || args.direct.members(environment()).is_some();
+    if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
+}
+
+/// The place of a lock. Locks of one name at two places exclude nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Location {
+    /// A claim.
+    Cluster { server: String, quorum: Option<String> },
+    /// Without Kubernetes.
+    Members { addresses: String },
+    /// By the agent that listens there.
+    Agent { address: String },
+}
+
+impl Location {
+    pub(super) async fn of(args: &LockArgs) -> anyhow::Result<Self> {
+        if args.direct.direct {
+            let members = args.direct.members(environment());
+            let addresses = members.map(|members| direct::addresses(&members)).transpose()?;
+            return Ok(Self::Members { addresses: addresses.unwrap_or_default() });
+        }
+        let server = Cluster::connect(&args.cluster).await?.server;
+        Ok(Self::Cluster { server, quorum: args.quorum.clone() })
+    }
+
+    /// Whether both are one place. `None`: they cannot be compared.
+    pub(super) fn is(&self, other: &Self) -> Option<bool> {
+        match (self, other) {
+            _ if self == other => Some(true),
+            (Self::Members { .. }, Self::Members { .. }) => Some(false),
+            (Self::Cluster { server: one, .. }, Self::Cluster { server: two, .. }) if one != two => Some(false),
+            (Self::Cluster { quorum: Some(_), .. }, Self::Cluster { quorum: Some(_), .. }) => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// Variables that are no text name no members.
+pub(super) fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// On this thread: the guard of a command has to be started by one that lives as long as the process.
+pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(future);
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
+    result
+}

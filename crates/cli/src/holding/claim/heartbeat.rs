@@ -1,0 +1,61 @@
+//! Shows the operator that this process lives: it renews a Lease with the name of the claim.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use redlock_api::requests::{RequestError, within};
+use redlock_api::{DistributedLock, MilliTime};
+use redlock_engine::time::{Clock, SystemClock};
+
+/// Beats as long as it is polled.
+pub(super) async fn beat(client: Client, claim: DistributedLock) {
+    let Some(longest) = claim.spec.claim.as_ref().and_then(|claim| claim.heartbeat) else { return };
+    let leases: Api<Lease> = Api::namespaced(client, &claim.namespace().unwrap_or_default());
+    let pause = longest.get() / 3;
+    let mut is_there = false;
+    loop {
+        let begun = SystemClock.boottime();
+        let result = if is_there { renew(&leases, &claim, pause).await } else { create(&leases, &claim, pause).await };
+        match result {
+            Ok(()) => is_there = true,
+            Err(RequestError::Gone) => is_there = false,
+            // The operator judges by its own clock, and does not hold an outage of the API server against a holder.
+            Err(error) => tracing::debug!(%error, "a heartbeat was not sent"),
+        }
+        sleep(pause.saturating_sub(SystemClock.boottime().since(begun))).await;
+    }
+}
+
+async fn create(leases: &Api<Lease>, claim: &DistributedLock, longest: Duration) -> Result<(), RequestError> {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": claim.name_any(), "ownerReferences": claim.owner_ref(&()).map(|owner| vec![owner])},
+        "spec": times(claim),
+    });
+    let Ok(lease) = serde_json::from_value(lease) else { return Err(RequestError::Unknown(None)) };
+    match within(longest, leases.create(&PostParams::default(), &lease)).await {
+        Err(RequestError::Conflict) => renew(leases, claim, longest).await,
+        result => result.map(drop),
+    }
+}
+
+async fn renew(leases: &Api<Lease>, claim: &DistributedLock, longest: Duration) -> Result<(), RequestError> {
+    let patch = Patch::Merge(json!({"spec": times(claim)}));
+    within(longest, leases.patch(&claim.name_any(), &PatchParams::default(), &patch)).await.map(drop)
+}
+
+/// Each beat is another one: the operator looks for a change.
+fn times(claim: &DistributedLock) -> Value {
+    let renewed = MilliTime::from_millis(SystemClock.wall().0);
+    let seconds = claim.spec.ttl.get().as_secs().max(1);
+    json!({
+        "holderIdentity": claim.name_any(),
+        "leaseDurationSeconds": seconds,
+        "renewTime": renewed.map(|at| format!("{:.6}", at.get())),
+    })
+}

@@ -1,0 +1,153 @@
+//! The commands of people and applications.
+//!
+//! They look at locks and quorums, act on them through the API server, and run other commands under a lock. They stand on top of
+//! everything: they use the API's types and the library, never what decides about locks and quorums.
+//!
+//! `run` and `agent` need Linux and refuse elsewhere. The program compiles for macOS and Windows (`dev/targets.sh`).
+//!
+//! What a command decides and what it prints are pure functions of the objects and the time. IO is in `run` of each, and in [`cluster`].
+
+use std::process::ExitCode;
+
+pub mod acquire;
+pub mod act;
+pub mod advice;
+#[cfg(target_os = "linux")]
+pub mod agent;
+pub mod cluster;
+pub mod console;
+pub mod doctor;
+#[cfg(any(test, not(target_os = "linux")))]
+pub mod elsewhere;
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "what only `run` needs"))]
+mod exit;
+pub mod explain;
+pub mod help;
+pub mod hold;
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, unused_imports, reason = "what only `run` and the agent need"))]
+pub mod holding;
+pub mod installation;
+pub mod line;
+pub mod list;
+#[cfg(target_os = "linux")]
+pub mod loopback;
+pub mod objects;
+pub mod output;
+pub mod picture;
+pub mod quorum;
+pub mod release;
+pub mod report;
+#[cfg(target_os = "linux")]
+pub mod run;
+pub mod shell;
+pub mod status;
+pub mod target;
+pub mod text;
+pub mod top;
+pub mod version;
+pub mod wait;
+
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{agent, run};
+
+/// The answer is no: the time of a wait has passed, or doctor has found something to mend.
+const NO: u8 = 1;
+/// The command itself failed, or its options cannot be read.
+pub const FAILED: u8 = 125;
+
+/// Commands for people and scripts.
+#[derive(Debug, clap::Subcommand)]
+pub enum UserCommand {
+    /// List locks: who holds them, for how long, and who waits.
+    #[command(after_help = "Example:\n  redlock list -A --watch")]
+    List(list::ListArgs),
+    /// Show one lock: its holder, its queue, and what the operator says.
+    #[command(after_help = "Example:\n  redlock status shop/reindex")]
+    Status(status::LockArgs),
+    /// Say in sentences why a lock is held or not, from the quorum to the queue.
+    #[command(after_help = "Example:\n  redlock explain shop/reindex")]
+    Explain(status::LockArgs),
+    /// Show who had a lock, for how long, and how each hold ended.
+    #[command(after_help = "Example:\n  redlock history shop/reindex -o wide")]
+    History(status::LockArgs),
+    /// Show the keys that are contended for most, and the state of the quorums.
+    #[command(after_help = "Example:\n  redlock top -A")]
+    Top(top::TopArgs),
+    /// Ask a holder to pass its lock on. The hold runs out within one ttl.
+    #[command(after_help = "Example:\n  redlock step-down shop/scheduler")]
+    StepDown(act::StepDownArgs),
+    /// Take a lock from its holder. The hold runs out within one ttl.
+    #[command(after_help = "Example:\n  redlock break shop/reindex --reason 'stuck since noon'")]
+    Break(act::BreakArgs),
+    /// Wait until a lock is held, free, finished or gone. Exit code 1: not in time.
+    #[command(after_help = "Example:\n  redlock wait shop/reindex --for free --timeout 5m")]
+    Wait(wait::WaitArgs),
+    /// Look at quorums, and restart a member.
+    #[command(subcommand)]
+    Quorum(quorum::QuorumCommand),
+    /// Check an installation, and say how to mend what is wrong. Exit code 1: something is.
+    #[command(after_help = "Example:\n  redlock doctor")]
+    Doctor(doctor::DoctorArgs),
+    /// Write what a report of a problem needs into a directory, without Secrets.
+    #[command(after_help = "Example:\n  redlock report ./redlock-report -A --logs")]
+    Report(report::ReportArgs),
+    /// Print the versions of this command and of the operators.
+    #[command(after_help = "Example:\n  redlock version")]
+    Version(version::VersionArgs),
+    /// Print the completions for a shell.
+    #[command(after_help = "Example:\n  redlock completions bash > /etc/bash_completion.d/redlock")]
+    Completions(shell::CompletionsArgs),
+    /// Write manual pages into a directory.
+    #[command(after_help = "Example:\n  redlock man /usr/local/share/man/man1")]
+    Man(shell::DirectoryArgs),
+    /// Copy this program into a directory, for example from an init container into a volume.
+    #[command(after_help = "Example:\n  redlock install /shared/bin")]
+    Install(shell::DirectoryArgs),
+}
+
+/// Carries a command out; `tree` is that of the whole program.
+#[must_use]
+pub fn execute(command: UserCommand, tree: clap::Command) -> ExitCode {
+    match dispatch(command, tree) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NO),
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            console::write_error(&format!("error: {error:#}\n"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn dispatch(command: UserCommand, tree: clap::Command) -> anyhow::Result<bool> {
+    match command {
+        UserCommand::Completions(args) => shell::completions(&args, tree).map(|()| true),
+        UserCommand::Man(args) => shell::man(&args, tree).map(|()| true),
+        UserCommand::Install(args) => shell::install(&args).map(|()| true),
+        asks => tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ask(asks)),
+    }
+}
+
+/// Whether the answer is yes.
+async fn ask(command: UserCommand) -> anyhow::Result<bool> {
+    match command {
+        UserCommand::List(args) => list::run(args).await?,
+        UserCommand::Status(args) => status::run(args).await?,
+        UserCommand::Explain(args) => explain::run(args).await?,
+        UserCommand::History(args) => status::history(args).await?,
+        UserCommand::Top(args) => top::run(args).await?,
+        UserCommand::StepDown(args) => act::step_down(args).await?,
+        UserCommand::Break(args) => act::break_lock(args).await?,
+        UserCommand::Wait(args) => return wait::run(args).await,
+        UserCommand::Quorum(quorum::QuorumCommand::Status(args)) => quorum::status(args).await?,
+        UserCommand::Quorum(quorum::QuorumCommand::Restart(args)) => return quorum::restart(args).await,
+        UserCommand::Doctor(args) => return doctor::run(args).await,
+        UserCommand::Report(args) => report::run(args).await?,
+        UserCommand::Version(args) => version::run(args).await?,
+        UserCommand::Completions(_) | UserCommand::Man(_) | UserCommand::Install(_) => {}
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests;

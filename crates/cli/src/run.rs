@@ -1,0 +1,243 @@
+//! `redlock run`: a command that runs only while a lock is held.
+//!
+//! Three processes: `run` has the lock and the network, the `guard` has a deadline, the `stage` becomes the command. Each of them can
+//! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
+
+mod chain;
+mod guard;
+mod limits;
+mod line;
+mod outside;
+mod plan;
+mod share;
+mod signal_name;
+mod stage;
+mod supervise;
+mod terminal;
+mod tree;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use chain::{Chain, HELD};
+pub use guard::GuardArgs;
+use limits::Limits;
+use line::{Order, Report};
+use share::{Directory, Share};
+pub use signal_name::SignalName;
+pub use stage::StageArgs;
+use supervise::{Guard, Task};
+pub use terminal::ForegroundArgs;
+use tokio::time::sleep;
+
+use super::exit::{self, Outcome};
+use super::holding::{Answer, End, Held, Location, LockArgs, Signals, Validity, block_on, expected_source, take};
+use super::loopback::Place;
+use crate::console;
+use redlock_api::GoDuration;
+use redlock_engine::time::{Boottime, Clock, SystemClock};
+
+/// This very program, also when its file was replaced meanwhile.
+const SELF: &str = "/proc/self/exe";
+/// Between two readings of the clock: tokio's stands still while the machine is suspended.
+const TICK: Duration = Duration::from_millis(100);
+/// While a guard that was killed has not closed its line yet.
+const SHORTEST_TICK: Duration = Duration::from_millis(1);
+
+/// The lock, and the command that needs it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  redlock run --lock shop/reindex --ttl 10s --wait 1m -- ./reindex --all")]
+pub struct RunArgs {
+    #[command(flatten)]
+    lock: LockArgs,
+    /// From the signal that asks the command to end to SIGKILL. Default: half of the longest that is possible.
+    #[arg(long, value_name = "DURATION")]
+    grace: Option<GoDuration>,
+    /// The signal that asks the command to end.
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
+    signal: SignalName,
+    /// Exit code when the lock was not acquired, for example 0 in a cron job.
+    #[arg(long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
+    not_acquired_exit_code: u8,
+    /// Where a `redlock agent` listens that has the lock: `127.0.0.1:<port>` or `unix:<path>`.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["direct", "members", "members_secret"])]
+    agent: Option<Place>,
+    /// The command and its arguments, after --.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Takes the lock, runs the command, releases the lock.
+pub fn run(args: &RunArgs) -> ExitCode {
+    let outcome = block_on(conduct(args)).unwrap_or_else(Outcome::Failed);
+    outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code)
+}
+
+/// The hidden command between `run` and the command.
+pub fn guard(args: &GuardArgs) -> ExitCode {
+    guard::run(args)
+}
+
+/// The hidden command that becomes the command.
+pub fn become_command(args: StageArgs) -> ExitCode {
+    stage::run(args)
+}
+
+/// The hidden command that gives the terminal back.
+pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
+    terminal::set_foreground(args)
+}
+
+async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
+    let mut signals = Signals::new()?;
+    let args = &RunArgs { lock: args.lock.resolved().await?, ..args.clone() };
+    let lock = args.lock.lock.to_string();
+    let around = Chain::of(std::env::var_os(HELD))?;
+    let place = match &args.agent {
+        Some(agent) => Location::Agent { address: agent.to_string() },
+        None => Location::of(&args.lock).await?,
+    };
+    let outer = around.shared(&place, &lock)?;
+    if outer.is_none() && args.agent.is_none() {
+        // A limit that cannot be kept is refused before the lock is taken.
+        Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
+    }
+    let directory = Directory::new()?;
+    let taken = match (outer, &args.agent) {
+        (Some(socket), _) => outside::of_outer(socket, lock).await,
+        (None, Some(place)) => outside::of_agent(place, &args.lock, &mut signals).await,
+        (None, None) => take(&args.lock, &mut signals).await,
+    };
+    let held = match taken {
+        Ok(held) => held,
+        Err(not_held) => return Ok(not_held.into()),
+    };
+    let answer = Answer::new(held.lock.clone(), held.holder.clone(), held.token);
+    let share = Share::new(directory, answer, place, around);
+    let outcome = match under(args, share, &held, &mut signals).await {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::Failed(error),
+    };
+    if let Err(error) = held.release().await {
+        console::report(format_args!("lock {}: {error:#}", args.lock.lock));
+    }
+    Ok(outcome)
+}
+
+/// Runs the command until nothing of it is left.
+async fn under(args: &RunArgs, share: Share, held: &Held, signals: &mut Signals) -> anyhow::Result<Outcome> {
+    let limits = Limits::new(args.grace, args.lock.ttl, held.source)?;
+    let task = Task {
+        command: args.command.clone(),
+        environment: share.environment(),
+        signal: args.signal.0,
+        grace: limits.grace,
+    };
+    let guard = Guard::start(&task).await.context("the guard of the command could not be started")?;
+    let now = SystemClock.boottime();
+    let max_hold = args.lock.max_hold.map(|most| now + most.get());
+    let course = Course { guard, share, limits, signal: args.signal.0, max_hold, kill: now, why: None, status: None };
+    Ok(course.run(held, signals).await)
+}
+
+/// A command that runs.
+struct Course {
+    guard: Guard,
+    share: Share,
+    limits: Limits,
+    signal: i32,
+    max_hold: Option<Boottime>,
+    /// When the guard kills.
+    kill: Boottime,
+    /// Why the command is being ended.
+    why: Option<End>,
+    status: Option<exit::Status>,
+}
+
+impl Course {
+    async fn run(mut self, held: &Held, signals: &mut Signals) -> Outcome {
+        let mut validity = held.validity.clone();
+        validity.mark_changed();
+        let mut is_followed = true;
+        loop {
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                report = self.guard.next() => match report {
+                    Some(Report::Empty) => {
+                        self.guard.leave().await;
+                        return Outcome::of(self.why, self.status);
+                    }
+                    Some(report) => self.handle(report),
+                    None => {
+                        self.guard.bury().await;
+                        return Outcome::of(self.why, self.status);
+                    }
+                },
+                changed = validity.changed(), if is_followed => {
+                    is_followed = changed.is_ok();
+                    let current = validity.borrow_and_update().clone();
+                    self.apply(current).await;
+                }
+                signal = signals.next() => self.guard.send(Order::Forward(signal)).await,
+                () = sleep(pause) => self.tick().await,
+            }
+        }
+    }
+
+    fn handle(&mut self, report: Report) {
+        match report {
+            Report::Ending => {
+                let lost = || End::Lost("it was not renewed in time".to_owned());
+                self.why.get_or_insert_with(lost);
+            }
+            // What ends by itself has not been ended.
+            Report::Ended(status) => self.status = Some(status),
+            Report::Started(_) | Report::Empty => {}
+        }
+    }
+
+    /// Something new about the hold.
+    async fn apply(&mut self, validity: Validity) {
+        let (ask, kill) = self.limits.deadlines(validity.until);
+        if let Some(end) = validity.end {
+            self.end(end).await;
+        } else if self.why.is_none() && kill > self.kill {
+            self.kill = kill;
+            self.share.set_deadline(kill);
+            self.guard.send(Order::Until { ask, kill }).await;
+        }
+    }
+
+    /// Has the command ended. What it has done by itself before stays its result.
+    async fn end(&mut self, why: End) {
+        if self.why.is_some() || self.status.is_some() {
+            return;
+        }
+        self.why = Some(why);
+        let kill = (SystemClock.boottime() + self.limits.grace).min(self.kill);
+        self.guard.send(Order::End { signal: self.signal, kill }).await;
+        self.kill = kill;
+        self.share.set_deadline(kill);
+    }
+
+    /// Until the clock has to be looked at.
+    fn pause(&self) -> Duration {
+        let takes_over = self.limits.takes_over_at(self.kill).since(SystemClock.boottime());
+        takes_over.clamp(SHORTEST_TICK, TICK)
+    }
+
+    async fn tick(&mut self) {
+        let now = SystemClock.boottime();
+        self.guard.reap_orphans();
+        if self.max_hold.is_some_and(|end| end <= now) {
+            self.end(End::MaxHold).await;
+        }
+        if self.limits.takes_over_at(self.kill) <= now {
+            self.why.get_or_insert_with(|| End::Lost("it was not renewed in time".to_owned()));
+            self.guard.kill();
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The guard: a process between `run` and the command that knows a deadline and nothing else.
+//!
+//! It is a second process, so that the command ends in time though `run` is killed or stopped. It has one thread and no runtime, and
+//! it starts the command itself: the command gets SIGKILL from the kernel when the guard ends. Then `run`, which is a child
+//! subreaper, has the rest of the command's processes as its children.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
+    waitid,
+};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use super::super::exit;
+use super::SELF;
+use super::line::{Order, Report};
+use super::plan::{Act, Event, Plan};
+use super::{share, terminal, tree};
+use crate::console;
+use redlock_engine::time::{Boottime, Clock, SystemClock};
+
+/// Between two looks at processes that get SIGKILL.
+const KILL_PAUSE: Duration = Duration::from_millis(2);
+/// Between two looks at orphans that have ended.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Runs a command, and ends all of it at a deadline that its parent gives.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GuardArgs {
+    /// The abstract socket on which `run` waits.
+    #[arg(long)]
+    control: String,
+    /// The process ID of `run`.
+    #[arg(long)]
+    parent: i32,
+    /// The process group of `run` if the command gets the terminal.
+    #[arg(long)]
+    terminal: Option<i32>,
+    /// The signal that asks the command to end.
+    #[arg(long)]
+    signal: i32,
+    /// Milliseconds that the command has to end.
+    #[arg(long)]
+    grace: u64,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Guards a command until nothing of it is left.
+pub(super) fn run(args: &GuardArgs) -> ExitCode {
+    let failed = |error: &io::Error| {
+        console::report(format_args!("the guard has failed: {error}"));
+        ExitCode::from(exit::OWN_ERROR)
+    };
+    match Guard::new(args) {
+        Ok(mut guard) => match guard.watch() {
+            Ok(()) => ExitCode::SUCCESS,
+            // While the line is open: `run` kills a guard whose line has closed.
+            Err(error) => failed(&error),
+        },
+        Err(error) => failed(&error),
+    }
+}
+
+struct Guard<'a> {
+    args: &'a GuardArgs,
+    plan: Plan,
+    control: UnixStream,
+    /// What of a line has been read.
+    read: Vec<u8>,
+    timer: OwnedFd,
+    /// Its end wakes the guard at once, where the system has such descriptors.
+    command: Option<(Pid, Option<OwnedFd>)>,
+    has_started: bool,
+    /// `run` has ended.
+    is_alone: bool,
+}
+
+impl<'a> Guard<'a> {
+    fn new(args: &'a GuardArgs) -> io::Result<Self> {
+        tree::adopt_orphans()?;
+        let control = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&args.control)?)?;
+        control.set_nonblocking(true)?;
+        let parent = Pid::from_raw(args.parent);
+        let peer = rustix::net::sockopt::socket_peercred(&control)?.pid;
+        if getppid() != parent || Some(peer) != parent {
+            return Err(io::Error::other("redlock run has ended"));
+        }
+        Ok(Self {
+            args,
+            plan: Plan::new(args.signal, Duration::from_millis(args.grace)),
+            control,
+            read: Vec::new(),
+            timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?,
+            command: None,
+            has_started: false,
+            is_alone: false,
+        })
+    }
+
+    /// Until nothing of the command is left.
+    fn watch(&mut self) -> io::Result<()> {
+        loop {
+            self.see_end()?;
+            let is_any_left = tree::reap(self.command.as_ref().map(|(pid, _)| *pid))?;
+            if (self.has_started || self.plan.is_killing()) && !is_any_left {
+                self.send(Report::Empty);
+                if self.is_alone {
+                    share::remove_what_is_left();
+                }
+                return Ok(());
+            }
+            if self.plan.is_killing() {
+                tree::signal_children(Signal::KILL)?;
+            }
+            self.sleep()?;
+            self.hear()?;
+            self.happens(Event::Tick)?;
+        }
+    }
+
+    /// The end of the command itself. It is reaped last: its process group certainly exists until then.
+    fn see_end(&mut self) -> io::Result<()> {
+        let Some(pid) = self.command.as_ref().map(|(pid, _)| *pid) else { return Ok(()) };
+        let Some(status) = tree::end_of(pid, WaitIdOptions::NOWAIT)? else { return self.go_on_after_stop(pid) };
+        if let Some(run_group) = self.args.terminal {
+            terminal::take_back(pid, run_group);
+        }
+        self.send(Report::Ended(status));
+        self.happens(Event::CommandEnded)?;
+        tree::end_of(pid, WaitIdOptions::empty())?;
+        self.command = None;
+        Ok(())
+    }
+
+    /// A command that was stopped at the keyboard goes on: its lock is renewed as if it worked.
+    fn go_on_after_stop(&self, pid: Pid) -> io::Result<()> {
+        if self.args.terminal.is_none() {
+            return Ok(());
+        }
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let stopped = match waitid(WaitId::Pid(pid), options) {
+            Ok(status) => status.and_then(|status| status.stopping_signal()),
+            Err(Errno::CHILD | Errno::INTR) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if stopped == Some(Signal::TSTP.as_raw()) {
+            console::report(format_args!("a command under a lock cannot be suspended and continues"));
+            let _ = kill_process_group(pid, Signal::CONT);
+        }
+        Ok(())
+    }
+
+    fn sleep(&self) -> io::Result<()> {
+        let wakes_at = self.plan.wakes_at().unwrap_or_default().since_boot();
+        let it_value = Timespec {
+            tv_sec: i64::try_from(wakes_at.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(wakes_at.subsec_nanos()),
+        };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // All zero: no timer.
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
+        let mut waits = vec![PollFd::new(&self.timer, PollFlags::IN)];
+        let mut longest = KILL_PAUSE;
+        if !self.plan.is_killing() {
+            longest = TICK;
+            waits.extend((!self.is_alone).then(|| PollFd::new(&self.control, PollFlags::IN)));
+            waits.extend(self.command.iter().flat_map(|(_, end)| end).map(|end| PollFd::new(end, PollFlags::IN)));
+        }
+        let longest = Timespec { tv_sec: 0, tv_nsec: i64::from(longest.subsec_nanos()) };
+        match poll(&mut waits, Some(&longest)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What `run` has said since.
+    fn hear(&mut self) -> io::Result<()> {
+        if self.plan.is_killing() || self.is_alone {
+            return Ok(());
+        }
+        let mut buffer = [0; 1024];
+        loop {
+            match self.control.read(&mut buffer) {
+                Ok(0) => return self.is_left_alone(),
+                Ok(read) => self.read.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return self.is_left_alone(),
+            }
+        }
+        while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.read.drain(..=end).collect();
+            let order = std::str::from_utf8(&line[..end]).ok().and_then(|line| line.parse::<Order>().ok());
+            let Some(order) = order else { return Err(io::Error::other("an order cannot be read")) };
+            self.happens(Event::Order(order))?;
+        }
+        Ok(())
+    }
+
+    fn is_left_alone(&mut self) -> io::Result<()> {
+        self.is_alone = true;
+        self.happens(Event::RunGone)
+    }
+
+    fn happens(&mut self, event: Event) -> io::Result<()> {
+        for act in self.plan.on(event, now()) {
+            match act {
+                Act::Start => self.start()?,
+                Act::Forward(signal) => {
+                    if let Some(signal) = Signal::from_named_raw(signal) {
+                        self.forward(signal);
+                    }
+                }
+                Act::Signal(signal) => {
+                    self.ask_to_end(Signal::from_named_raw(signal).unwrap_or(Signal::TERM))?;
+                }
+                Act::ReportEnding => self.send(Report::Ending),
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        let mut stage = Command::new(SELF);
+        stage.arg0("redlock").args(["become", "--guard", &getpid().as_raw_nonzero().to_string()]);
+        if self.args.terminal.is_some() {
+            stage.arg("--terminal").process_group(0);
+        }
+        let child = stage.arg("--").args(&self.args.command).spawn()?;
+        let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
+            return Err(io::Error::other("a process without an ID"));
+        };
+        self.has_started = true;
+        // Old kernels and some sandboxes refuse it. Each tick looks at the command as well.
+        self.command = Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()));
+        self.send(Report::Started(pid.as_raw_nonzero().get()));
+        Ok(())
+    }
+
+    /// To the command's process group. Whether there is one: the command makes it before it starts.
+    fn forward(&self, signal: Signal) -> bool {
+        let Some((pid, _)) = &self.command else { return false };
+        kill_process_group(*pid, signal).is_ok() || kill_process(*pid, signal).is_ok()
+    }
+
+    /// To the command's process group, and to daemons that became our children.
+    fn ask_to_end(&self, signal: Signal) -> io::Result<()> {
+        let was_sent = self.forward(signal);
+        let group = self.command.as_ref().map(|(pid, _)| *pid);
+        for child in tree::children()? {
+            let is_in_group = rustix::process::getpgid(Some(child)).is_ok_and(|of| Some(of) == group);
+            if !(was_sent && is_in_group) {
+                let _ = kill_process(child, signal);
+            }
+            // What was stopped can end only when it goes on.
+            let _ = kill_process(child, Signal::CONT);
+        }
+        Ok(())
+    }
+
+    /// `run` may be stopped, and is not waited for.
+    fn send(&mut self, report: Report) {
+        let _ = self.control.write_all(format!("{report}\n").as_bytes());
+    }
+}
+
+fn now() -> Boottime {
+    SystemClock.boottime()
+}

@@ -1,0 +1,131 @@
+//! Pure: how long before the end of a validity a command is asked to end, and killed.
+
+use std::time::Duration;
+
+use super::super::holding::{Source, reserve};
+use redlock_api::GoDuration;
+use redlock_engine::time::Boottime;
+
+/// Until a published validity is read.
+const PUBLICATION: Duration = Duration::from_millis(500);
+/// The shortest `ttl` where only published validities are known, in multiples of the skew.
+const SKEWS_PER_TTL: u32 = 8;
+
+/// Why a command cannot be ended in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LimitError {
+    #[error(
+        "--grace {asked} is too long: the command has to end before the lock does, and with --ttl {ttl} at most {most} are left for that. \
+         Use a shorter --grace or a longer --ttl"
+    )]
+    Grace { asked: GoDuration, ttl: GoDuration, most: GoDuration },
+    #[error(
+        "--ttl {ttl} is too short: the end of the lock is only known to {skew}. Use --ttl {least} or more, a smaller --skew, or give the \
+         Secret of a client with access Read by --members-secret"
+    )]
+    Ttl { ttl: GoDuration, skew: GoDuration, least: GoDuration },
+    #[error(
+        "what holds the lock outside this `redlock run` has only {left} left, and --grace {asked} needs twice as much"
+    )]
+    Outer { left: GoDuration, asked: GoDuration },
+}
+
+/// When a command ends, relative to the end of a validity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// From the signal that asks to SIGKILL.
+    pub(super) grace: Duration,
+    /// From SIGKILL to the end of the validity.
+    pub(super) reserve: Duration,
+}
+
+impl Limits {
+    /// # Errors
+    /// If the grace or the `ttl` does not allow it; says with which numbers it does.
+    pub(super) fn new(asked: Option<GoDuration>, ttl: GoDuration, source: Source) -> Result<Self, LimitError> {
+        let reserve = reserve(ttl.get());
+        let most = match source {
+            Source::Members => ttl.get() / 2,
+            Source::Status { skew } => {
+                let least = skew * SKEWS_PER_TTL;
+                if ttl.get() < least {
+                    return Err(LimitError::Ttl { ttl, skew: skew.into(), least: least.into() });
+                }
+                (ttl.get() / 4).saturating_sub(skew + PUBLICATION)
+            }
+            Source::Outer { left } => left / 2,
+        };
+        let Some(asked) = asked else { return Ok(Self { grace: most / 2, reserve }) };
+        if asked.get() <= most {
+            return Ok(Self { grace: asked.get(), reserve });
+        }
+        Err(match source {
+            Source::Outer { left } => LimitError::Outer { left: left.into(), asked },
+            _ => LimitError::Grace { asked, ttl, most: GoDuration::from_millis(whole_millis(most)) },
+        })
+    }
+
+    /// When the command is asked to end, and when all of it gets SIGKILL.
+    pub(super) fn deadlines(&self, valid_until: Boottime) -> (Boottime, Boottime) {
+        let kill = valid_until.saturating_sub(self.reserve);
+        (kill.saturating_sub(self.grace), kill)
+    }
+
+    /// When `run` takes over from a guard that has not killed.
+    pub(super) fn takes_over_at(&self, kill: Boottime) -> Boottime {
+        kill + self.reserve / 4
+    }
+}
+
+/// Rounded down: a bound that is shown must be allowed.
+fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> GoDuration {
+        GoDuration::from_secs(seconds)
+    }
+
+    const STATUS: Source = Source::Status { skew: Duration::from_secs(1) };
+
+    #[test]
+    fn the_grace_is_bounded_by_how_well_the_end_is_known() {
+        let most = |ttl, source| Limits::new(None, seconds(ttl), source).unwrap().grace * 2;
+        assert_eq!(most(10, Source::Members), Duration::from_secs(5));
+        assert_eq!(most(10, STATUS), Duration::from_secs(1));
+        assert_eq!(most(8, STATUS), Duration::from_millis(500));
+        let refused = Limits::new(Some(seconds(2)), seconds(10), STATUS).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("--grace 2s") && text.contains("--ttl 10s") && text.contains("at most 1s"), "{text}");
+        assert!(Limits::new(Some(seconds(1)), seconds(10), STATUS).is_ok());
+        assert!(Limits::new(Some(seconds(5)), seconds(10), Source::Members).is_ok());
+    }
+
+    #[test]
+    fn a_ttl_that_the_skew_eats_up_is_refused() {
+        let text = Limits::new(None, seconds(7), STATUS).unwrap_err().to_string();
+        assert!(text.contains("--ttl 8s or more"), "{text}");
+        assert!(Limits::new(None, seconds(7), Source::Members).is_ok());
+    }
+
+    #[test]
+    fn a_nested_command_ends_within_what_the_outer_one_has_left() {
+        let outer = Source::Outer { left: Duration::from_secs(4) };
+        assert_eq!(Limits::new(None, seconds(10), outer).unwrap().grace, Duration::from_secs(1));
+        let text = Limits::new(Some(seconds(3)), seconds(10), outer).unwrap_err().to_string();
+        assert!(text.contains("only 4s left"), "{text}");
+    }
+
+    #[test]
+    fn everything_happens_before_the_validity_ends() {
+        let at = |millis| Boottime::new(Duration::from_millis(millis));
+        let limits = Limits::new(Some(seconds(2)), seconds(10), Source::Members).unwrap();
+        assert_eq!(limits.deadlines(at(60_000)), (at(57_500), at(59_500)));
+        assert_eq!(limits.takes_over_at(at(59_500)), at(59_625));
+        assert_eq!(limits.deadlines(at(100)), (at(0), at(0)));
+    }
+}

@@ -1,0 +1,216 @@
+//! A hold that another process keeps: a `redlock agent`, or the `redlock run` around this command. Both answer `GET /leader`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use axum::http::StatusCode;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::super::holding::{
+    Answer, End, Held, LONGEST_SLEEP, LockArgs, NotHeld, Renewal, Signals, Source, Validity, Wait,
+};
+use super::super::loopback::{Place, Question};
+use redlock_engine::time::{Boottime, Clock, SystemClock};
+
+/// A hold that an agent or an outer `run` renews.
+struct Followed {
+    outside: Outside,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Renewal for Followed {
+    fn release(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
+        self.task.abort();
+        Box::pin(async move { self.outside.leave().await })
+    }
+}
+
+/// For an answer that waits for nothing.
+const ANSWER: Duration = Duration::from_secs(2);
+/// With --try: for the agent to take a lock that is free.
+const TRY: Duration = Duration::from_secs(10);
+/// The shortest time between two questions.
+const LEAST_PAUSE: Duration = Duration::from_millis(20);
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Where the holder answers.
+#[derive(Clone)]
+struct Outside {
+    place: Place,
+    /// As which instance of an application this process asks an agent.
+    instance: Option<String>,
+}
+
+/// The answer of such a process.
+enum Reply {
+    Leads {
+        answer: Answer,
+        until: Boottime,
+    },
+    DoesNot {
+        why: String,
+    },
+    /// Not now, or there is no answer.
+    Unknown {
+        why: String,
+    },
+}
+
+/// Shares the hold of the `run` around this one.
+pub(super) async fn of_outer(socket: PathBuf, lock: String) -> Result<Held, NotHeld> {
+    let outer = Outside { place: Place::Unix(socket), instance: None };
+    match outer.ask(ANSWER).await {
+        Reply::Leads { answer, until } => Ok(outer.held(lock, &answer, until)),
+        Reply::DoesNot { why } | Reply::Unknown { why } => Err(NotHeld::Failed(anyhow!(
+            "the `redlock run` around this command, which has lock {lock}, has ended or does not answer: {why}"
+        ))),
+    }
+}
+
+/// Registers, and waits until the agent says that this instance leads.
+pub(super) async fn of_agent(place: &Place, args: &LockArgs, signals: &mut Signals) -> Result<Held, NotHeld> {
+    let lock = args.lock.to_string();
+    let begun = SystemClock.boottime();
+    let deadline = |free: Duration| match args.wait() {
+        Wait::Never => Some(begun + free),
+        Wait::For(wait) => Some(begun + wait),
+        Wait::Forever => None,
+    };
+    let agent = tokio::select! {
+        biased;
+        signal = signals.ending() => return Err(NotHeld::Signal(signal)),
+        registered = Outside::registered(place, &lock, deadline(Duration::ZERO)) => registered?,
+    };
+    let leads = tokio::select! {
+        biased;
+        signal = signals.ending() => Err(NotHeld::Signal(signal)),
+        leads = agent.until_leads(&lock, deadline(TRY)) => leads,
+    };
+    match leads {
+        Ok((answer, until)) => Ok(agent.held(lock, &answer, until)),
+        Err(not_held) => {
+            let _ = agent.leave().await;
+            Err(not_held)
+        }
+    }
+}
+
+/// Waits before the next question. An error tells that the lock was not acquired until the deadline.
+async fn pause(lock: &str, deadline: Option<Boottime>, why: &str) -> Result<(), NotHeld> {
+    if deadline.is_some_and(|deadline| deadline <= SystemClock.boottime()) {
+        return Err(NotHeld::NotAcquired(format!("lock {lock} was not acquired: {why}")));
+    }
+    sleep(RETRY).await;
+    Ok(())
+}
+
+impl Outside {
+    /// As a new instance, when no other one is served.
+    async fn registered(place: &Place, lock: &str, deadline: Option<Boottime>) -> Result<Self, NotHeld> {
+        loop {
+            let asked = place.ask(Question::post("/register?ifNone=true".to_owned()), ANSWER).await;
+            let (status, body) = asked.context("the agent does not answer: is --agent where it listens?")?;
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            if status == StatusCode::CREATED {
+                return Ok(Self::of_registration(place, lock, &body)?);
+            }
+            let why = detail(&body);
+            if status != StatusCode::CONFLICT {
+                return Err(anyhow!("the agent did not register this instance: {status} {why}").into());
+            }
+            pause(lock, deadline, &why).await?;
+        }
+    }
+
+    fn of_registration(place: &Place, lock: &str, body: &Value) -> anyhow::Result<Self> {
+        if body["lock"] != lock {
+            bail!("the agent is that of lock {}, not of {lock}", body["lock"]);
+        }
+        let id = body["instance"].as_str().context("the agent's answer names no instance")?.to_owned();
+        Ok(Self { place: place.clone(), instance: Some(id) })
+    }
+
+    async fn until_leads(&self, lock: &str, deadline: Option<Boottime>) -> Result<(Answer, Boottime), NotHeld> {
+        loop {
+            let why = match self.ask(ANSWER).await {
+                Reply::Leads { answer, until } => return Ok((answer, until)),
+                Reply::DoesNot { why } | Reply::Unknown { why } => why,
+            };
+            pause(lock, deadline, &why).await?;
+        }
+    }
+
+    fn held(self, lock: String, answer: &Answer, until: Boottime) -> Held {
+        let left = until.since(SystemClock.boottime());
+        let (published, validity) = watch::channel(Validity { until, end: None });
+        let (token, holder) = (answer.fencing_token, answer.holder.clone());
+        let task = AbortOnDropHandle::new(tokio::spawn(self.clone().follow(token, published)));
+        let renewal = Box::new(Followed { outside: self, task });
+        Held { lock, token, holder, validity, source: Source::Outer { left }, renewal }
+    }
+
+    /// The validity counts from before the question.
+    async fn ask(&self, longest: Duration) -> Reply {
+        let asked = SystemClock.boottime();
+        let instance = self.instance.as_ref().map_or_else(String::new, |id| format!("?instance={id}"));
+        let (status, body) = match self.place.ask(Question::get(format!("/leader{instance}")), longest).await {
+            Ok(answered) => answered,
+            Err(error) => return Reply::Unknown { why: format!("{error:#}") },
+        };
+        let why = || detail(&serde_json::from_slice(&body).unwrap_or_default());
+        match (status, serde_json::from_slice::<Answer>(&body)) {
+            (StatusCode::OK, Ok(answer)) => {
+                let until = asked + Duration::from_millis(answer.valid_for_ms);
+                Reply::Leads { answer, until }
+            }
+            (StatusCode::CONFLICT, _) => Reply::DoesNot { why: why() },
+            _ => Reply::Unknown { why: why() },
+        }
+    }
+
+    async fn follow(self, token: i64, published: watch::Sender<Validity>) {
+        let ends = |why: String| published.send_modify(|validity| validity.end = Some(End::Lost(why)));
+        loop {
+            let left = published.borrow().until.since(SystemClock.boottime());
+            if left.is_zero() {
+                return;
+            }
+            sleep((left / 6).clamp(LEAST_PAUSE, LONGEST_SLEEP)).await;
+            let Ok(reply) = timeout(left, self.ask(left)).await else { return };
+            match reply {
+                Reply::Leads { answer, until } if answer.fencing_token == token => {
+                    published.send_if_modified(|validity| {
+                        let is_later = until > validity.until;
+                        validity.until = validity.until.max(until);
+                        is_later
+                    });
+                }
+                Reply::Leads { .. } => return ends("it has another token now".to_owned()),
+                Reply::DoesNot { why } => return ends(why),
+                Reply::Unknown { .. } => {}
+            }
+        }
+    }
+
+    /// Tells an agent that this instance has ended. The lock of an outer `run` stays with that one.
+    async fn leave(&self) -> anyhow::Result<()> {
+        let Some(id) = &self.instance else { return Ok(()) };
+        let asked = self.place.ask(Question::post(format!("/unregister?instance={id}")), ANSWER).await;
+        let (status, _) =
+            asked.context("the agent was not told that the command has ended; it gives the lock back later")?;
+        // A conflict says that another instance has registered.
+        if status == StatusCode::OK || status == StatusCode::CONFLICT {
+            return Ok(());
+        }
+        bail!("the agent did not take the end of this instance: {status}")
+    }
+}
+
+fn detail(body: &Value) -> String {
+    body["detail"].as_str().unwrap_or("no reason was given").to_owned()
+}

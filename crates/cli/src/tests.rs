@@ -1,0 +1,64 @@
+use clap::Subcommand as _;
+
+use super::*;
+
+fn tree() -> clap::Command {
+    UserCommand::augment_subcommands(clap::Command::new("redlock"))
+}
+
+/// Every command that is no group of commands, with the words that lead to it.
+fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
+    for child in command.get_subcommands() {
+        let path = format!("{path} {}", child.get_name());
+        match child.has_subcommands() {
+            true => leaves(child, &path, found),
+            false => found.push((path, child.clone())),
+        }
+    }
+}
+
+fn commands() -> Vec<(String, clap::Command)> {
+    let mut found = Vec::new();
+    leaves(&tree(), "redlock", &mut found);
+    assert!(found.len() >= 15, "{found:?}");
+    found
+}
+
+#[test]
+fn every_command_has_an_example_that_it_understands() {
+    for (path, command) in commands() {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let example = help.strip_prefix("Example:\n  ").unwrap_or_else(|| panic!("{path} has no example: {help:?}"));
+        assert!(example.starts_with(&path), "{path}: {example}");
+        let words = example.split(" > ").next().unwrap_or_default().replace("'stuck since noon'", "stuck");
+        tree().try_get_matches_from(words.split_whitespace()).unwrap_or_else(|error| panic!("{example}: {error}"));
+    }
+}
+
+#[test]
+fn the_page_about_the_commands_has_them_all() {
+    let page = include_str!("../../../docs/command.md");
+    for (path, command) in commands() {
+        assert!(page.contains(&format!("`{path}")), "docs/command.md has no {path}");
+        for argument in command.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(page.contains(&format!("--{argument}")), "docs/command.md does not tell of {path} --{argument}");
+        }
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_can_be_made() {
+    for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut tree(), "redlock", &mut script);
+        assert!(String::from_utf8(script).unwrap().contains("step-down"), "{shell}");
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(tree()).render(&mut page).unwrap();
+    assert!(String::from_utf8(page).unwrap().contains("history"));
+}
+
+#[test]
+fn the_tree_of_commands_is_sound() {
+    tree().debug_assert();
+}

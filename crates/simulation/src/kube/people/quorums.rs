@@ -1,0 +1,204 @@
+//! What people do to quorums.
+
+use redlock_api::{
+    DEFAULT_QUORUM_ANNOTATION, PREDECESSOR_DEAD_ANNOTATION, QUORUM_LABEL, ROLLOUT_ANNOTATION,
+    ROTATE_PASSWORDS_ANNOTATION,
+};
+use serde_json::{Value, json};
+
+use super::super::api::{DeleteOptions, Kind, Part, Propagation, Shared};
+use super::super::chance::{Chance as _, Seeded};
+use super::{DeedKind, Hands, People, manifest};
+
+const QUORUM: Kind = Kind::RedisQuorum;
+
+impl People {
+    /// A quorum as it is at the beginning; the first one is the default.
+    pub(super) fn quorum(&self, index: usize, chance: &mut Seeded) -> (String, Value) {
+        let (namespace, name) = self.around.quorums[index].clone();
+        let mut metadata = json!({"name": name});
+        if index == 0 {
+            metadata["annotations"] = json!({DEFAULT_QUORUM_ANNOTATION: "true"});
+        }
+        let spec = json!({
+            "members": if index == 0 { self.around.members } else { 1 }, "maxTTL": format!("{}ms", self.around.max_ttl),
+            // The members here speak nothing else.
+            "allowedNamespaces": {"from": "All"}, "tls": {"mode": "Disabled"},
+            "keys": if self.around.namespaces.len() > 1 || chance.percent(20) { "Verbatim" } else { "Namespaced" },
+        });
+        (namespace, json!({"metadata": metadata, "spec": spec}))
+    }
+
+    pub(super) fn act_on_quorums(&mut self, kind: DeedKind, hands: &mut Hands<'_>) -> Option<String> {
+        match kind {
+            DeedKind::EditQuorum => {
+                let from = if hands.chance.percent(50) { "Same" } else { "All" };
+                edit(hands, &json!({"allowedNamespaces": {"from": from}}))
+            }
+            DeedKind::LowerMaxTtl => {
+                let most = self.around.max_ttl;
+                let ttl = if hands.chance.percent(40) { most } else { hands.chance.between(1_000, most) };
+                edit(hands, &json!({"maxTTL": format!("{ttl}ms")}))
+            }
+            DeedKind::Resize => {
+                let members = *hands.chance.pick(&[1, 3, 3, 3, 5])?;
+                edit(hands, &json!({"members": members}))
+            }
+            DeedKind::Roll => self.roll(hands),
+            DeedKind::Rotate => {
+                let quorum = hands.any(QUORUM, |_| true)?;
+                let text = if hands.chance.percent(50) { "finish".to_owned() } else { self.name("rotation") };
+                let patch = json!({"metadata": {"annotations": {ROTATE_PASSWORDS_ANNOTATION: text}}});
+                Some(hands.patch(QUORUM, &quorum, &patch, Part::Main))
+            }
+            DeedKind::MoveDefault => move_default(hands),
+            DeedKind::RecreateQuorum => self.recreate(hands),
+            DeedKind::ForceQuorum => self.force(hands),
+            DeedKind::EditQuorumStatus => {
+                let quorum = hands.any(QUORUM, |quorum| quorum.value["status"].is_object())?;
+                let patches = [
+                    json!({"conditions": null}),
+                    json!({"ready": null}),
+                    json!({"observedGeneration": 0}),
+                    json!({"quorum": null}),
+                ];
+                let patch = hands.chance.pick(&patches)?.clone();
+                Some(hands.patch(QUORUM, &quorum, &json!({"status": patch}), Part::Status))
+            }
+            DeedKind::Meddle => meddle(hands),
+            DeedKind::DeleteNamespace => self.delete_namespace(hands),
+            _ => None,
+        }
+    }
+
+    /// Another image, or a rollout paused and let go again.
+    fn roll(&mut self, hands: &mut Hands<'_>) -> Option<String> {
+        let quorum = hands.any(QUORUM, |_| true)?;
+        if hands.chance.percent(60) {
+            let image = self.name("redis:7.2");
+            return Some(hands.patch(QUORUM, &quorum, &json!({"spec": {"image": image}}), Part::Main));
+        }
+        let value = if quorum.annotation(ROLLOUT_ANNOTATION).is_some() { Value::Null } else { json!("paused") };
+        Some(hands.patch(
+            QUORUM,
+            &quorum,
+            &json!({"metadata": {"annotations": {ROLLOUT_ANNOTATION: value}}}),
+            Part::Main,
+        ))
+    }
+
+    /// Deleted, and made again under its name, with another maxTTL; often its pods go first.
+    fn recreate(&mut self, hands: &mut Hands<'_>) -> Option<String> {
+        let quorum = hands.any(QUORUM, |quorum| !quorum.is_deleting())?;
+        let mut next = manifest(&quorum);
+        next["spec"]["maxTTL"] = json!(format!("{}ms", hands.chance.between(1_000, self.around.max_ttl)));
+        let pause = i64::try_from(hands.chance.below(4_000)).unwrap_or_default();
+        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        if hands.chance.percent(50) {
+            next["spec"]["maxTTL"] = json!("1000ms");
+            let pods = hands.api.objects(Kind::Pod).filter(|pod| pod.label(QUORUM_LABEL) == Some(quorum.name()));
+            for pod in pods.cloned().collect::<Vec<_>>() {
+                hands.delete(Kind::Pod, &pod, &DeleteOptions { grace_seconds: Some(1), ..DeleteOptions::default() });
+            }
+            let later = hands.by.now + i64::try_from(hands.chance.between(1_000, 2_500)).unwrap_or_default();
+            self.partings.push((later, quorum.clone()));
+            self.wish(QUORUM, quorum.namespace(), next, later + pause);
+            return Some(format!("{}/{} after its pods", quorum.namespace(), quorum.name()));
+        }
+        self.wish(QUORUM, quorum.namespace(), next, hands.by.now + pause);
+        Some(hands.delete(QUORUM, &quorum, &options))
+    }
+
+    /// Its finalizers are taken away, so that it waits for nothing, and it is made again with a smaller maxTTL.
+    fn force(&mut self, hands: &mut Hands<'_>) -> Option<String> {
+        let quorum = hands.any(QUORUM, |_| true)?;
+        let mut next = manifest(&quorum);
+        let max_ttl = hands.chance.between(1_000, (self.around.max_ttl / 4).max(1_000));
+        next["spec"]["maxTTL"] = json!(format!("{max_ttl}ms"));
+        // From now on they write locks that fit.
+        self.around.max_ttl = max_ttl;
+        self.wish(QUORUM, quorum.namespace(), next, hands.by.now);
+        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        let words = hands.delete(QUORUM, &quorum, &options);
+        Some(words + ", " + &hands.patch(QUORUM, &quorum, &json!({"metadata": {"finalizers": null}}), Part::Main))
+    }
+
+    /// With all that is in it. It comes again, and so do its quorums and what holds locks there.
+    fn delete_namespace(&mut self, hands: &mut Hands<'_>) -> Option<String> {
+        let mut names = self.around.namespaces.clone();
+        names.extend(self.around.quorums.iter().map(|(namespace, _)| namespace.clone()));
+        // Mostly one without quorums, if there is any: it is gone sooner, and others use the same keys.
+        if hands.chance.percent(85) && names.iter().any(|name| !self.has_quorum(name)) {
+            names.retain(|name| !self.has_quorum(name));
+        }
+        let namespace = hands
+            .any(Kind::Namespace, |found| names.iter().any(|name| name == found.name()) && !found.is_deleting())?;
+        let later = hands.by.now + i64::try_from(hands.chance.between(500, 10_000)).unwrap_or_default();
+        self.wish(Kind::Namespace, "", json!({"metadata": {"name": namespace.name()}}), later);
+        for kind in [QUORUM, Kind::Deployment] {
+            let inside: Vec<Shared> =
+                hands.api.objects(kind).filter(|object| object.namespace() == namespace.name()).cloned().collect();
+            for object in inside {
+                self.wish(kind, namespace.name(), manifest(&object), later);
+            }
+        }
+        Some(hands.delete(Kind::Namespace, &namespace, &DeleteOptions::default()))
+    }
+
+    fn has_quorum(&self, namespace: &str) -> bool {
+        self.around.quorums.iter().any(|(of, _)| of == namespace)
+    }
+}
+
+fn edit(hands: &mut Hands<'_>, spec: &Value) -> Option<String> {
+    let quorum = hands.any(QUORUM, |quorum| !quorum.is_deleting())?;
+    Some(hands.patch(QUORUM, &quorum, &json!({"spec": spec}), Part::Main))
+}
+
+/// Another one becomes the default. For a moment there may be two of them, or none.
+fn move_default(hands: &mut Hands<'_>) -> Option<String> {
+    let is_default = |quorum: &Shared| quorum.annotation(DEFAULT_QUORUM_ANNOTATION) == Some("true");
+    let set = |value: Value| json!({"metadata": {"annotations": {DEFAULT_QUORUM_ANNOTATION: value}}});
+    let next = hands.any(QUORUM, |quorum| !is_default(quorum))?;
+    let before = hands.any(QUORUM, is_default);
+    let mut done = String::new();
+    if let Some(before) = before.filter(|_| hands.chance.percent(90)) {
+        done = hands.patch(QUORUM, &before, &set(Value::Null), Part::Main) + ", ";
+    }
+    Some(done + &hands.patch(QUORUM, &next, &set(json!("true")), Part::Main))
+}
+
+/// Somebody deletes or changes what belongs to a quorum.
+fn meddle(hands: &mut Hands<'_>) -> Option<String> {
+    let kinds = [Kind::StatefulSet, Kind::Service, Kind::NetworkPolicy, Kind::PodDisruptionBudget];
+    let kind = *hands.chance.pick(&kinds)?;
+    let object = hands.any(kind, |object| object.label(QUORUM_LABEL).is_some() && !object.is_deleting())?;
+    if hands.chance.percent(40) {
+        return Some(hands.delete(kind, &object, &DeleteOptions::default()));
+    }
+    let patch = match kind {
+        Kind::StatefulSet if hands.chance.percent(30) => json!({"spec": {"replicas": 0}}),
+        _ => json!({"metadata": {"labels": {"somebody": "was-here"}}}),
+    };
+    Some(hands.patch(kind, &object, &patch, Part::Main))
+}
+
+/// The pods whose end the status asks a person to confirm: by the members' reasons, or while the quorum is deleted by what its
+/// condition Ready says.
+pub(super) fn asked_for(quorum: &Shared) -> Vec<String> {
+    let status = &quorum.value["status"];
+    if quorum.is_deleting() {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.filter(|condition| condition["type"] == "Ready");
+        let said: String = ready.filter_map(|condition| condition["message"].as_str()).collect();
+        let before = format!("{PREDECESSOR_DEAD_ANNOTATION}=");
+        return said
+            .split(&before)
+            .skip(1)
+            .filter_map(|rest| rest.split([' ', ';']).next().map(str::to_owned))
+            .collect();
+    }
+    let asked = status["members"].as_array().into_iter().flatten();
+    let asked = asked.filter(|member| member["reason"] == "PredecessorUnconfirmed");
+    asked.filter_map(|member| member["predecessor"]["podUID"].as_str().map(str::to_owned)).collect()
+}

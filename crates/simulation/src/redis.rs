@@ -1,0 +1,34 @@
+//! One Redis 7.0 server as a state machine: bytes of a connection at a time go in, bytes come out.
+//!
+//! Nothing here has tasks, IO or time of its own. The caller tells the time with each call: that of the member's wall
+//! clock, in microseconds. The product's Lua scripts run unchanged. `differential.rs` compares it with a real server.
+//!
+//! What a real server would do and this one cannot is refused and remembered, see [`Server::not_modelled`].
+
+mod acl;
+mod acl_commands;
+mod acl_show;
+mod cjson;
+mod clients;
+mod core;
+#[cfg(test)]
+mod differential;
+mod dispatch;
+mod glob;
+mod hashes;
+mod info;
+mod keyspace;
+mod number;
+#[cfg(test)]
+mod product;
+mod resp;
+mod rules;
+mod script;
+mod script_errors;
+mod server;
+mod strings;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use server::{Config, ConnectionId, Server};

@@ -1,0 +1,256 @@
+//! Programs that elect by a Lease as client-go does, in pods that can lead. The chart's policy is a pure function here.
+//!
+//! Times are those of docs/any-controller.md, a third of each. A clock is off by at most the second of reserve, and each request has a limit.
+
+use std::collections::BTreeMap;
+use std::mem::take;
+
+use redlock_api::LEASE_TOKEN_ANNOTATION;
+use serde_json::{Value, json};
+
+use crate::people::SHOP;
+use crate::rng::{Rng, hash};
+use crate::time::At;
+use crate::world::World;
+use candidate::{Answer, Candidate, Flight};
+use redlock_simulation::kube::api::{By, Change, Entry, Kind, Part, Shared, millis};
+
+mod candidate;
+mod gate;
+
+/// The election whose pods have such programs, and its Lease.
+pub(crate) const ELECTION: &str = "e";
+const LEASE: &str = "controller";
+/// Of the election, in milliseconds.
+const TTL: u64 = 10_000;
+/// The policy's copy of a lock is so old at most, in microseconds.
+const LAG: u64 = 300_000;
+/// A candidate that is refused tries again within this time.
+const AGAIN: u64 = 2_500_000;
+
+/// The election, for pods with this label.
+pub(crate) fn election() -> Value {
+    json!({"key": "x/k0", "ttl": format!("{TTL}ms"), "quorumRef": {"name": "q", "namespace": SHOP},
+        "election": {"selector": {"matchLabels": {"app": "led"}}, "lease": {"name": LEASE}}})
+}
+
+/// The name that the policy has admitted last, and the hold of that time.
+struct Admitted {
+    name: String,
+    hold: String,
+    at: At,
+}
+
+/// Refusals of a pod that holds the lock.
+struct Refused {
+    nonce: String,
+    since: At,
+    last: At,
+}
+
+/// All candidates, and what is on its way between them and the API server.
+#[derive(Default)]
+pub(crate) struct Electors {
+    candidates: BTreeMap<String, Candidate>,
+    flights: Vec<Flight>,
+    answers: Vec<(At, String, u64, Answer)>,
+    /// The lock as the policy gets to know it.
+    shown: Vec<(At, Value)>,
+    admitted: Option<Admitted>,
+    refused: Option<Refused>,
+    /// A candidate writes, not the operator.
+    writing: bool,
+}
+
+fn nonce(lock: &Value) -> &str {
+    lock["status"]["holder"]["nonce"].as_str().unwrap_or_default()
+}
+
+impl Electors {
+    /// The lock as the policy's copy has it.
+    fn params(&self, now: At) -> Value {
+        self.shown.iter().rev().find(|(at, _)| *at <= now).map_or(Value::Null, |(_, lock)| lock.clone())
+    }
+
+    fn leaders(&self) -> Vec<&Candidate> {
+        self.candidates.values().filter(|candidate| candidate.leads).collect()
+    }
+}
+
+impl World {
+    /// Lets the candidates work until now.
+    pub(crate) fn electors_step(&mut self) {
+        if !self.plan.electors {
+            return;
+        }
+        self.candidates_come_and_go();
+        let mut flights = take(&mut self.electors.flights);
+        flights.sort_by_key(|flight| (flight.arrives, flight.number));
+        let (arrived, under_way): (Vec<_>, Vec<_>) = flights.into_iter().partition(|flight| flight.arrives <= self.now);
+        self.electors.flights = under_way;
+        arrived.into_iter().for_each(|flight| self.request_arrives(flight));
+        let now = self.now;
+        let Electors { candidates, answers, flights, .. } = &mut self.electors;
+        let mut due: Vec<_> = answers.extract_if(.., |(at, ..)| *at <= now).collect();
+        due.sort_by_key(|(at, _, number, _)| (*at, *number));
+        for (_, name, number, answer) in due {
+            if let Some(candidate) = candidates.get_mut(&name) {
+                candidate.answered(number, answer, now);
+            }
+        }
+        candidates.values_mut().for_each(|candidate| flights.extend(candidate.step(now)));
+        self.judge_leaders();
+    }
+
+    /// Each container of a pod that can lead runs such a program.
+    fn candidates_come_and_go(&mut self) {
+        let is_led = |uid: &str, name: &str| {
+            let pod = self.api.server.get(Kind::Pod, SHOP, name);
+            pod.is_none_or(|pod| pod.uid() != uid || pod.label("app") == Some("led"))
+        };
+        let truth = self.cluster.cluster.truth();
+        let running = truth.running().filter(|it| it.namespace == SHOP && it.name == "app");
+        let running: Vec<_> = running.filter(|it| is_led(&it.pod_uid, &it.pod)).cloned().collect();
+        let cut: Vec<bool> = running.iter().map(|it| truth.is_cut(it.machine)).collect();
+        self.electors.candidates.retain(|name, _| running.iter().any(|it| it.container == *name));
+        let (seed, wrong, now) = (self.seed, self.api.wrong * 1_000, self.now);
+        for (it, is_cut) in running.into_iter().zip(cut) {
+            let (name, uid) = (it.container.clone(), it.pod_uid.clone());
+            let made = self.electors.candidates.entry(name).or_insert_with(|| {
+                let mut rng = Rng::of(hash(seed, it.container.bytes().map(u64::from)), "elector");
+                // Within the reserve of the policy.
+                let skew = rng.between(0, 2_000_000) as i64 - 1_000_000;
+                Candidate::new(it.container, uid, wrong + skew, rng, now)
+            });
+            made.is_cut = is_cut;
+        }
+    }
+
+    fn request_arrives(&mut self, flight: Flight) {
+        let answer = match &flight.write {
+            None => Answer::Lease(self.api.server.get(Kind::Lease, SHOP, LEASE)),
+            Some(write) => self.write_arrives(&flight, write.clone()),
+        };
+        let Flight { candidate, number, back, .. } = flight;
+        if let Some(back) = back {
+            self.electors.answers.push((self.now + back, candidate, number, answer));
+        }
+    }
+
+    fn write_arrives(&mut self, flight: &Flight, (before, spec): (Option<Shared>, Value)) -> Answer {
+        let params = self.electors.params(self.now);
+        let is_admitted = gate::admits(&params, &spec, &flight.pod_uid);
+        let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
+        let lock = lock.map(|lock| lock.value.clone()).unwrap_or_default();
+        self.judge_answer(&lock, &flight.pod_uid, is_admitted);
+        if !is_admitted {
+            return Answer::Refused;
+        }
+        let by = By { now: self.api.clock(self.now), manager: "elector" };
+        let written = match before {
+            Some(before) => {
+                let mut lease = before.value.clone();
+                lease["spec"] = spec;
+                self.api.server.replace(Kind::Lease, (SHOP, LEASE), lease, Part::Main, by)
+            }
+            None => {
+                let lease = json!({"metadata": {"name": LEASE}, "spec": spec});
+                self.api.server.create(Kind::Lease, SHOP, lease, by)
+            }
+        };
+        let Ok(written) = written else { return Answer::Refused };
+        self.note(format_args!("the Lease names {} under {}", flight.candidate, nonce(&params)));
+        // Before there is a lock, the policy compares nothing.
+        let hold = Some(nonce(&params)).filter(|hold| !hold.is_empty()).map(str::to_owned);
+        let name = flight.candidate.clone();
+        self.electors.admitted = hold.map(|hold| Admitted { name, hold, at: self.now });
+        self.electors.writing = true;
+        self.api_changed();
+        self.electors.writing = false;
+        Answer::Lease(Some(written))
+    }
+
+    /// The policy must not refuse a pod for longer than one ttl while that holds the lock.
+    fn judge_answer(&mut self, lock: &Value, pod_uid: &str, is_admitted: bool) {
+        let (now, api_now) = (self.now, self.api.clock(self.now));
+        let is_valid = lock["status"]["validUntil"].as_str().and_then(millis).is_some_and(|until| until > api_now);
+        if !is_valid || lock["status"]["holder"]["podUID"].as_str() != Some(pod_uid) {
+            return;
+        }
+        let before = self.electors.refused.take();
+        if is_admitted {
+            return;
+        }
+        let same = before.filter(|before| before.nonce == nonce(lock) && now.0 - before.last.0 <= AGAIN);
+        let since = same.map_or(now, |before| before.since);
+        let took = now.0 - since.0;
+        if took > TTL * 1_000 {
+            let what = format!("the policy refuses the pod that holds {ELECTION} for {took} us, at {now}");
+            self.oracle.violated_once(what, &format!("refused {}", nonce(lock)));
+        }
+        self.electors.refused = Some(Refused { nonce: nonce(lock).to_owned(), since, last: now });
+    }
+
+    fn judge_leaders(&mut self) {
+        let leaders: Vec<String> = self.electors.leaders().iter().map(|leader| leader.name.clone()).collect();
+        self.oracle.counts.led += u64::from(!leaders.is_empty());
+        if leaders.len() > 1 {
+            let what = format!("two candidates lead at {}: {leaders:?}", self.now);
+            self.oracle.violated_once(what, &format!("two lead {leaders:?}"));
+        }
+    }
+
+    /// The lock of the election, or its Lease, was written.
+    pub(crate) fn electors_saw(&mut self, entry: &Entry) {
+        if !self.plan.electors || entry.object.namespace() != SHOP {
+            return;
+        }
+        if entry.kind == Kind::DistributedLock && entry.object.name() == ELECTION {
+            let deleted = entry.change == Change::Deleted;
+            let lock = if deleted { Value::Null } else { entry.object.value.clone() };
+            let lag = hash(self.seed, [60, self.electors.shown.len() as u64]) % LAG;
+            let last = self.electors.shown.last().map_or(self.now, |(at, _)| *at);
+            self.electors.shown.push(((self.now + lag).max(last), lock));
+        }
+        if entry.kind == Kind::Lease && entry.object.name() == LEASE && !self.electors.writing {
+            self.judge_written_over(&entry.object);
+        }
+    }
+
+    /// The operator leaves a name in place that the policy has admitted under the hold of now.
+    fn judge_written_over(&mut self, lease: &Shared) {
+        let Some(Admitted { name, hold, at }) = self.electors.admitted.take() else { return };
+        let named = lease.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        let stamp = lease.annotation(LEASE_TOKEN_ANNOTATION).unwrap_or("no token");
+        self.note(format_args!("the operator writes {named:?} and {stamp} into the Lease"));
+        if named == name {
+            self.electors.admitted = Some(Admitted { name, hold, at });
+            return;
+        }
+        let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
+        let holds = lock.is_some_and(|lock| nonce(&lock.value) == hold && lock.value["status"]["ending"].is_null());
+        // A name that is not renewed for its duration is free for other candidates, too.
+        let is_renewed = self.now.0 - at.0 < candidate::DURATION.unsigned_abs() * 1_000_000;
+        if holds && is_renewed {
+            self.oracle.violated_once(
+                format!("at {} the operator wrote {named:?} over {name}, which holds {ELECTION}", self.now),
+                &format!("over {hold}"),
+            );
+        }
+    }
+
+    /// A candidate leads when its pod has held the lock for a while.
+    pub(crate) fn unrest_of_electors(&self) -> Vec<String> {
+        let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
+        let Some(lock) = lock.filter(|_| self.plan.electors) else { return Vec::new() };
+        let holder = lock.value["status"]["holder"]["podUID"].as_str().unwrap_or_default();
+        let leads = self.electors.leaders().iter().any(|leader| leader.pod_uid == holder);
+        let (lease, wanted) = (self.api.server.get(Kind::Lease, SHOP, LEASE), !holder.is_empty() && !leads);
+        let lease = lease.map(|lease| lease.value["spec"].clone()).unwrap_or_default();
+        if wanted {
+            vec![format!("the pod that holds {ELECTION} does not lead, the Lease is {lease}")]
+        } else {
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The rule of the chart's policy (lease-gate.yaml) as a function.
+
+use serde_json::Value;
+
+use redlock_simulation::kube::api::millis;
+
+/// For a clock of a candidate that is behind, in milliseconds.
+const RESERVE: i64 = 1_000;
+
+/// Whether the pod with this UID can write this specification into the Lease of this lock.
+pub(super) fn admits(lock: &Value, lease: &Value, pod_uid: &str) -> bool {
+    if lease["holderIdentity"].as_str().unwrap_or_default().is_empty() || lock.is_null() {
+        return true;
+    }
+    let holder = lock["status"]["holder"]["podUID"].as_str().unwrap_or_default();
+    let is_holder = !holder.is_empty() && holder == pod_uid;
+    is_holder && is_bounded(lock, lease)
+}
+
+fn is_bounded(lock: &Value, lease: &Value) -> bool {
+    let time = |value: &Value| value.as_str().and_then(millis);
+    let (until, renewed) = (time(&lock["status"]["validUntil"]), time(&lease["renewTime"]));
+    let seconds = lease["leaseDurationSeconds"].as_i64();
+    let fits = |((until, renewed), seconds)| renewed + seconds * 1_000 + RESERVE <= until;
+    until.zip(renewed).zip(seconds).is_some_and(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_admitted_from_the_pod_that_holds_the_lock_within_its_validity() {
+        let lock = json!({"status": {"holder": {"podUID": "a"}, "validUntil": "2026-01-01T00:00:10.000Z"}});
+        let lease = |seconds: i64| json!({"holderIdentity": "x", "renewTime": "2026-01-01T00:00:04.000000Z", "leaseDurationSeconds": seconds});
+        assert!(admits(&lock, &lease(5), "a"));
+        assert!(!admits(&lock, &lease(6), "a") && !admits(&lock, &lease(5), "b"));
+        assert!(admits(&lock, &json!({"holderIdentity": ""}), "b"));
+        assert!(!admits(&json!({}), &lease(5), "") && admits(&Value::Null, &lease(5), "b"));
+    }
+}

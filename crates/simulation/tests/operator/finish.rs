@@ -1,0 +1,258 @@
+//! The end of a run: a core is well again, and all has to come to rest within a bound.
+
+use redlock_api::{DistributedLock, DistributedLockStatus, RedisQuorum};
+
+use crate::plan::Fault;
+use crate::process::Pace;
+use crate::rng::hash;
+use crate::world::World;
+use redlock_simulation::kube::api::{Kind, Shared};
+
+mod jobs;
+mod refusals;
+
+/// Tasks of a replica that serves no quorum, and those for each member. The leader has some more than a standby.
+const TASKS: usize = 30;
+const TASKS_PER_MEMBER: usize = 4;
+/// Each replica has a connection for locking and one for its admin commands to each member.
+const CONNECTIONS_PER_MEMBER: usize = 2;
+/// Watches of a leader; a standby has fewer.
+const WATCHES: usize = 9;
+/// A published validity is no farther ahead than one ttl, and by how far clocks differ.
+const CLOCKS: i64 = 2_000;
+/// For ever, as far as a run goes.
+const FOR_EVER: u64 = 1_000_000_000_000;
+
+impl World {
+    /// Only a core is well: a majority of each quorum's members, one replica, the API server. The rest is broken for good.
+    pub(crate) fn break_all_but_a_core(&mut self) {
+        let replicas = self.plan.replicas.len();
+        // Not the one that leads: it has to give way.
+        let leads = |process: usize| self.processes[process].name == self.oracle.leader;
+        let others: Vec<usize> = (0..replicas).filter(|process| !leads(*process)).collect();
+        let drawn = usize::try_from(hash(self.seed, [40]) % others.len().max(1) as u64).unwrap_or(0);
+        let core = others.get(drawn).copied().unwrap_or(0);
+        for process in (0..replicas).filter(|process| *process != core) {
+            let length = FOR_EVER;
+            match hash(self.seed, [41, process as u64]) % 5 {
+                0 => self.kill_process(process, length),
+                1 | 2 => self.cut_off(process),
+                // A replica that reaches no API server goes on renewing what it knows of. When a Job has finished, a leader that
+                // reaches no members releases its hold, and deletes no key: with both of them for good the key is never free.
+                3 if !self.plan.jobs => self.fault(&Fault::CutApi { process, length }),
+                _ => {}
+            }
+        }
+        let first = usize::try_from(hash(self.seed, [42])).unwrap_or(0);
+        for number in 0..(self.plan.members - 1) / 2 {
+            let member = (first + number) % self.plan.members;
+            self.outsiders.insert(format!("q-{member}"));
+            let length = FOR_EVER;
+            match hash(self.seed, [43, member as u64]) % 3 {
+                0 => self.fault(&Fault::Freeze { member, length }),
+                1 => (0..replicas)
+                    .for_each(|process| self.fault(&Fault::Cut { process, member, up: true, down: true, length })),
+                _ => {}
+            }
+        }
+    }
+
+    /// What is not as it has to be when everything has been well for a while.
+    pub(crate) fn unrest(&mut self) -> Vec<String> {
+        let mut wrong = self.unrest_of_locks();
+        wrong.extend(self.unrest_of_jobs());
+        wrong.extend(self.unrest_of_electors());
+        wrong.extend(self.unrest_of_quorums());
+        wrong.extend(self.stray_labels());
+        wrong.extend(self.stray_keys());
+        wrong.extend(self.leaks());
+        wrong
+    }
+
+    fn locks(&self) -> Vec<(Shared, DistributedLock)> {
+        let objects = self.api.server.objects(Kind::DistributedLock);
+        objects
+            .filter_map(|object| Some((object.clone(), serde_json::from_value(object.value.clone()).ok()?)))
+            .collect()
+    }
+
+    fn unrest_of_locks(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let locks = self.locks();
+        let now = self.api.clock(self.now);
+        for (object, lock) in &locks {
+            let (name, status) = (object.name(), lock.status.clone().unwrap_or_default());
+            if object.is_deleting() {
+                wrong.push(format!("lock {name} is still Terminating: {:?}", status.conditions));
+                continue;
+            }
+            let accepted = refusals::accepted(object);
+            let asks = !lock.spec.suspend && status.holder.is_none() && !is_finished(&status);
+            if asks
+                && accepted["status"] != "True"
+                && let Some(why) = self.refused_wrongly(lock, &accepted)
+            {
+                wrong.push(format!("{name} would wait for {}, but {why}", lock.key()));
+            }
+            if self.is_eligible(lock, &status) && !locks.iter().any(|(_, other)| self.serves(other, lock)) {
+                wrong.push(format!("nobody holds the key of {name}, {}", lock.key()));
+            }
+            let slots = usize::try_from(lock.spec.slots).unwrap_or(1);
+            let holders =
+                locks.iter().filter(|(_, other)| other.spec.slots == lock.spec.slots && self.serves(other, lock));
+            if slots > 1 && status.holder.is_none() && self.is_eligible(lock, &status) && holders.count() < slots {
+                wrong.push(format!("{name} waits, and one of the {slots} slots of {} is free", lock.key()));
+            }
+            let Some(holder) = &status.holder else { continue };
+            if holder.container_id.as_ref().is_some_and(|id| !self.cluster.cluster.truth().is_running(id)) {
+                wrong.push(format!("{name} is held by a container that has ended"));
+            }
+            let ahead = status.valid_until.map_or(0, |until| until.as_millis() - now);
+            if ahead
+                > i64::try_from(lock.spec.ttl.get().as_millis()).unwrap_or(0).max(self.plan.max_ttl as i64) + CLOCKS
+            {
+                wrong.push(format!("{name} says that it is valid for {ahead} ms more"));
+            }
+        }
+        wrong
+    }
+
+    /// A claim or an election that waits for nothing but the key.
+    fn is_eligible(&self, lock: &DistributedLock, status: &DistributedLockStatus) -> bool {
+        let is_accepted = status.conditions.iter().any(|found| found.type_ == "Accepted" && found.status == "True");
+        if lock.spec.suspend || !is_accepted || is_finished(status) {
+            return false;
+        }
+        let namespace = lock.metadata.namespace.clone().unwrap_or_default();
+        let runs = |pod: &Shared| self.cluster.cluster.truth().pod_runs(pod.uid()) && !pod.is_deleting();
+        if let Some(claim) = &lock.spec.claim {
+            if let Some(name) = &claim.job_name {
+                return self.can_be_started(&namespace, name, claim.job_uid.as_deref());
+            }
+            let Some(name) = &claim.pod_name else { return claim.identity.is_some() && claim.heartbeat.is_none() };
+            let pod = self.api.server.get(Kind::Pod, &namespace, name);
+            return pod.is_some_and(|pod| {
+                runs(&pod) && is_ready(&pod) && claim.pod_uid.as_ref().is_none_or(|uid| uid == pod.uid())
+            });
+        }
+        let Some(election) = &lock.spec.election else { return false };
+        let labels = election.selector.match_labels.clone().unwrap_or_default();
+        let pods = self.api.server.objects(Kind::Pod).filter(|pod| pod.namespace() == namespace);
+        let mut fitting = pods.filter(|pod| labels.iter().all(|(name, value)| pod.label(name) == Some(value)));
+        fitting.any(|pod| runs(pod) && is_ready(pod))
+    }
+
+    /// Whether what `holder` holds is the key that `lock` waits for.
+    fn serves(&self, holder: &DistributedLock, lock: &DistributedLock) -> bool {
+        // A hold that ends is replaced when its time is over.
+        let now = self.api.clock(self.now) - CLOCKS;
+        let ends = |status: &DistributedLockStatus| {
+            status.ending.as_ref().map(|ending| ending.until.map(|until| until.as_millis()))
+        };
+        let status = holder
+            .status
+            .as_ref()
+            .filter(|status| ends(status).is_none_or(|until| until.is_some_and(|until| until > now)));
+        let Some(held) = status.and_then(|status| status.holder.as_ref()) else { return false };
+        let verbatim =
+            self.api.server.objects(Kind::RedisQuorum).any(|found| found.value["spec"]["keys"] == "Verbatim");
+        let same =
+            holder.key() == lock.key() || verbatim && holder.spec.key.is_some() && holder.spec.key == lock.spec.key;
+        let here = |name: &str| held.quorum.as_ref().is_some_and(|quorum| quorum.name == name);
+        same && lock.spec.quorum_ref.as_ref().is_none_or(|reference| here(&reference.name))
+    }
+
+    fn unrest_of_quorums(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for object in self.api.server.objects(Kind::RedisQuorum) {
+            let members = object.value["status"]["members"].as_array().cloned().unwrap_or_default();
+            let count =
+                usize::try_from(object.value["spec"]["members"].as_u64().unwrap_or_default()).unwrap_or_default();
+            let waits = |name: &str| {
+                !self.outsiders.contains(name)
+                    && !members.iter().any(|member| member["name"] == name && member["state"] == "Admitted")
+            };
+            let waiting: Vec<String> =
+                (0..count).map(|member| format!("{}-{member}", object.name())).filter(|name| waits(name)).collect();
+            if object.is_deleting() || !waiting.is_empty() {
+                wrong.push(format!("quorum {} is not ready: {waiting:?} are not admitted", object.name()));
+            }
+        }
+        wrong
+    }
+
+    /// Keys on members that no status names any more.
+    fn stray_keys(&mut self) -> Vec<String> {
+        let mut named: Vec<String> = Vec::new();
+        for (_, lock) in self.locks() {
+            let Some(status) = lock.status else { continue };
+            named.extend(status.holder.and_then(|holder| holder.nonce));
+        }
+        let (now, mut stray) = (self.now, Vec::new());
+        for host in self.servers.all.iter_mut().filter(|host| host.is_up()) {
+            let clock = host.wall(now);
+            for (key, value, left) in host.server.strings(clock) {
+                if !key.starts_with('#') && !named.iter().any(|nonce| value.starts_with(nonce.as_str())) {
+                    stray.push(format!("{} still has {key} for {left:?}", host.name));
+                }
+            }
+        }
+        stray
+    }
+
+    /// Tasks, watches and connections of replicas that are well, beyond what is needed for what there is.
+    fn leaks(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.plan.core {
+            return wrong;
+        }
+        let quorums = self.api.server.objects(Kind::RedisQuorum);
+        let quorums = quorums.filter_map(|object| serde_json::from_value::<RedisQuorum>(object.value.clone()).ok());
+        let members: usize = quorums.map(|quorum| usize::try_from(quorum.spec.members).unwrap_or_default()).sum();
+        let replicas = self.processes.iter().enumerate().take(self.plan.replicas.len());
+        for (number, process) in replicas.filter(|(_, process)| process.lives() && process.pace == Pace::Running) {
+            let counts = (process.tasks(), self.api.watches(number), self.network.count(number));
+            let most = (
+                TASKS + TASKS_PER_MEMBER * members,
+                WATCHES + usize::from(self.plan.jobs),
+                CONNECTIONS_PER_MEMBER * members,
+            );
+            if counts.0 > most.0 || counts.1 > most.1 || counts.2 > most.2 {
+                wrong.push(format!("{} has {counts:?} tasks, watches, connections, and needs {most:?}", process.name));
+            }
+        }
+        wrong
+    }
+
+    /// Judges the end.
+    pub(crate) fn finish(&mut self) {
+        for (number, process) in self.processes.iter().enumerate().take(self.plan.replicas.len()) {
+            let (tasks, watches, connections) = (process.tasks(), self.api.watches(number), self.network.count(number));
+            self.trace.add(
+                self.now,
+                format_args!("{}: {tasks} tasks, {watches} watches, {connections} connections", process.name),
+            );
+        }
+        for server in &self.servers.all {
+            let missing = server.server.not_modelled();
+            if !missing.is_empty() {
+                let what = format!("{} was asked for what is not modelled: {missing:?}", server.name);
+                self.oracle.violations.push(what);
+            }
+        }
+        if !self.plan.settles {
+            return;
+        }
+        let wrong = self.unrest();
+        self.oracle.violations.extend(wrong.into_iter().map(|what| format!("at the end: {what}")));
+    }
+}
+
+fn is_finished(status: &DistributedLockStatus) -> bool {
+    status.conditions.iter().any(|found| found.type_ == "Finished" && found.status == "True")
+}
+
+fn is_ready(pod: &Shared) -> bool {
+    let conditions = pod.value["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|found| found["type"] == "Ready" && found["status"] == "True")
+}

@@ -1,0 +1,30 @@
+//! The whole operator in one deterministic process: two or three replicas of the product's own code against a simulated API
+//! server, a simulated cluster and simulated Redis members, in simulated time.
+//!
+//! One process runs one seed, since tokio counts the runtimes of a process and draws from that count. What a seed does is the
+//! same on every machine, to the byte. `SEEDS=10000` tries more of them, `SEED=17` one alone with its history, `LOG=debug` with
+//! the product's log.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, clippy::too_many_lines)]
+
+mod api_line;
+mod blind;
+mod cluster;
+mod contender;
+mod electors;
+mod faults;
+mod finish;
+mod hub;
+mod logs;
+mod net;
+mod oracle;
+mod people;
+mod plan;
+mod process;
+mod replica;
+mod rng;
+mod runner;
+mod seeds;
+mod servers;
+mod time;
+mod trace;
+mod world;

@@ -1,0 +1,297 @@
+//! The network between processes and Redis servers, as the coordinator sees it: TCP with latency, cuts and half-open connections.
+//!
+//! Each message's latency follows from the seed, its way and its number, so that one fault more or less changes no other message.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+
+use crate::hub::{SharedEnd, change};
+use crate::rng::hash;
+use crate::time::At;
+use crate::world::{Event, World};
+use redlock_simulation::redis::ConnectionId;
+
+/// What the product asks of its sockets: data that is not acknowledged for so long ends the connection.
+const USER_TIMEOUT: u64 = 2_000_000;
+/// An idle connection over a cut way has ended after so long, by keepalive.
+const KEEPALIVE: u64 = 10_000_000;
+/// Lost packets are sent again within this time after the way is whole again.
+const RETRANSMISSION: u64 = 300_000;
+
+/// A way between a process and a host.
+pub(crate) type Way = (usize, String);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Up,
+    Down,
+}
+
+/// One thing that travels.
+#[derive(Clone, Debug)]
+pub(crate) enum Segment {
+    Open,
+    Bytes(Vec<u8>),
+    End,
+    Reset,
+}
+
+/// What is wrong with a way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Weather {
+    pub(crate) up_cut: bool,
+    pub(crate) down_cut: bool,
+    /// Each message takes up to so many microseconds longer.
+    pub(crate) slow: u64,
+    /// Since when either direction is cut.
+    cut_since: Option<At>,
+    messages: u64,
+}
+
+pub(crate) struct Connection {
+    way: Way,
+    end: SharedEnd,
+    /// The server and its end.
+    peer: Option<(usize, ConnectionId)>,
+    /// No segment overtakes another.
+    last: [At; 2],
+    held: [Vec<Segment>; 2],
+}
+
+/// All connections and ways.
+#[derive(Default)]
+pub(crate) struct Network {
+    pub(crate) connections: BTreeMap<u64, Connection>,
+    pub(crate) ways: BTreeMap<Way, Weather>,
+    /// Processes that reach no host, whichever comes.
+    cut_off: BTreeSet<usize>,
+}
+
+impl Network {
+    /// How many connections a process has.
+    pub(crate) fn count(&self, process: usize) -> usize {
+        self.connections.values().filter(|connection| connection.way.0 == process).count()
+    }
+
+    /// Whether messages of a process reach a host and its answers come back, none of them later than `slow`.
+    pub(crate) fn reaches(&self, process: usize, host: &str, slow: u64) -> bool {
+        let way = self.ways.get(&(process, host.to_owned()));
+        let open = |way: &Weather| !way.up_cut && !way.down_cut && way.slow <= slow;
+        way.map_or(!self.cut_off.contains(&process), open)
+    }
+}
+
+impl World {
+    /// A process sends something.
+    pub(crate) fn network_sent(&mut self, at: At, connection: u64, segment: Segment) {
+        self.travel(at, connection, Direction::Up, segment);
+    }
+
+    pub(crate) fn network_connect(&mut self, at: At, process: usize, connection: u64, address: &str, end: SharedEnd) {
+        let host = self.resolve(address.rsplit_once(':').map_or(address, |(host, _)| host));
+        let way = (process, host);
+        if !self.network.ways.contains_key(&way) {
+            self.network.ways.insert(way.clone(), Weather::default());
+            if self.network.cut_off.contains(&way.0) {
+                self.cut(&way, true, true);
+            }
+        }
+        let made = Connection { way, end, peer: None, last: [at; 2], held: Default::default() };
+        self.network.connections.insert(connection, made);
+        self.travel(at, connection, Direction::Up, Segment::Open);
+    }
+
+    fn travel(&mut self, at: At, number: u64, direction: Direction, segment: Segment) {
+        let Some(connection) = self.network.connections.get_mut(&number) else { return };
+        let way = connection.way.clone();
+        let weather = self.network.ways.get_mut(&way).expect("every connection has a way");
+        let cut = if direction == Direction::Up { weather.up_cut } else { weather.down_cut };
+        if direction == Direction::Up && weather.cut_since.is_some() && matches!(segment, Segment::Bytes(_)) {
+            self.queue.push(at + USER_TIMEOUT, Event::Unacknowledged { connection: number, sent: at });
+        }
+        let lane = direction as usize;
+        if cut {
+            connection.held[lane].push(segment);
+            return;
+        }
+        weather.messages += 1;
+        let host = way.1.bytes().map(u64::from);
+        let drawn = hash(self.seed, [1, way.0 as u64, lane as u64, weather.messages].into_iter().chain(host));
+        // Most messages take a fraction of a millisecond, one in fifty some milliseconds.
+        let base = if drawn.is_multiple_of(50) { 1_000 + drawn / 64 % 8_000 } else { 80 + drawn / 64 % 700 };
+        let slow = if weather.slow == 0 { 0 } else { hash(drawn, [2]) % weather.slow };
+        let arrives = (at + base + slow).max(connection.last[lane]);
+        connection.last[lane] = arrives;
+        self.queue.push(arrives, Event::Arrives { connection: number, direction, segment });
+    }
+
+    pub(crate) fn network_arrives(&mut self, number: u64, direction: Direction, segment: Segment) {
+        match direction {
+            Direction::Up => self.arrives_at_server(number, segment),
+            Direction::Down => self.arrives_at_process(number, segment),
+        }
+    }
+
+    fn arrives_at_server(&mut self, number: u64, segment: Segment) {
+        let now = self.now;
+        let Some(connection) = self.network.connections.get_mut(&number) else { return };
+        let host = connection.way.1.clone();
+        let Some(server) = self.servers.at_host(&host) else {
+            let pod = self.cluster.cluster.truth().at(&host).next().map(|running| running.pod_uid.clone());
+            if let Some(pod) = pod {
+                return self.arrives_at_pod(number, &pod, &segment);
+            }
+            // Nothing has this address: packets vanish. A peer that closes is done.
+            if matches!(segment, Segment::End) {
+                self.network.connections.remove(&number);
+            }
+            return;
+        };
+        let process = &mut self.servers.all[server];
+        let clock = process.wall(now);
+        match (segment, connection.peer) {
+            (Segment::Open, _) if process.is_up() => {
+                let id = process.server.connect(clock);
+                process.connections.insert(id, number);
+                connection.peer = Some((server, id));
+                self.travel(now, number, Direction::Down, Segment::Open);
+            }
+            (Segment::Bytes(bytes), Some((of, id))) if of == server && process.is_up() => {
+                process.server.feed(id, &bytes, clock);
+                self.pump(server);
+            }
+            (Segment::End, Some((of, id))) if of == server => {
+                process.server.close(id);
+                process.connections.remove(&id);
+                self.network.connections.remove(&number);
+                self.pump(server);
+            }
+            (Segment::End, _) => {
+                self.network.connections.remove(&number);
+            }
+            // Nothing listens, or another process does.
+            _ => self.travel(now, number, Direction::Down, Segment::Reset),
+        }
+    }
+
+    /// An application that says that it is well, or listens to nobody.
+    fn arrives_at_pod(&mut self, number: u64, pod: &str, segment: &Segment) {
+        let answer = match segment {
+            Segment::End | Segment::Reset => return drop(self.network.connections.remove(&number)),
+            _ if self.is_sick(pod) => Segment::Reset,
+            Segment::Open => Segment::Open,
+            Segment::Bytes(_) => Segment::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec()),
+        };
+        self.travel(self.now, number, Direction::Down, answer);
+    }
+
+    /// Sends what a server has written, and closes what it has closed.
+    pub(crate) fn pump(&mut self, server: usize) {
+        let now = self.now;
+        let process = &mut self.servers.all[server];
+        let mut out = Vec::new();
+        process.connections.retain(|id, number| {
+            let bytes = process.server.take_output(*id);
+            let closed = process.server.is_closed(*id);
+            out.push((*number, bytes, closed));
+            !closed
+        });
+        for (number, bytes, closed) in out {
+            if !bytes.is_empty() {
+                self.travel(now, number, Direction::Down, Segment::Bytes(bytes));
+            }
+            if closed {
+                self.travel(now, number, Direction::Down, Segment::End);
+            }
+        }
+    }
+
+    /// The process of a server has ended: the kernel resets its connections. If the machine is gone nobody hears of it.
+    pub(crate) fn server_lost(&mut self, server: usize, silently: bool) {
+        let numbers: Vec<u64> = std::mem::take(&mut self.servers.all[server].connections).into_values().collect();
+        for number in numbers {
+            if let Some(connection) = self.network.connections.get_mut(&number) {
+                connection.peer = None;
+            }
+            if !silently {
+                self.travel(self.now, number, Direction::Down, Segment::Reset);
+            }
+        }
+    }
+
+    fn arrives_at_process(&mut self, number: u64, segment: Segment) {
+        let Some(connection) = self.network.connections.get(&number) else { return };
+        change(&connection.end, |end| match segment {
+            Segment::Open => end.open = true,
+            Segment::Bytes(bytes) => end.arrived.extend(bytes),
+            Segment::End => end.ended = true,
+            Segment::Reset if end.open => end.broken = Some(ErrorKind::ConnectionReset),
+            Segment::Reset => end.broken = Some(ErrorKind::ConnectionRefused),
+        });
+    }
+
+    /// A process was killed: its kernel closes its connections.
+    pub(crate) fn process_lost(&mut self, process: usize) {
+        let of_process = |connection: &Connection| connection.way.0 == process;
+        let all = self.network.connections.iter().filter(|(_, connection)| of_process(connection));
+        let numbers: Vec<u64> = all.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.travel(self.now, number, Direction::Up, Segment::End);
+        }
+    }
+
+    /// Cuts a way, or one direction of it.
+    pub(crate) fn cut(&mut self, way: &Way, up: bool, down: bool) {
+        let now = self.now;
+        let weather = self.network.ways.entry(way.clone()).or_default();
+        weather.up_cut |= up;
+        weather.down_cut |= down;
+        weather.cut_since.get_or_insert(now);
+        self.queue.push(now + KEEPALIVE, Event::KeepaliveEnds { way: way.clone(), cut: now });
+    }
+
+    /// Cuts a process off from all hosts, also from those that come later.
+    pub(crate) fn cut_off(&mut self, process: usize) {
+        self.network.cut_off.insert(process);
+        let ways: Vec<_> = self.network.ways.keys().filter(|way| way.0 == process).cloned().collect();
+        ways.iter().for_each(|way| self.cut(way, true, true));
+    }
+
+    /// Makes a way whole: what was held is sent again after a while.
+    pub(crate) fn mend(&mut self, way: &Way) {
+        let Some(weather) = self.network.ways.get_mut(way) else { return };
+        (weather.up_cut, weather.down_cut, weather.cut_since) = (false, false, None);
+        let mut held = Vec::new();
+        for (number, connection) in &mut self.network.connections {
+            if connection.way == *way {
+                held.extend(
+                    [Direction::Up, Direction::Down].map(|direction| {
+                        (*number, direction, std::mem::take(&mut connection.held[direction as usize]))
+                    }),
+                );
+            }
+        }
+        for (number, direction, segments) in held {
+            let later = hash(self.seed, [3, number, self.now.0]) % RETRANSMISSION;
+            for segment in segments {
+                self.travel(self.now + later, number, direction, segment);
+            }
+        }
+    }
+
+    pub(crate) fn unacknowledged(&mut self, number: u64, sent: At) {
+        let Some(connection) = self.network.connections.get(&number) else { return };
+        if self.network.ways[&connection.way].cut_since.is_some_and(|since| since <= sent) {
+            change(&connection.end, |end| end.broken = Some(ErrorKind::TimedOut));
+        }
+    }
+
+    pub(crate) fn keepalive_ends(&mut self, way: &Way, cut: At) {
+        if self.network.ways.get(way).and_then(|weather| weather.cut_since) != Some(cut) {
+            return;
+        }
+        for connection in self.network.connections.values().filter(|connection| connection.way == *way) {
+            change(&connection.end, |end| end.broken = Some(ErrorKind::TimedOut));
+        }
+    }
+}

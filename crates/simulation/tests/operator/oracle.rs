@@ -1,0 +1,346 @@
+//! What must never be seen, by somebody who sees everything and knows the true time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redlock_api::{
+    BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LockHolder, MilliTime, RELEASE_ANNOTATION,
+};
+use serde::Serialize;
+
+use crate::cluster::ClusterSide;
+use crate::people::SHOP;
+use crate::replica;
+use crate::time::At;
+use crate::world::World;
+use belief::Belief;
+use choices::Choices;
+use jobs::Jobs;
+pub(crate) use jobs::has_finished;
+use reach::Reach;
+use redlock_simulation::kube::api::{Change, Entry, Kind, millis};
+use times::Times;
+
+mod belief;
+mod choices;
+mod ends;
+mod jobs;
+mod labels;
+mod members;
+mod reach;
+mod times;
+
+/// What a contender says of itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Word {
+    /// It believes in this value on this key for so many microseconds of its own clock.
+    Holds {
+        key: String,
+        value: String,
+        left: u64,
+    },
+    GivesUp {
+        value: String,
+    },
+}
+
+/// What happened, in figures: a run in which nothing is ever granted proves nothing.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Counts {
+    pub(crate) grants: u64,
+    pub(crate) renewals: u64,
+    pub(crate) outside: u64,
+    pub(crate) terms: u64,
+    pub(crate) admissions: u64,
+    pub(crate) released: u64,
+    /// Jobs that the operator has started, and suspended.
+    pub(crate) jobs_started: u64,
+    pub(crate) jobs_stopped: u64,
+    /// Pods made under a hold.
+    pub(crate) job_pods: u64,
+    /// Holds of Jobs that ended at once.
+    pub(crate) jobs_released: u64,
+    pub(crate) faults: u64,
+    /// Ticks in which a candidate by a Lease led.
+    pub(crate) led: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Oracle {
+    /// By what is written on the members: the nonce, or the contender's value.
+    beliefs: BTreeMap<String, Belief>,
+    /// The highest token of each key, and whose it was.
+    tokens: BTreeMap<String, (i64, String)>,
+    /// A member's clock was stepped.
+    pub(crate) stepped: bool,
+    pub(crate) leader: String,
+    leads_since: At,
+    /// The processes that were admitted, and the UID of the quorum that did it.
+    admitted: BTreeMap<String, String>,
+    /// People are writing, not the operator.
+    pub(crate) by_hand: bool,
+    /// Leader labels that people have put on, by the pod's UID.
+    planted: BTreeSet<String>,
+    /// People took a quorum's finalizers away: it protects nobody any more.
+    pub(crate) forced: BTreeSet<(String, String)>,
+    told: BTreeSet<String>,
+    /// Validities that people have written.
+    doctored: BTreeSet<String>,
+    /// The voters of each quorum, and those of the list before.
+    lists: BTreeMap<(String, String), [Vec<String>; 2]>,
+    jobs: Jobs,
+    reach: Reach,
+    times: Times,
+    choices: Choices,
+    pub(crate) violations: Vec<String>,
+    pub(crate) counts: Counts,
+}
+
+impl Oracle {
+    /// The voters of the list before `now`, the list of this quorum.
+    fn former_list(&mut self, quorum: &(String, String), now: &[String]) -> Vec<String> {
+        let [current, former] = self.lists.entry(quorum.clone()).or_insert_with(|| [now.to_vec(), Vec::new()]);
+        if current != now {
+            *former = std::mem::replace(current, now.to_vec());
+        }
+        former.clone()
+    }
+
+    /// What is looked at again and again is told once.
+    pub(crate) fn violated_once(&mut self, what: String, of: &str) {
+        if self.told.insert(of.to_owned()) {
+            self.violated(what);
+        }
+    }
+
+    fn violated(&mut self, what: String) {
+        if self.violations.len() < 20 {
+            self.violations.push(what);
+        }
+    }
+
+    /// Somebody believes in a key until then. Nobody else may.
+    fn believes(&mut self, id: &str, belief: Belief, cluster: &ClusterSide) {
+        if let Some(known) = self.beliefs.get_mut(id) {
+            known.owners.clone_from(&belief.owners);
+        }
+        // What is over when it is written, as a hold that is being ended, is no belief. The pods of a Job are still to come.
+        let may_live = belief.job.is_some() || belief.lives(cluster);
+        if !may_live || (belief.until <= belief.from && !self.beliefs.contains_key(id)) {
+            return;
+        }
+        // Clients outside know of no member's clock, and of no quorum that people end by force.
+        let unprotected = self.stepped || self.forced.contains(&belief.quorum);
+        let excepted = |held: &Belief| unprotected && (held.outside || belief.outside);
+        let other = self.beliefs.iter().find(|(other, held)| {
+            let overlaps = other.as_str() != id
+                && held.contends(&belief)
+                && held.end() > belief.from
+                && belief.until > belief.from;
+            overlaps && !excepted(held) && held.lives(cluster)
+        });
+        if let Some((_, other)) = other {
+            let (key, from) = (&belief.key, belief.from);
+            let what = format!(
+                "two holders of {key}: {} from {from} until {}, while {} believes from {} until {}",
+                belief.who,
+                belief.until,
+                other.who,
+                other.from,
+                other.end()
+            );
+            self.violated(what);
+        }
+        match self.beliefs.get_mut(id) {
+            Some(known) => known.until = known.until.max(belief.until),
+            None => drop(self.beliefs.insert(id.to_owned(), belief)),
+        }
+    }
+
+    /// It stops to believe.
+    fn ends(&mut self, id: &str, now: At) {
+        if let Some(belief) = self.beliefs.get_mut(id) {
+            belief.until = belief.until.min(now);
+            belief.agent_until = belief.agent_until.map(|until| until.min(now));
+            belief.agent = false;
+        }
+    }
+
+    fn token(&mut self, key: &str, nonce: &str, token: i64, now: At) {
+        let highest = self.tokens.get(key).cloned();
+        match highest {
+            Some((highest, of)) if token <= highest && of != nonce => {
+                self.violated(format!("token {token} of {key} at {now} is not above {highest}"));
+            }
+            _ => drop(self.tokens.insert(key.to_owned(), (token, nonce.to_owned()))),
+        }
+    }
+}
+
+fn quorum_of(holder: &LockHolder) -> (String, String) {
+    let named = holder.quorum.as_ref().map(|quorum| (quorum.namespace.clone(), quorum.name.clone()));
+    named.unwrap_or_else(|| (SHOP.to_owned(), "q".to_owned()))
+}
+
+fn micros(time: &MilliTime) -> i64 {
+    time.as_millis() * 1_000
+}
+
+impl World {
+    /// A contender tells.
+    pub(crate) fn heard(&mut self, at: At, process: usize, word: Word) {
+        let name = self.processes[process].name.clone();
+        self.trace.add(at, format_args!("{name} {word:?}"));
+        match word {
+            Word::Holds { key, value, left } => {
+                self.oracle.counts.outside += 1;
+                // A fast clock runs through it sooner.
+                let left = (left as i64 - left as i64 * self.processes[process].drift / 1_000_000) as u64;
+                let belief = Belief::outside(&value, key, at, at + left);
+                self.oracle.believes(&value, belief, &self.cluster);
+            }
+            Word::GivesUp { value } => self.oracle.ends(&value, at),
+        }
+    }
+
+    /// An object was written.
+    pub(crate) fn saw(&mut self, entry: &Entry) {
+        self.cluster_saw(entry);
+        self.people_saw(entry);
+        self.electors_saw(entry);
+        match entry.kind {
+            Kind::DistributedLock => self.saw_lock(entry),
+            Kind::RedisQuorum => self.saw_quorum(entry),
+            Kind::Pod => {
+                self.saw_labels(entry);
+                self.judge_pod(entry);
+            }
+            Kind::Job => self.saw_job(entry),
+            Kind::Node => self.saw_node(entry),
+            Kind::Lease => {
+                let holder = entry.object.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
+                if entry.object.namespace() == replica::NAMESPACE && holder != self.oracle.leader {
+                    holder.clone_into(&mut self.oracle.leader);
+                    self.oracle.leads_since = self.now;
+                    self.oracle.counts.terms += u64::from(!holder.is_empty());
+                    self.note(format_args!("{} leads", if holder.is_empty() { "nobody" } else { holder }));
+                }
+                self.saw_beat(entry);
+            }
+            _ => {}
+        }
+    }
+
+    fn saw_lock(&mut self, entry: &Entry) {
+        let lock: DistributedLock = match serde_json::from_value(entry.object.value.clone()) {
+            Ok(lock) => lock,
+            Err(error) => return self.oracle.violated(format!("an unreadable lock was stored: {error}")),
+        };
+        let name = entry.object.name().to_owned();
+        let status = lock.status.clone().unwrap_or_default();
+        let held = status.conditions.iter().find(|condition| condition.type_ == "Held");
+        let reason = held.map(|held| held.reason.clone()).unwrap_or_default();
+        let holder = status.holder.as_ref().and_then(|holder| holder.nonce.clone());
+        let valid = status.valid_until.as_ref().map(|until| self.true_micros(until));
+        let until = At(valid.unwrap_or(0).max(0) as u64);
+        // What a person has written is no promise of the operator's, as long as it stands there.
+        let before =
+            entry.before.as_ref().map(|before| before.value["status"]["validUntil"].clone()).unwrap_or_default();
+        let published = &entry.object.value["status"]["validUntil"];
+        if self.oracle.by_hand && before != *published {
+            self.oracle.doctored.insert(published.to_string());
+        }
+        self.note(format_args!(
+            "lock {name} {:?} {reason} holder {holder:?} token {:?} until {until} ending {:?}",
+            entry.change,
+            status.fencing_token,
+            status.ending.as_ref().map(|ending| &ending.reason),
+        ));
+        self.judge_labels(entry);
+        self.judge_end(entry, &lock);
+        self.judge_times(entry, &lock);
+        self.judge_job_hold(entry, &status);
+        self.judge_lock(entry, &lock, &status, until);
+    }
+
+    fn judge_lock(&mut self, entry: &Entry, lock: &DistributedLock, status: &DistributedLockStatus, until: At) {
+        let now = self.now;
+        let Some(holder) = status.holder.as_ref() else { return };
+        let Some(nonce) = holder.nonce.clone().filter(|_| entry.change != Change::Deleted) else { return };
+        let key = holder.key.clone().unwrap_or_else(|| format!("{}/{}", entry.object.namespace(), lock.key()));
+        let quorum = quorum_of(holder);
+        if let Some(token) = status.fencing_token {
+            let quorum = holder.quorum.as_ref().map(|quorum| quorum.uid.clone()).unwrap_or_default();
+            self.oracle.token(&format!("{key} of {quorum}"), &nonce, token, now);
+        }
+        // Its word, or that of somebody who gives exclusion up.
+        let token = status.fencing_token.map(|token| token.to_string());
+        let released = token.is_some() && entry.object.annotation(RELEASE_ANNOTATION) == token.as_deref();
+        let owners: Vec<_> = entry.object.value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        let watched = owners.iter().all(|owner| owner["kind"] == "Pod" || owner["kind"] == "Job");
+        let free = lock.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some());
+        let namespace = self.api.server.get(Kind::Namespace, "", entry.object.namespace());
+        let namespace_ends = namespace.is_none_or(|namespace| namespace.is_deleting());
+        let deleted = entry.object.is_deleting();
+        let word = deleted && free && owners.is_empty() && !namespace_ends;
+        if word || released || entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some() {
+            return self.oracle.ends(&nonce, now);
+        }
+        match self.oracle.beliefs.contains_key(&nonce) {
+            true => self.oracle.counts.renewals += 1,
+            false => self.oracle.counts.grants += 1,
+        }
+        let uids = owners.iter().filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();
+        // The time has whole seconds.
+        let deleted = entry.object.value["metadata"]["deletionTimestamp"].as_str().and_then(millis).map(|at| at + 999);
+        let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
+        let who = format!("{} ({nonce})", entry.object.name());
+        let container = holder.container_id.clone();
+        if self.oracle.doctored.contains(&entry.object.value["status"]["validUntil"].to_string()) {
+            return;
+        }
+        if until > now || self.oracle.beliefs.contains_key(&nonce) {
+            // Its slots are keys of their own on every quorum.
+            let floating = lock.spec.quorum_ref.is_none().then(|| self.floating_key(entry, &key));
+            let job = holder.job_uid.clone().zip(status.fencing_token);
+            // The pods of a Job know what the status says, and ask no member.
+            let agent = job.is_none();
+            let belief =
+                Belief { floating, container, owners, job, agent, ..Belief::inside(&who, key, quorum, now, until) };
+            self.oracle.believes(&nonce, belief, &self.cluster);
+        }
+    }
+
+    /// What locks that name no quorum contend by: namespace and key, or the key alone where a quorum takes it as it is.
+    fn floating_key(&self, entry: &Entry, key: &str) -> String {
+        let verbatim =
+            self.api.server.objects(Kind::RedisQuorum).any(|found| found.value["spec"]["keys"] == "Verbatim");
+        let namespace = format!("{}/", entry.object.namespace());
+        if verbatim { key.strip_prefix(&namespace).unwrap_or(key).to_owned() } else { key.to_owned() }
+    }
+
+    /// A time by the API server's clock, in microseconds since the beginning.
+    fn true_micros(&self, time: &MilliTime) -> i64 {
+        micros(time) - At::default().unix_micros() - self.api.wrong * 1_000
+    }
+
+    fn saw_quorum(&mut self, entry: &Entry) {
+        let members = entry.object.value["status"]["members"].as_array().cloned().unwrap_or_default();
+        let mut line = String::new();
+        for member in &members {
+            let text = |field: &str| member[field].as_str().unwrap_or_default().to_owned();
+            line.push_str(&format!(" {}={}", text("name"), text("state")));
+            if text("state") == "Admitted" {
+                let uid = entry.object.uid().to_owned();
+                let new = self.oracle.admitted.insert(text("runID"), uid).is_none();
+                self.oracle.counts.admissions += u64::from(new);
+            }
+        }
+        if entry.change == Change::Deleted && self.oracle.by_hand {
+            self.oracle.forced.insert((entry.object.namespace().to_owned(), entry.object.name().to_owned()));
+        }
+        self.note(format_args!("quorum {} {:?}{line}", entry.object.name(), entry.change));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Ends of holds that nothing has earned: before minHold is over, or where nobody was kept from renewing.
+
+use redlock_api::{BREAK_FORCE_ANNOTATION, DistributedLock};
+use serde_json::Value;
+
+use crate::world::World;
+use redlock_simulation::kube::api::{Change, Entry, Kind};
+
+use super::quorum_of;
+
+/// A replica's reading of the API server's clock is wrong by so much at most, in microseconds.
+const CLOCKS: i64 = 1_500_000;
+/// What a status says in its last word may be so much less than what the members remember.
+const LAST_WORD: i64 = 700_000;
+
+impl World {
+    /// A lock was written.
+    pub(super) fn judge_end(&mut self, entry: &Entry, lock: &DistributedLock) {
+        if entry.change != Change::Modified || self.oracle.by_hand || self.oracle.stepped {
+            return;
+        }
+        let Some(before) = entry.before.as_ref().map(|before| &before.value["status"]) else { return };
+        let after = &entry.object.value["status"];
+        let holds = |status: &Value| status["holder"]["nonce"].is_string() && !status["ending"].is_object();
+        if !holds(before) || holds(after) && before["holder"]["nonce"] == after["holder"]["nonce"] {
+            return;
+        }
+        let reason = after["ending"]["reason"].as_str().or_else(|| after["history"][0]["reason"].as_str());
+        let reason = reason.unwrap_or_default().to_owned();
+        let name = entry.object.name();
+        if reason == "Expired" && self.plan.is_gentle() {
+            self.oracle
+                .violated(format!("{name} was lost at {}, and nothing kept the replicas from renewing it", self.now));
+        }
+        let nonce = before["holder"]["nonce"].as_str().unwrap_or_default();
+        let holder = serde_json::from_value(before["holder"].clone()).ok();
+        let place = holder.map(|holder| quorum_of(&holder));
+        if let Some((granted, place)) =
+            self.oracle.times.granted(nonce).cloned().zip(place.clone()).filter(|_| reason == "Expired")
+        {
+            let votes = |field: &str| before[field].as_u64().and_then(|votes| usize::try_from(votes).ok());
+            let (yes, of) = (votes("votesGranted").unwrap_or_default(), votes("memberCount").unwrap_or_default());
+            self.judge_loss(name, &place, &granted, of / 2 + 1 + (of - yes));
+        }
+        if reason == "HolderUnhealthy"
+            && self.leader_is_well(place.as_ref(), 3_000_000)
+            && !self.is_unwell(lock, &before["holder"])
+        {
+            self.oracle.violated(format!("{name} ended at {} for a holder that is well", self.now));
+        }
+        self.judge_last_word(entry, before);
+        let Some(minimum) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return };
+        let namespace = self.api.server.get(Kind::Namespace, "", entry.object.namespace());
+        let ends = namespace.is_none_or(|namespace| namespace.is_deleting());
+        let forced = entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some();
+        let acquired = serde_json::from_value(before["acquiredAt"].clone()).ok();
+        let Some(acquired) = acquired.filter(|_| reason != "Expired" && !ends && !forced) else { return };
+        let held = self.now.0 as i64 - self.true_micros(&acquired);
+        if held + CLOCKS < i64::try_from(minimum.get().as_micros()).unwrap_or(i64::MAX) {
+            let what = format!("{name} ended ({reason}) after {held} us, and its minHold is {minimum}");
+            self.oracle.violated(what);
+        }
+    }
+
+    /// A hold that begins to end is valid as long as it was told: the status must not say less than holders know who ask the members.
+    /// That is asked of a leader which granted the hold itself, and reached the members all the time: others renew, too, and one
+    /// that is cut off cannot know.
+    fn judge_last_word(&mut self, entry: &Entry, before: &Value) {
+        let after = &entry.object.value["status"];
+        let nonce = before["holder"]["nonce"].as_str().unwrap_or_default();
+        let until = serde_json::from_value(after["validUntil"].clone()).ok();
+        let Some(until) = until.filter(|_| after["ending"].is_object() && after["ending"]["reason"] != "Expired")
+        else {
+            return;
+        };
+        let acquired = serde_json::from_value(before["acquiredAt"].clone()).ok();
+        let its_own =
+            acquired.is_some_and(|acquired| self.oracle.leads_since.0 as i64 + CLOCKS < self.true_micros(&acquired));
+        if !its_own || !self.plan.keeps_members_in_reach() {
+            return;
+        }
+        let agent = self.oracle.beliefs.get(nonce).and_then(|belief| belief.agent_until);
+        let left = self.true_micros(&until) - self.now.0 as i64;
+        if left < -LAST_WORD && agent.is_some_and(|agent| agent > self.now + LAST_WORD as u64) {
+            let what =
+                format!("{} begins to end at {} and says that its validity is over", entry.object.name(), self.now);
+            self.oracle.violated(what);
+        }
+    }
+}

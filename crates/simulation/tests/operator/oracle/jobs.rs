@@ -1,0 +1,155 @@
+//! Jobs that hold locks: a Job is started under the hold that its status names, and is suspended before the status lets it go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redlock_api::{BREAK_FORCE_ANNOTATION, DistributedLockStatus, JOB_TOKEN_ANNOTATION, RELEASE_ANNOTATION};
+use serde_json::{Value, json};
+
+use crate::cluster::JobHold;
+use crate::plan::Fault;
+use crate::world::World;
+use redlock_simulation::kube::api::{Change, Entry, Kind, Shared};
+
+/// What is remembered of Jobs.
+#[derive(Default)]
+pub(super) struct Jobs {
+    /// The holds that a status has named, with what is written on the members.
+    named: BTreeMap<JobHold, String>,
+    /// Holds that were given up by word: what their Jobs do is their own affair.
+    given_up: BTreeSet<JobHold>,
+    /// Jobs that people have started.
+    by_hand: BTreeSet<String>,
+}
+
+fn is_suspended(job: &Shared) -> bool {
+    job.value["spec"]["suspend"] == json!(true)
+}
+
+/// Whether the Job has an end of its own.
+pub(crate) fn has_finished(job: &Shared) -> bool {
+    let conditions = job.value["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|found| found["status"] == "True" && found["type"] != "Suspended")
+}
+
+/// The token on the pod template.
+fn template_token(job: &Shared) -> Option<i64> {
+    job.value["spec"]["template"]["metadata"]["annotations"][JOB_TOKEN_ANNOTATION].as_str()?.parse().ok()
+}
+
+/// The hold of a Job that a status names, and its nonce.
+fn hold_of(status: &Value) -> Option<(JobHold, String)> {
+    let (holder, token) = (&status["holder"], status["fencingToken"].as_i64()?);
+    Some(((holder["jobUID"].as_str()?.to_owned(), token), holder["nonce"].as_str()?.to_owned()))
+}
+
+impl World {
+    fn job_with(&self, namespace: &str, uid: &str) -> Option<Shared> {
+        let mut jobs = self.api.server.objects(Kind::Job).filter(|job| job.namespace() == namespace);
+        jobs.find(|job| job.uid() == uid).cloned()
+    }
+
+    /// Whether the API server may have refused what ends a hold for good. A refused write does not keep the lock from others.
+    fn is_refused(&self) -> bool {
+        self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Refuse { code: 403, .. }))
+    }
+
+    /// A Job was written.
+    pub(super) fn saw_job(&mut self, entry: &Entry) {
+        let job = &entry.object;
+        let Some(before) = entry.before.as_ref().filter(|_| entry.change == Change::Modified) else { return };
+        match (is_suspended(before), is_suspended(job)) {
+            (true, false) if self.oracle.by_hand => drop(self.oracle.jobs.by_hand.insert(job.uid().to_owned())),
+            (true, false) => self.judge_start_of_job(job),
+            (false, true) if !self.oracle.by_hand => self.oracle.counts.jobs_stopped += 1,
+            _ => return,
+        }
+        let (name, token) = (job.name(), template_token(job));
+        self.note(format_args!("job {name} suspended {} template token {token:?}", is_suspended(job)));
+    }
+
+    /// The operator has started a Job: the hold whose token it has put on the template is the one that a status names now.
+    fn judge_start_of_job(&mut self, job: &Shared) {
+        self.oracle.counts.jobs_started += 1;
+        let Some(token) = template_token(job) else {
+            return self.oracle.violated(format!("Job {} was started without a token at {}", job.name(), self.now));
+        };
+        let hold = (job.uid().to_owned(), token);
+        let locks = self.api.server.objects(Kind::DistributedLock);
+        let is_named =
+            locks.into_iter().any(|lock| hold_of(&lock.value["status"]).is_some_and(|(held, _)| held == hold));
+        let was_freed = self.is_refused() && self.oracle.jobs.given_up.contains(&hold);
+        if !is_named && !was_freed {
+            let what =
+                format!("Job {} was started at {} under token {token}, which no status names", job.name(), self.now);
+            self.oracle.violated(what);
+        }
+    }
+
+    /// A pod was written: none is made under a hold that no status has named.
+    pub(super) fn judge_pod(&mut self, entry: &Entry) {
+        let Some(hold) = self.cluster.hold_of(entry.object.uid()).filter(|_| entry.change == Change::Added) else {
+            return;
+        };
+        self.oracle.counts.job_pods += 1;
+        if !self.oracle.jobs.named.contains_key(hold) {
+            let what = format!("pod {} has token {}, which no status has named", entry.object.name(), hold.1);
+            self.oracle.violated(what);
+        }
+    }
+
+    /// A container starts. Nobody else may believe in the key of the hold that its pod was made under, as long as that is valid.
+    pub(crate) fn judge_start(&mut self, pod_uid: &str) {
+        let Some(nonce) = self.cluster.hold_of(pod_uid).and_then(|hold| self.oracle.jobs.named.get(hold)).cloned()
+        else {
+            return;
+        };
+        if let Some(belief) = self.oracle.beliefs.get(&nonce).cloned() {
+            let belief = super::Belief { from: self.now, ..belief };
+            self.oracle.believes(&nonce, belief, &self.cluster);
+        }
+    }
+
+    /// A lock was written, whose holder is or was a Job.
+    pub(super) fn judge_job_hold(&mut self, entry: &Entry, status: &DistributedLockStatus) {
+        let now = hold_of(&entry.object.value["status"]).filter(|_| entry.change != Change::Deleted);
+        if let Some((hold, nonce)) = &now {
+            let word = entry.object.annotation(RELEASE_ANNOTATION) == Some(hold.1.to_string().as_str());
+            if word || entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some() {
+                self.oracle.jobs.given_up.insert(hold.clone());
+            }
+            self.oracle.jobs.named.insert(hold.clone(), nonce.clone());
+        }
+        let before = entry.before.as_ref().map(|before| before.value["status"].clone()).unwrap_or_default();
+        let Some((hold, nonce)) = hold_of(&before).filter(|(_, nonce)| now.as_ref().is_none_or(|now| now.1 != *nonce))
+        else {
+            return;
+        };
+        if self.oracle.jobs.given_up.contains(&hold) || self.oracle.by_hand {
+            return;
+        }
+        let reason = status.history.first().map(|past| past.reason.clone()).unwrap_or_default();
+        let what = format!(
+            "{} lets the hold of its Job with token {} go ({reason}) at {}",
+            entry.object.name(),
+            hold.1,
+            self.now
+        );
+        self.judge_suspension(entry.object.namespace(), &hold, &what);
+        if before["ending"].is_null() && reason != "Expired" {
+            self.oracle.counts.jobs_released += 1;
+            if self.cluster.runs_under(&hold) {
+                self.oracle.violated(format!("{what} at once, and a pod of it runs"));
+            }
+        }
+        self.note(format_args!("{what}, nonce {nonce}"));
+    }
+
+    /// The hold of a Job is let go: then the Job is suspended, unless it has an end, or a person has started it.
+    fn judge_suspension(&mut self, namespace: &str, hold: &JobHold, what: &str) {
+        let Some(job) = self.job_with(namespace, &hold.0).filter(|_| !self.is_refused()) else { return };
+        let is_at_work = !is_suspended(&job) && !has_finished(&job) && !job.is_deleting();
+        if is_at_work && template_token(&job) == Some(hold.1) && !self.oracle.jobs.by_hand.contains(job.uid()) {
+            self.oracle.violated(format!("{what}, and Job {} is not suspended", job.name()));
+        }
+    }
+}

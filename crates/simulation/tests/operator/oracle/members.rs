@@ -1,0 +1,158 @@
+//! What the members show, looked at often: who may vote on them, and what they remember of those who believe.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redlock_api::RedisQuorum;
+
+use crate::world::World;
+use redlock_simulation::kube::api::Kind;
+
+use super::Belief;
+
+/// Strings of one server by key, with what is left of their time to live.
+type Keys = BTreeMap<String, (String, Duration)>;
+
+/// One server that takes votes.
+struct Voter {
+    member: String,
+    run_id: String,
+    keys: Keys,
+    /// By how much its clock runs faster than true time, in millionths.
+    drift: i64,
+}
+
+fn place_of(quorum: &RedisQuorum) -> (String, String) {
+    (quorum.metadata.namespace.clone().unwrap_or_default(), quorum.metadata.name.clone().unwrap_or_default())
+}
+
+impl World {
+    /// Judges the members of all quorums as they are now.
+    pub(crate) fn look_at_members(&mut self) {
+        let quorums: Vec<RedisQuorum> = self
+            .api
+            .server
+            .objects(Kind::RedisQuorum)
+            .filter_map(|object| serde_json::from_value(object.value.clone()).ok())
+            .collect();
+        for quorum in quorums {
+            let voters = self.voters(&quorum);
+            self.judge_fence(&voters);
+            self.agents_look(&quorum, &voters);
+            self.judge_memory(&quorum, &voters);
+        }
+    }
+
+    fn voters(&mut self, quorum: &RedisQuorum) -> Vec<Voter> {
+        let name = quorum.metadata.name.clone().unwrap_or_default();
+        let now = self.now;
+        let mut voters = Vec::new();
+        for host in self.servers.all.iter_mut().filter(|host| host.is_up()) {
+            let member = host.name.strip_suffix("-0").unwrap_or_default();
+            let of_quorum = member.rsplit_once('-').is_some_and(|(of, _)| of == name);
+            // A process that a former quorum of this name admitted knows other passwords.
+            let run_id = host.server.run_id();
+            let is_former =
+                self.oracle.admitted.get(&run_id).is_some_and(|uid| Some(uid) != quorum.metadata.uid.as_ref());
+            if !of_quorum || is_former || !host.server.takes_votes() {
+                continue;
+            }
+            let clock = host.wall(now);
+            let keys = host.server.strings(clock).into_iter();
+            let keys = keys.map(|(key, value, left)| (key, (value, left.unwrap_or(Duration::MAX)))).collect();
+            voters.push(Voter { member: member.to_owned(), run_id, keys, drift: host.drift });
+        }
+        voters
+    }
+
+    /// No process takes votes before its admission was recorded, and of one member never two.
+    fn judge_fence(&mut self, voters: &[Voter]) {
+        let now = self.now;
+        for voter in voters {
+            if !self.oracle.admitted.contains_key(&voter.run_id) {
+                let what = format!("{} took votes before its admission at {now}", voter.member);
+                self.oracle.violated_once(what, &voter.run_id);
+            }
+            let twin = voters.iter().find(|other| other.member == voter.member && other.run_id < voter.run_id);
+            if twin.is_some() {
+                let what = format!("two processes of {} take votes at {now}", voter.member);
+                self.oracle.violated_once(what, &format!("twins {}", voter.run_id));
+            }
+        }
+    }
+
+    /// Holders that ask the members themselves: they believe while a majority shows their value, for as long as that majority will
+    /// have it; while the member list changes, a majority of both lists. One that has once seen none, or is late, never leads again
+    /// under its value.
+    fn agents_look(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
+        let name = quorum.metadata.name.as_deref().unwrap_or_default();
+        let status = quorum.status.clone().unwrap_or_default();
+        let lists: Vec<_> = [status.voters, status.former_voters].into_iter().filter(|list| !list.is_empty()).collect();
+        let now = self.now;
+        for (nonce, belief) in self.oracle.beliefs.iter_mut().filter(|(_, belief)| belief.quorum.1 == name) {
+            if belief.outside || !belief.agent || belief.agent_until.is_some_and(|until| until <= now) {
+                belief.agent = false;
+                continue;
+            }
+            let mut plain = |voter: &Voter| {
+                let (value, left) = voter.keys.get(&belief.key)?;
+                let own =
+                    value.starts_with(nonce.as_str()) && belief.value.get_or_insert_with(|| value.clone()) == value;
+                // A fast clock ends it sooner; the agent counts on the quorum's drift.
+                let left = u64::try_from(left.as_micros()).unwrap_or(0) as i64;
+                let left = left - left * voter.drift.max(0) / 1_000_000;
+                own.then_some(u64::try_from(left).unwrap_or(0))
+            };
+            let mut shown = |list: &Vec<String>| {
+                let voters = voters.iter().filter(|voter| list.contains(&voter.member));
+                let mut ends: Vec<u64> = voters.filter_map(&mut plain).collect();
+                ends.sort_unstable_by(|one, other| other.cmp(one));
+                ends.get(list.len() / 2).copied()
+            };
+            match lists.iter().map(&mut shown).min().flatten() {
+                Some(left) => belief.agent_until = Some(now + left.saturating_sub(left / 100 + 2_000)),
+                None => belief.agent = false,
+            }
+        }
+    }
+
+    /// While somebody believes in a key, nobody else could get a majority for it. A client that tries all the time would find that
+    /// out; none has to be there.
+    fn judge_memory(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
+        let place = place_of(quorum);
+        let status = quorum.status.clone().unwrap_or_default();
+        let members = usize::try_from(quorum.spec.members).unwrap_or_default();
+        // While the members change two majorities are needed; what keeps others out then is not told by counting.
+        let changes = !status.former_voters.is_empty() || status.voters.len() != members;
+        if changes || self.oracle.stepped || self.oracle.forced.contains(&place) {
+            return;
+        }
+        let former = self.oracle.former_list(&place, &status.voters);
+        let now = self.now;
+        let believes = |belief: &&Belief| {
+            belief.quorum == place && !belief.outside && belief.end() > now && belief.lives(&self.cluster)
+        };
+        let mut found = Vec::new();
+        for (nonce, belief) in self.oracle.beliefs.iter().filter(|(_, belief)| believes(belief)) {
+            let forgot = |voter: &&Voter| {
+                voter.keys.get(&belief.key).is_none_or(|(value, _)| !value.starts_with(nonce.as_str()))
+            };
+            // Members that have left may be open to users of the former list for a while: they are a danger when they are a
+            // majority of that list.
+            let (now_voting, left): (Vec<_>, Vec<_>) =
+                voters.iter().filter(forgot).partition(|voter| status.voters.contains(&voter.member));
+            let left = left.iter().filter(|voter| former.contains(&voter.member)).count();
+            let forgot = now_voting.len();
+            if forgot > members / 2 || left > former.len() / 2 {
+                let (who, key, until) = (&belief.who, &belief.key, belief.end());
+                let what = format!(
+                    "a majority has forgotten {key}: {forgot} of {members}, and {left} of the members that left, at {now}, but {who} believes until {until}"
+                );
+                found.push((what, nonce.clone()));
+            }
+        }
+        for (what, nonce) in found {
+            self.oracle.violated_once(what, &nonce);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Which replica could renew what, asked ten times a second. Standbys exist so that a lock outlasts a dead leader, so a hold that is lost
+//! needs a cause: all replicas that knew of it were out, or a majority of its members was, or none of those replicas could also lead.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::process::Pace;
+use crate::time::At;
+use crate::world::World;
+use redlock_simulation::kube::api::{Kind, Shared};
+
+/// A quorum's namespace and name.
+pub(super) type Place = (String, String);
+
+/// A replica that has followed the API server for so long knows what was written before.
+const CATCHES_UP: u64 = 3_000_000;
+/// A replica that has been well for so long has its connections back, and renews again.
+const RECOVERS: u64 = 3_000_000;
+/// A replica that lets the Lease go twice keeps it so long in between.
+const HAND_OVERS: u64 = 10_000_000;
+/// Messages that take longer than this are out of reach.
+const SLOW: u64 = 20_000;
+/// Samples are kept for so long.
+const MEMORY: u64 = 120_000_000;
+
+/// One replica, as it is now.
+#[derive(Clone, Debug, Default)]
+struct Replica {
+    life: u32,
+    /// Since when each of these is so without a break.
+    started: At,
+    runs: Option<At>,
+    follows: Option<At>,
+    reaches: BTreeMap<Place, At>,
+    /// How many voting members of each quorum it reaches.
+    reached: BTreeMap<Place, usize>,
+    /// Everything that was written before this moment has come to it.
+    informed: Option<At>,
+}
+
+/// A replica that could renew on one quorum.
+#[derive(Clone, Debug)]
+struct Able {
+    process: usize,
+    started: At,
+    informed: Option<At>,
+    /// It reaches the API server, so it can lead.
+    leads: bool,
+    /// The members that it reaches.
+    reached: usize,
+}
+
+/// Who could renew on a quorum at one moment.
+#[derive(Debug)]
+struct Sample {
+    at: At,
+    place: Place,
+    able: Vec<Able>,
+    /// The replica that holds the Lease.
+    leader: Option<usize>,
+}
+
+/// What is known of a hold when it was granted.
+#[derive(Clone, Debug)]
+pub(super) struct Granted {
+    pub(super) at: At,
+    /// The replica that led then.
+    pub(super) by: Option<usize>,
+    /// The shortest ttl since then, in microseconds.
+    pub(super) ttl: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    replicas: BTreeMap<usize, Replica>,
+    samples: VecDeque<Sample>,
+}
+
+/// Since when something is so without a break.
+fn since(known: Option<At>, is: bool, now: At) -> Option<At> {
+    is.then(|| known.unwrap_or(now))
+}
+
+impl Reach {
+    /// The longest times, from `from` on, in which no replica could renew this hold, and in which neither the leader nor another replica
+    /// that can lead could renew it, in microseconds.
+    fn longest_gaps(&self, place: &Place, from: At, granted: &Granted, needed: usize) -> (u64, u64) {
+        let knows = |able: &Able| {
+            if able.reached < needed {
+                return false;
+            }
+            let led = granted.by == Some(able.process) && able.started <= granted.at;
+            led || able.informed.is_some_and(|informed| informed >= granted.at + CATCHES_UP)
+        };
+        let longest = |is_well: &dyn Fn(&Sample, &Able) -> bool| {
+            let (mut longest, mut well) = (0, from);
+            for sample in self.samples.iter().filter(|sample| sample.at >= from && sample.place == *place) {
+                if sample.able.iter().any(|able| is_well(sample, able)) {
+                    well = sample.at;
+                }
+                longest = longest.max(sample.at.0 - well.0);
+            }
+            longest
+        };
+        let led = |sample: &Sample, able: &Able| able.leads || sample.leader == Some(able.process);
+        (longest(&|_, able| knows(able)), longest(&|sample, able| led(sample, able) && knows(able)))
+    }
+
+    /// Whether this process has run and reached the members of `place` for this time.
+    fn reaches(&self, process: usize, place: &Place, now: At, length: u64) -> bool {
+        let Some(replica) = self.replicas.get(&process) else { return false };
+        let long = |since: Option<At>| since.is_some_and(|since| since + length <= now);
+        long(replica.runs) && long(replica.reaches.get(place).copied())
+    }
+
+    /// Whether this process has followed the API server and reached the members of `place` for so long.
+    fn is_well(&self, process: usize, place: Option<&Place>, now: At, length: u64) -> bool {
+        let Some(replica) = self.replicas.get(&process) else { return false };
+        let long = |since: Option<At>| since.is_some_and(|since| since + length <= now);
+        let reaches = place.is_none_or(|place| self.reaches(process, place, now, length));
+        long(replica.runs) && long(replica.follows) && reaches
+    }
+}
+
+impl World {
+    /// Looks at what each replica can do.
+    pub(crate) fn look_at_replicas(&mut self) {
+        let quorums: Vec<Shared> = self.api.server.objects(Kind::RedisQuorum).cloned().collect();
+        let voting: Vec<(Place, Vec<String>, usize)> = quorums.iter().map(|quorum| self.voting(quorum)).collect();
+        let now = self.now;
+        for process in 0..self.plan.replicas.len() {
+            let (life, runs) = (self.processes[process].life, self.processes[process].lives());
+            let runs = runs && self.processes[process].pace == Pace::Running;
+            let follows = runs && self.api.weather.get(&process).is_none_or(|weather| weather.is_fair());
+            let network = &self.network;
+            let reached = |hosts: &[String]| hosts.iter().filter(|host| network.reaches(process, host, SLOW)).count();
+            let reached: Vec<(Place, usize, bool)> = voting
+                .iter()
+                .map(|(place, hosts, members)| (place.clone(), reached(hosts), members / 2))
+                .map(|(place, reached, minority)| (place, reached, runs && reached > minority))
+                .collect();
+            let replica = self.oracle.reach.replicas.entry(process).or_default();
+            if replica.life != life {
+                *replica = Replica { life, started: now, ..Replica::default() };
+            }
+            replica.runs = since(replica.runs, runs, now);
+            replica.follows = since(replica.follows, follows, now);
+            replica.reached = reached.iter().map(|(place, reached, _)| (place.clone(), *reached)).collect();
+            let before = std::mem::take(&mut replica.reaches);
+            let reaches = reached.into_iter().filter(|(.., reaches)| *reaches);
+            replica.reaches = reaches
+                .map(|(place, ..)| (before.get(&place).copied().unwrap_or(now), place))
+                .map(|(at, place)| (place, at))
+                .collect();
+            if replica.follows.is_some_and(|follows| follows + CATCHES_UP <= now) {
+                replica.informed = Some(now);
+            }
+        }
+        let leader = self.leading();
+        let reach = &mut self.oracle.reach;
+        for (place, ..) in voting {
+            let well = |replica: &Replica| {
+                let long = |since: Option<At>| since.is_some_and(|since| since + RECOVERS <= now);
+                long(replica.runs) && long(replica.reaches.get(&place).copied())
+            };
+            let able = reach.replicas.iter().filter(|(_, replica)| well(replica));
+            let able = able.map(|(process, replica)| Able {
+                process: *process,
+                started: replica.started,
+                informed: replica.informed,
+                leads: replica.follows.is_some_and(|since| since + RECOVERS <= now),
+                reached: replica.reached.get(&place).copied().unwrap_or_default(),
+            });
+            let able = able.collect();
+            reach.samples.push_back(Sample { at: now, place, able, leader });
+        }
+        while reach.samples.front().is_some_and(|sample| sample.at + MEMORY < now) {
+            reach.samples.pop_front();
+        }
+    }
+
+    /// The addresses of a quorum's members that vote, and how many members it has.
+    fn voting(&self, quorum: &Shared) -> (Place, Vec<String>, usize) {
+        let of = |server: &&crate::servers::RedisHost| {
+            let member = server.name.strip_suffix("-0").unwrap_or_default();
+            let uid = self.oracle.admitted.get(&server.server.run_id());
+            let its_own = member.rsplit_once('-').is_some_and(|(of, _)| of == quorum.name());
+            let is_member = || its_own && self.has_pod(quorum.namespace(), server);
+            is_member() && server.is_up() && !server.server.is_frozen() && uid.is_some_and(|uid| uid == quorum.uid())
+        };
+        let votes = |server: &&crate::servers::RedisHost| server.server.takes_votes();
+        let hosts = self.servers.all.iter().filter(of).filter(votes).map(|server| server.host.clone()).collect();
+        let members = usize::try_from(quorum.value["spec"]["members"].as_u64().unwrap_or(3)).unwrap_or_default();
+        ((quorum.namespace().to_owned(), quorum.name().to_owned()), hosts, members)
+    }
+
+    /// Whether the API server shows the pod of this process. The operator closes a process whose pod is gone or has failed.
+    fn has_pod(&self, namespace: &str, server: &crate::servers::RedisHost) -> bool {
+        self.api.server.get(Kind::Pod, namespace, &server.name).is_some_and(|pod| {
+            let status = &pod.value["status"];
+            status["podIP"] == server.host.as_str() && !matches!(status["phase"].as_str(), Some("Failed" | "Succeeded"))
+        })
+    }
+
+    /// The process that holds the Lease.
+    pub(super) fn leading(&self) -> Option<usize> {
+        (0..self.plan.replicas.len()).find(|process| self.processes[*process].name == self.oracle.leader)
+    }
+
+    /// Whether one replica has led for so long, has followed the API server and reached the members of `place` all the time.
+    pub(super) fn leader_is_well(&self, place: Option<&Place>, length: u64) -> bool {
+        let led = self.oracle.leads_since + length <= self.now;
+        let well = |process| self.oracle.reach.is_well(process, place, self.now, length);
+        led && self.leading().is_some_and(well)
+    }
+
+    /// Judges a hold that was lost. `needed`: so many members had to answer, among them those that lacked its key.
+    pub(super) fn judge_loss(&mut self, name: &str, place: &Place, granted: &Granted, needed: usize) {
+        if self.plan.is_drastic() || self.oracle.forced.contains(place) {
+            return;
+        }
+        // A leader that takes over can be late to find out that a hold has run out.
+        let back = 2 * granted.ttl + 15_000_000;
+        let from = At(self.now.0.saturating_sub(back)).max(granted.at);
+        let (gap, unled) = self.oracle.reach.longest_gaps(place, from, granted, needed);
+        // A leader that does not reach the members for a ttl ends the hold, unless another replica can lead meanwhile, and the Lease was
+        // not let go a short while ago.
+        let has_just_begun = self.oracle.leads_since + HAND_OVERS > self.now;
+        let reaches = |process| self.oracle.reach.reaches(process, place, self.now, RECOVERS);
+        let led = has_just_begun && !self.leading().is_some_and(reaches);
+        if gap < granted.ttl / 3 && unled < granted.ttl * 2 / 3 && !led {
+            let what = format!(
+                "{name} was lost at {} without a cause: since {from} a replica that knew of it reached a majority, but for {gap} us",
+                self.now
+            );
+            self.oracle.violated(what);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What the fields of a lock promise about time: when a hold has to end, when the next one begins, how long a claim waits.
+
+use std::collections::BTreeMap;
+
+use redlock_api::{BREAK_FORCE_ANNOTATION, DistributedLock, GoDuration, MilliTime, RELEASE_ANNOTATION, Validity};
+use serde_json::{Value, json};
+
+use crate::time::At;
+use crate::world::World;
+use redlock_simulation::kube::api::{Change, Entry, Kind};
+
+use super::quorum_of;
+use super::reach::{Granted, Place};
+
+/// What is due happens within this time, where the leader has been well for as long as [`WELL`].
+pub(super) const PROMPT: u64 = 2_000_000;
+/// The operator's clock and true time differ by so much at most, and `creationTimestamp` has whole seconds.
+const CLOCKS: u64 = 1_500_000;
+/// A leader that has been well for so long has caught up with everything.
+pub(super) const WELL: u64 = 8_000_000;
+
+/// What the oracle remembers of times.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// The last generation of each lock, by UID, and since when.
+    edited: BTreeMap<String, (i64, At)>,
+    /// Since when each lock waits for its turn.
+    waits: BTreeMap<String, At>,
+    /// The last write of each Lease.
+    beats: BTreeMap<(String, String), At>,
+    /// Before this moment a key of a quorum is granted to nobody.
+    delayed: BTreeMap<(Place, String), (At, String)>,
+    granted: BTreeMap<String, Granted>,
+}
+
+impl Times {
+    /// When the specification of a lock was last written.
+    pub(super) fn edited(&self, uid: &str) -> Option<At> {
+        self.edited.get(uid).map(|(_, at)| *at)
+    }
+
+    pub(super) fn granted(&self, nonce: &str) -> Option<&Granted> {
+        self.granted.get(nonce)
+    }
+}
+
+pub(super) fn length(of: GoDuration) -> u64 {
+    u64::try_from(of.get().as_micros()).unwrap_or(u64::MAX)
+}
+
+fn is(status: &Value, kind: &str, value: &str) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|found| found["type"] == kind && found["status"] == value)
+}
+
+fn reason(status: &Value, kind: &str) -> String {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let found = conditions.find(|found| found["type"] == kind);
+    found.and_then(|found| found["reason"].as_str()).unwrap_or_default().to_owned()
+}
+
+impl World {
+    /// A time that a status names, as true time.
+    fn time(&self, of: &Value) -> Option<At> {
+        let time: MilliTime = serde_json::from_value(of.clone()).ok()?;
+        Some(At(u64::try_from(self.true_micros(&time)).unwrap_or(0)))
+    }
+
+    pub(super) fn saw_beat(&mut self, entry: &Entry) {
+        let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
+        self.oracle.times.beats.insert(name, self.now);
+    }
+
+    /// A lock was written.
+    pub(super) fn judge_times(&mut self, entry: &Entry, lock: &DistributedLock) {
+        let (uid, now) = (entry.object.uid().to_owned(), self.now);
+        let nothing = Value::Null;
+        let (before, after) = (entry.before.as_ref().map_or(&nothing, |before| &before.value), &entry.object.value);
+        let generation = after["metadata"]["generation"].as_i64().unwrap_or_default();
+        if self.oracle.times.edited.get(&uid).is_none_or(|(known, _)| *known != generation) {
+            self.oracle.times.edited.insert(uid.clone(), (generation, now));
+        }
+        self.judge_finish(entry, lock);
+        let holds = |object: &Value| object["status"]["holder"].is_object();
+        let suspended = lock.spec.suspend || before["spec"]["suspend"] == json!(true);
+        // The wait begins with the first status.
+        let new = entry.change == Change::Added || !before["status"]["conditions"].is_array();
+        if new || holds(before) || holds(after) || suspended {
+            self.oracle.times.waits.insert(uid, now);
+        }
+        let nonce = |object: &Value| object["status"]["holder"]["nonce"].as_str().map(str::to_owned);
+        if let Some(nonce) = nonce(after).filter(|_| entry.change != Change::Deleted) {
+            let ttl = length(lock.spec.ttl);
+            let new = !self.oracle.times.granted.contains_key(&nonce);
+            let by = self.leading();
+            let granted = self.oracle.times.granted.entry(nonce).or_insert(Granted { at: now, by, ttl });
+            granted.ttl = granted.ttl.min(ttl);
+            if new && !self.oracle.by_hand {
+                self.judge_delay(entry, lock);
+                self.judge_turn(entry, lock);
+                self.judge_heartbeat(entry, lock);
+                self.judge_choice(entry, lock);
+                self.judge_named(entry, lock);
+            }
+        }
+        if nonce(before).is_some() && nonce(before) != nonce(after) && !self.oracle.by_hand {
+            self.remember_delay(entry, lock);
+        }
+    }
+
+    /// A claim that never held finishes for its `waitTimeout` alone, and not before that has passed.
+    fn judge_finish(&mut self, entry: &Entry, lock: &DistributedLock) {
+        let Some(before) = entry.before.as_ref().map(|before| &before.value["status"]) else { return };
+        let after = &entry.object.value["status"];
+        if self.oracle.by_hand || !is(after, "Finished", "True") || is(before, "Finished", "True") {
+            return;
+        }
+        let (name, reason, now) = (entry.object.name(), reason(after, "Finished"), self.now);
+        let Some(waits) = self.oracle.times.waits.get(entry.object.uid()).copied() else { return };
+        let held = before["holder"].is_object() || after["transitions"].as_i64().unwrap_or_default() > 0;
+        if reason != "WaitTimeout" {
+            if !held {
+                self.oracle.violated(format!("{name} never held and has finished ({reason}) at {now}"));
+            }
+            return;
+        }
+        let waited = now.0 - waits.0;
+        let timeout = lock.spec.wait_timeout.map_or(u64::MAX, length);
+        let edited = self.oracle.times.edited.get(entry.object.uid()).is_some_and(|(_, at)| *at + PROMPT > now);
+        if waited.saturating_add(CLOCKS) < timeout && !edited {
+            let what = format!("{name} has finished (WaitTimeout) at {now} after it waited {waited} us of {timeout}");
+            self.oracle.violated(what);
+        }
+    }
+
+    /// A hold has ended. Unless the holder gave it back, or is dead, its key stays free for `lockDelay` after its last validity.
+    fn remember_delay(&mut self, entry: &Entry, lock: &DistributedLock) {
+        let Some(before) = entry.before.as_ref().map(|before| before.value["status"].clone()) else { return };
+        let (holder, after) = (&before["holder"], &entry.object.value["status"]);
+        let Some(delay) = lock.spec.lock_delay.filter(|_| !holder["jobUID"].is_string()) else { return };
+        let lost = after["history"][0]["reason"] == "Expired";
+        let word = entry.object.annotation(RELEASE_ANNOTATION).is_some()
+            || entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some();
+        let container = holder["containerID"].as_str();
+        let dead = container.is_some_and(|id| !self.cluster.cluster.truth().is_running(id));
+        if word || dead || !(lost || before["ending"].is_object()) {
+            return;
+        }
+        let Some(until) = self.time(&before["validUntil"]) else { return };
+        if self.oracle.doctored.contains(&before["validUntil"].to_string()) {
+            return;
+        }
+        let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+        let place = (text(&holder["quorum"]["namespace"]), text(&holder["quorum"]["name"]));
+        let quorum = self.api.server.get(Kind::RedisQuorum, &place.0, &place.1);
+        let most = quorum.and_then(|quorum| serde_json::from_value(quorum.value["spec"]["maxTTL"].clone()).ok());
+        // A delay that the quorum does not allow is no promise.
+        let most = most.map_or(self.plan.max_ttl * 1_000, length).saturating_sub(length(lock.spec.ttl));
+        let until = until + length(delay).min(most);
+        let why = format!("{} ended at {} with a lockDelay of {delay}", entry.object.name(), self.now);
+        self.oracle.times.delayed.insert((place, text(&holder["key"])), (until, why));
+    }
+
+    fn judge_delay(&mut self, entry: &Entry, lock: &DistributedLock) {
+        let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return };
+        let (place, key) = (quorum_of(holder), holder.key.clone().unwrap_or_default());
+        if self.oracle.stepped || self.plan.is_drastic() {
+            return;
+        }
+        let Some((until, why)) = self.oracle.times.delayed.remove(&(place, key)) else { return };
+        if self.now + CLOCKS < until {
+            let what = format!("{} was granted at {}, before {until}: {why}", entry.object.name(), self.now);
+            self.oracle.violated(what);
+        }
+    }
+
+    /// A claim whose heartbeat had stopped is not granted.
+    fn judge_heartbeat(&mut self, entry: &Entry, lock: &DistributedLock) {
+        if lock.spec.claim.as_ref().is_none_or(|claim| claim.heartbeat.is_none()) {
+            return;
+        }
+        let created = self.time(&entry.object.value["metadata"]["creationTimestamp"]).unwrap_or(self.now);
+        let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
+        let last = self.oracle.times.beats.get(&name).copied().unwrap_or_default().max(created);
+        if !self.oracle.stepped && last + length(lock.spec.ttl) + 2 * CLOCKS < self.now {
+            let what =
+                format!("{} was granted at {}, and its last heartbeat was at {last}", entry.object.name(), self.now);
+            self.oracle.violated(what);
+        }
+    }
+
+    /// Whoever was there first, or has the higher priority, comes first.
+    fn judge_turn(&mut self, entry: &Entry, lock: &DistributedLock) {
+        let is_free = |lock: &DistributedLock| {
+            let claim = lock.spec.claim.as_ref();
+            lock.spec.slots == 1
+                && lock.spec.liveness.is_none()
+                && claim.is_some_and(|claim| claim.identity.is_some() && claim.heartbeat.is_none())
+        };
+        if !is_free(lock) || !self.leader_is_well(None, WELL) {
+            return;
+        }
+        let created = |value: &Value| value["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
+        let own = (lock.spec.priority, created(&entry.object.value));
+        let settled = |uid: &str| {
+            let old = |at: Option<At>| at.is_some_and(|at| at + 2 * PROMPT <= self.now);
+            let times = &self.oracle.times;
+            old(times.edited.get(uid).map(|(_, at)| *at)) && old(times.waits.get(uid).copied())
+        };
+        let passed = self.api.server.objects(Kind::DistributedLock).find(|object| {
+            let status = &object.value["status"];
+            let waits = object.uid() != entry.object.uid()
+                && object.namespace() == entry.object.namespace()
+                && !object.is_deleting()
+                && !status["holder"].is_object()
+                && is(status, "Accepted", "True")
+                && !is(status, "Finished", "True")
+                && settled(object.uid());
+            let Some(other) = waits.then(|| serde_json::from_value::<DistributedLock>(object.value.clone()).ok())
+            else {
+                return false;
+            };
+            other.is_some_and(|other| {
+                let same = other.spec.key == lock.spec.key && other.spec.quorum_ref == lock.spec.quorum_ref;
+                let ahead =
+                    other.spec.priority > own.0 || other.spec.priority == own.0 && created(&object.value) < own.1;
+                is_free(&other) && same && ahead && !other.spec.suspend
+            })
+        });
+        if let Some(passed) = passed.map(|passed| passed.name().to_owned()) {
+            let what = format!("{} was granted at {} ahead of {passed}", entry.object.name(), self.now);
+            self.oracle.violated(what);
+        }
+    }
+
+    /// What is due has happened.
+    pub(crate) fn look_at_locks(&mut self) {
+        let objects: Vec<_> = self.api.server.objects(Kind::DistributedLock).cloned().collect();
+        for object in objects {
+            let Ok(lock) = serde_json::from_value::<DistributedLock>(object.value.clone()) else { continue };
+            let status = &object.value["status"];
+            let (uid, name, now) = (object.uid(), object.name(), self.now);
+            let Some((_, edited)) = self.oracle.times.edited.get(uid).copied() else { continue };
+            let late = if status["holder"].is_object() {
+                self.late_end(&lock, status, edited)
+            } else {
+                self.late_finish(&lock, status, (uid, edited))
+            };
+            if let Some(what) = late.filter(|_| !self.oracle.stepped) {
+                self.oracle.violated_once(format!("{name}: {what}, at {now}"), &format!("late {uid} {what}"));
+            }
+        }
+    }
+
+    /// What should have happened to a lock that is held.
+    fn late_end(&self, lock: &DistributedLock, status: &Value, edited: At) -> Option<&'static str> {
+        let holder = lock.status.as_ref()?.holder.as_ref()?;
+        let place = quorum_of(holder);
+        let idle = !status["ending"].is_object() && !status["stopping"].is_object();
+        if !idle || lock.metadata.deletion_timestamp.is_some() || !self.leader_is_well(Some(&place), WELL) {
+            return None;
+        }
+        let acquired = self.time(&status["acquiredAt"])?;
+        let minimum = acquired + lock.spec.min_hold.map_or(0, length);
+        let over = |due: At, slack: u64| due.max(edited).max(minimum) + slack < self.now;
+        if lock.spec.max_hold.is_some_and(|most| over(acquired + length(most), PROMPT + CLOCKS)) {
+            return Some("maxHold is over, and its hold has not begun to end");
+        }
+        let late = self.late_step_down(lock, status, acquired.max(edited));
+        let late = late.or_else(|| self.late_for_sick(lock, status, acquired.max(edited).max(minimum)));
+        if late.is_some() {
+            return late;
+        }
+        let ttl = length(lock.spec.ttl);
+        let interval = lock.spec.renew_interval.map_or(ttl / 3, length);
+        let beats = lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some());
+        if beats {
+            let name = (lock.metadata.namespace.clone()?, lock.metadata.name.clone()?);
+            let beat = self.oracle.times.beats.get(&name).copied().unwrap_or_default();
+            // A leader counts from when it has begun to follow.
+            let last = beat.max(acquired).max(self.oracle.leads_since + CLOCKS);
+            return over(last + ttl + interval, PROMPT + 1_000_000)
+                .then_some("no heartbeat came, and its hold has not begun to end");
+        }
+        let published = lock.spec.validity == Validity::Published && lock.spec.liveness.is_none();
+        let until = self.time(&status["validUntil"]).filter(|_| published)?;
+        let led = self.leader_is_well(Some(&place), WELL + ttl);
+        (led && edited + WELL < self.now && until + CLOCKS < self.now)
+            .then_some("it is held, and the validity that is published has run out")
+    }
+
+    /// What should have happened to a lock that waits.
+    fn late_finish(&self, lock: &DistributedLock, status: &Value, (uid, edited): (&str, At)) -> Option<&'static str> {
+        if is(status, "Finished", "True") {
+            return self.late_deletion(lock, status, edited);
+        }
+        let timeout = length(lock.spec.wait_timeout?);
+        let waits = self.oracle.times.waits.get(uid).copied()?;
+        let goes = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some();
+        let over = (waits + timeout).max(edited) + PROMPT + CLOCKS < self.now;
+        (over && !goes && self.leader_is_well(None, WELL)).then_some("waitTimeout is over, and it has not finished")
+    }
+    /// A claim that has finished goes when its `ttlAfterFinished` has passed.
+    fn late_deletion(&self, lock: &DistributedLock, status: &Value, edited: At) -> Option<&'static str> {
+        let after = length(lock.spec.ttl_after_finished?);
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let finished = conditions.find(|found| found["type"] == "Finished")?;
+        let at = self.time(&finished["lastTransitionTime"])?;
+        let over = (at + after).max(edited) + PROMPT + CLOCKS < self.now;
+        (over && self.leader_is_well(None, WELL) && lock.metadata.deletion_timestamp.is_none())
+            .then_some("ttlAfterFinished is over, and it is still there")
+    }
+}

@@ -1,0 +1,144 @@
+//! People: they make the quorum, and locks, and delete them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::contender::{self, Habits, Urls};
+use crate::plan::Plan;
+use crate::process::Process;
+use crate::replica;
+use crate::rng::Rng;
+use crate::time::{At, MachineClock};
+use crate::world::{Event, World};
+use redlock_simulation::kube::api::{Change, Entry, Kind};
+
+/// Where the quorum and the locks are.
+pub(crate) const SHOP: &str = "shop";
+
+/// What people do next.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Claim { name: String },
+    Delete { name: String },
+}
+
+pub(crate) struct People {
+    rng: Rng,
+    pub(crate) keys: Vec<String>,
+    /// The same keys in Redis.
+    pub(crate) redis_keys: Vec<String>,
+    urls: Urls,
+    retired: Arc<AtomicBool>,
+    /// Names of claims on each key, by turns.
+    claims: usize,
+    /// They leave everything as it is.
+    pub(crate) resting: bool,
+}
+
+impl People {
+    pub(crate) fn new(seed: u64, plan: &Plan) -> Self {
+        let keys = crate::cluster::keys(plan);
+        Self {
+            rng: Rng::of(seed, "people"),
+            keys,
+            redis_keys: Vec::new(),
+            urls: Arc::new(Mutex::new(Vec::new())),
+            retired: Arc::default(),
+            claims: plan.claims,
+            resting: false,
+        }
+    }
+}
+
+impl World {
+    /// The cluster, the quorum, the operator, the contenders and the first locks.
+    pub(crate) fn begin(&mut self) {
+        self.api_create("/api/v1/namespaces", &json!({"metadata": {"name": replica::NAMESPACE}}));
+        self.cluster_begins();
+        let plan = self.plan.clone();
+        for (number, machine) in plan.replicas.iter().enumerate() {
+            let name = format!("r{number}");
+            let main = replica::program(&plan);
+            self.add_process(&name, machine.wrong, machine.drift, main);
+        }
+        let keys = self.people.redis_keys.clone();
+        for (number, machine) in plan.contenders.iter().enumerate() {
+            let (urls, retired) = (self.people.urls.clone(), self.people.retired.clone());
+            let habits = Habits { keys: keys.clone(), urls, seed: self.seed, retired };
+            let name = format!("c{number}");
+            let main = contender::program(&name, habits);
+            self.add_process(&name, machine.wrong, machine.drift, main);
+        }
+        for number in 0..self.people.keys.len() * self.people.claims {
+            let at = At(self.people.rng.below(3_000_000));
+            self.queue.push(at, Event::People(Step::Claim { name: format!("l{number}") }));
+        }
+    }
+
+    fn add_process(&mut self, name: &str, wrong: i64, drift: i64, main: crate::process::Main) {
+        let number = self.processes.len();
+        let clock = MachineClock::new(self.now, wrong * 1_000);
+        let mut process = Process::new(number, name, clock, drift, main);
+        process.renames = self.plan.renames && number < self.plan.replicas.len();
+        self.processes.push(process);
+        let at = At(self.people.rng.below(400_000));
+        self.queue.push(at, Event::Start { process: number });
+    }
+
+    pub(crate) fn people_step(&mut self, step: Step) {
+        let locks = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks");
+        if self.people.resting {
+            return;
+        }
+        match step {
+            Step::Claim { name } => {
+                let number: usize = name[1..].parse().expect("a number");
+                let key = self.people.keys[number % self.people.keys.len()].clone();
+                let ttl = self.people.rng.between(1_000, self.plan.max_ttl.min(6_000));
+                let share = if self.plan.second { 30 } else { 100 };
+                let mut lock = json!({
+                    "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": name},
+                    "spec": {"quorumRef": {"name": "q"}, "key": key, "ttl": format!("{ttl}ms"),
+                        "retry": {"delay": "100ms", "jitter": "50ms"}, "claim": {"identity": name}},
+                });
+                if !self.people.rng.percent(share) {
+                    lock["spec"].as_object_mut().map(|spec| spec.remove("quorumRef"));
+                }
+                let status = self.api_create(&locks, &lock);
+                let again = if status == 201 { self.people.rng.between(1_000_000, 15_000_000) } else { 500_000 };
+                let next = if status == 201 { Step::Delete { name } } else { Step::Claim { name } };
+                self.queue.push(self.now + again, Event::People(next));
+            }
+            Step::Delete { name } => {
+                if self.api.server.get(Kind::DistributedLock, SHOP, &name).is_some() {
+                    self.oracle.counts.released += 1;
+                    self.api_request("DELETE", &format!("{locks}/{name}"), "application/json", &Value::Null);
+                }
+                let again = self.people.rng.between(10_000, 2_000_000);
+                self.queue.push(self.now + again, Event::People(Step::Claim { name }));
+            }
+        }
+    }
+
+    /// They leave what is there as it is, so that everything can come to rest.
+    pub(crate) fn people_rest(&mut self) {
+        self.people.resting = true;
+        self.people.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn people_saw(&mut self, entry: &Entry) {
+        if entry.kind == Kind::Secret && entry.object.name() == "q-client-outside" && entry.change != Change::Deleted {
+            let text = entry.object.value["data"]["urls"].as_str().unwrap_or_default();
+            let text = decode(text);
+            *self.people.urls.lock().unwrap() = text.split_whitespace().map(str::to_owned).collect();
+        }
+    }
+}
+
+/// The text of a Secret's value.
+pub(crate) fn decode(base64: &str) -> String {
+    let bytes: k8s_openapi::ByteString = serde_json::from_value(json!(base64)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes.0).into_owned()
+}

@@ -1,0 +1,341 @@
+//! Drawing a plan from its seed.
+
+use crate::rng::Rng;
+use crate::time::At;
+use redlock_simulation::kube::api::Kind;
+use redlock_simulation::kube::cluster::{Aim, FaultKind, Mishap};
+use redlock_simulation::kube::people::{Deed, DeedKind, Habits};
+
+use super::kinds::{self, Own, What};
+use super::scenarios;
+use super::themes::{self, Theme};
+use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, Plan, WIDE};
+
+/// Beginning: the quorum comes up meanwhile.
+const QUIET: u64 = 7_000_000;
+/// A replica that was told to end is replaced, and knows everything, within this time.
+const REPLACED: u64 = 4_000_000;
+
+impl Plan {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut rng = Rng::of(seed, "plan");
+        let long = seed % 10 == 9 && seed < LOCKED_JOBS;
+        let theme = draw_theme(seed, long);
+        let (with_clocks, mut clocks_of) = (rng.percent(40), Rng::of(seed, "clocks"));
+        let with_clocks = with_clocks || theme.is_some_and(|theme| theme.clocks);
+        let mut clocks = || Clocks {
+            wrong: if with_clocks && clocks_of.percent(50) { wrong(&mut clocks_of) } else { 0 },
+            drift: clocks_of.between(0, 8_000) as i64 - 4_000,
+        };
+        let replicas: Vec<_> = (0..3).map(|_| clocks()).collect();
+        let contenders: Vec<_> = (0..2).map(|_| clocks()).collect();
+        let servers: Vec<_> = (0..5).map(|_| clocks()).collect();
+        let (keys, ttls) = theme.map_or((3, (0, 10_000)), |theme| (theme.keys, theme.max_ttl));
+        let mut plan = Self {
+            seed,
+            length: At(0),
+            quiet: At(QUIET),
+            calm: At(0),
+            tick: *rng.pick(&[1_000, 1_000, 2_000, 4_000]),
+            members: *rng.pick(&[3, 3, 3, 5, 1]),
+            max_ttl: *rng.pick(&[3_000, 5_000, 10_000]).clamp(&ttls.0, &ttls.1),
+            keys: rng.index(keys) + 1,
+            claims: rng.index(3) + 1,
+            replicas: replicas[..rng.index(2) + 2].to_vec(),
+            contenders: contenders[..rng.index(2) + 1].to_vec(),
+            servers,
+            api_wrong: 0,
+            faults: Vec::new(),
+            long,
+            provider: rng.percent(50),
+            settles: true,
+            core: rng.percent(25),
+            habits: theme.map_or(Habits::USUAL, |theme| theme.habits),
+            second: theme.map_or(rng.percent(10), |theme| theme.second),
+            annex: theme.map_or(rng.percent(10), |theme| theme.annex),
+            jobs: theme.is_some_and(|theme| theme.jobs),
+            electors: seed >= ELECTORS,
+            limit: 0,
+            renames: false,
+            theme,
+        };
+        if let Some(scenario) = scenarios::wanted() {
+            plan.follow(scenario);
+            return plan;
+        }
+        if (WIDE..ELECTORS).contains(&seed) {
+            let mut wide = Rng::of(seed, "wide");
+            plan.limit = if wide.percent(20) { wide.index(4) + 5 } else { 0 };
+            plan.renames = wide.percent(50);
+        }
+        let mut api = Rng::of(seed, "api clock");
+        plan.api_wrong =
+            if (with_clocks || (WIDE..ELECTORS).contains(&seed)) && api.percent(30) { wrong(&mut api) } else { 0 };
+        if plan.long {
+            plan.tick = 4_000;
+        }
+        if theme.is_some() {
+            (plan.claims, plan.quiet) = (plan.claims.min(2), plan.quiet.max(At((plan.max_ttl + 2_500) * 1_000)));
+        }
+        plan.calm = plan.quiet + theme.map_or(16, |theme| theme.trouble) * 1_000_000;
+        plan.draw_faults(&mut rng);
+        plan.keep(std::env::var("KEEP").ok().as_deref());
+        if plan.electors {
+            plan.claims = 0;
+            plan.faults.extend(scenarios::electors());
+        }
+        plan.take_time();
+        plan
+    }
+
+    /// Whether nothing keeps the replicas from renewing: one after the other they are told to end, and people are at work.
+    pub(crate) fn is_gentle(&self) -> bool {
+        let gentle = |fault: &Fault| match fault {
+            Fault::Terminate { .. } | Fault::EndWatches { .. } => true,
+            Fault::Deed(deed) => {
+                !is_drastic(deed.kind) && !matches!(deed.kind, DeedKind::Roll | DeedKind::Meddle | DeedKind::DeletePod)
+            }
+            _ => false,
+        };
+        let only_gentle = self.faults.iter().all(|(at, fault)| gentle(fault) || *at >= self.calm);
+        !self.core && self.members > 1 && only_gentle && self.replicas_end_one_by_one()
+    }
+
+    /// Whether people take away or resize what protects holds.
+    pub(crate) fn is_drastic(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Deed(deed) if is_drastic(deed.kind)))
+    }
+
+    /// Whether a replica that ends always finds another one to hand over to. A Deployment makes its successor at once; here it comes only
+    /// after the end.
+    fn replicas_end_one_by_one(&self) -> bool {
+        let ends = self.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Terminate { .. }));
+        let mut ends: Vec<_> = ends.map(|(at, _)| at.0).collect();
+        ends.sort_unstable();
+        ends.windows(2).all(|pair| pair[1] - pair[0] >= REPLACED)
+    }
+
+    /// Whether every replica runs on and reaches all members all the time.
+    pub(crate) fn keeps_members_in_reach(&self) -> bool {
+        let away = |fault: &Fault| match fault {
+            Fault::Refuse { .. }
+            | Fault::Lossy { .. }
+            | Fault::Lag { .. }
+            | Fault::SlowApi { .. }
+            | Fault::CutApi { .. }
+            | Fault::Deaf { .. }
+            | Fault::Outage { .. }
+            | Fault::EndWatches { .. }
+            | Fault::Compact => false,
+            Fault::Deed(deed) => {
+                is_drastic(deed.kind) || matches!(deed.kind, DeedKind::Roll | DeedKind::Meddle | DeedKind::DeletePod)
+            }
+            _ => true,
+        };
+        !self.core && !self.faults.iter().any(|(_, fault)| away(fault))
+    }
+
+    /// Whether what a leader has sent may arrive after the time of its term.
+    pub(crate) fn has_late_requests(&self) -> bool {
+        let late = |fault: &Fault| {
+            matches!(
+                fault,
+                Fault::Stop { .. }
+                    | Fault::Suspend { .. }
+                    | Fault::CutApi { .. }
+                    | Fault::SlowApi { .. }
+                    | Fault::Outage { .. }
+            )
+        };
+        self.core || self.faults.iter().any(|(_, fault)| late(fault))
+    }
+
+    /// How long it takes until everything has come to rest.
+    pub(super) fn take_time(&mut self) {
+        let slow = self.faults.iter().any(|(_, fault)| takes_minutes(fault));
+        self.settles = self.long || self.jobs || !slow;
+        self.length = self.calm
+            + if self.settles && slow {
+                420_000_000
+            } else if self.settles {
+                30_000_000 + (self.members as u64 + 2) * (self.max_ttl * 1_000 + 10_000_000)
+            } else {
+                4_000_000
+            };
+    }
+
+    /// Only these faults, by their places in the list: how a plan is made shorter.
+    fn keep(&mut self, places: Option<&str>) {
+        if let Some(places) = places {
+            let kept: Vec<usize> = places.split(',').filter_map(|place| place.parse().ok()).collect();
+            let mut place = 0..;
+            self.faults.retain(|_| kept.contains(&place.next().unwrap()));
+        }
+    }
+
+    fn draw_faults(&mut self, rng: &mut Rng) {
+        if std::env::var("CONTROL").is_ok_and(|control| control == "forget") {
+            let every = |step: u64| At(QUIET + step * 500_000);
+            let forgets = (0..30).map(|step| (every(step), Fault::Forget { member: rng.index(self.members) }));
+            self.faults = forgets.collect();
+            return;
+        }
+        let (mut kinds, mean) = self.draw_kinds(rng);
+        if std::env::var("QUIET").is_ok() {
+            kinds.clear();
+        }
+        let founders = self.theme.map_or(&[][..], |theme| theme.founders);
+        for kind in founders {
+            let at = At(self.quiet.0 - 1_500_000 + rng.below(1_500_000));
+            self.faults.push((at, Fault::Deed(Deed { kind: *kind, number: rng.next() })));
+        }
+        let mut at = self.quiet;
+        while !kinds.is_empty() {
+            at = at + rng.between(1, 2 * mean);
+            if at >= self.calm {
+                break;
+            }
+            let fault = self.draw_fault(*rng.pick(&kinds), rng);
+            if self.is_bearable(at, &fault) {
+                self.faults.push((at, fault));
+            }
+        }
+    }
+
+    /// What can go wrong in this run, and how long it takes from one to the next.
+    fn draw_kinds(&self, rng: &mut Rng) -> (Vec<What>, u64) {
+        let Some(theme) = self.theme else {
+            // Swarm: which kinds there are in this run. A third of the runs have one kind alone.
+            let mut kinds = kinds::everything();
+            rng.shuffle(&mut kinds);
+            kinds.truncate(if rng.percent(33) { 1 } else { rng.index(12) + 1 });
+            return (kinds, rng.logarithmic(300_000, 4_000_000));
+        };
+        let mut kinds = theme.kinds();
+        // Not everything each time: what ends a sequence too early is left out now and then.
+        let mut left_out = kinds.clone();
+        rng.shuffle(&mut left_out);
+        left_out.truncate(rng.index(3));
+        kinds.retain(|kind| !left_out.contains(kind));
+        (kinds, rng.logarithmic(theme.pace.0 * 1_000, theme.pace.1 * 1_000))
+    }
+
+    /// What takes everything down once is enough, or a few times where it is what the seed is about.
+    fn is_bearable(&self, at: At, fault: &Fault) -> bool {
+        let most = if self.theme.is_some() { 3 } else { 1 };
+        let count = |is: &dyn Fn(&Fault) -> bool| self.faults.iter().filter(|(_, other)| is(other)).count();
+        match fault {
+            Fault::Deed(deed) if is_drastic(deed.kind) => {
+                count(&|other| matches!(other, Fault::Deed(other) if is_drastic(other.kind))) < most
+            }
+            // So that another replica has got to know everything.
+            Fault::Terminate { .. } if self.theme.is_some_and(|theme| theme.rolls) => {
+                count(&|other| matches!(other, Fault::Terminate { .. })) as u64 * 9_000_000 + self.quiet.0 <= at.0
+            }
+            Fault::Blackout { .. } => count(&|other| matches!(other, Fault::Blackout { .. })) < 1,
+            _ => true,
+        }
+    }
+
+    fn draw_fault(&self, what: What, rng: &mut Rng) -> Fault {
+        let kind = match what {
+            What::Own(kind) => kind,
+            What::Breaks(kind) => {
+                let aim = self.theme.map_or(Aim::Anywhere, |theme| theme.aim);
+                return Fault::Cluster(Mishap { kind, number: rng.next(), aim });
+            }
+            What::Does(kind) => return Fault::Deed(Deed { kind, number: rng.next() }),
+        };
+        let replica = rng.index(self.replicas.len());
+        let process = rng.index(self.replicas.len() + self.contenders.len());
+        let member = rng.index(self.members);
+        // As many short as long ones.
+        let length = rng.logarithmic(1_000, 10_000_000);
+        let by = rng.logarithmic(1_000, 3_000_000);
+        let share = rng.between(5, 90);
+        match kind {
+            Own::Kill => Fault::Kill { process: if self.theme.is_some() { replica } else { process }, away: length },
+            Own::Terminate => Fault::Terminate { process: replica },
+            Own::Stop => Fault::Stop { process, length },
+            Own::Suspend => Fault::Suspend { process, length },
+            Own::StepClock => Fault::StepClock { process: replica, by: wrong(rng) },
+            Own::Cut => Fault::Cut { process, member, up: true, down: true, length },
+            Own::HalfCut => Fault::Cut { process, member, up: rng.percent(50), down: true, length },
+            Own::Slow => Fault::Slow { process, member, by, length },
+            Own::CutApi => Fault::CutApi { process: replica, length },
+            Own::SlowApi => Fault::SlowApi { process: replica, by, length },
+            Own::Deaf => Fault::Deaf { process: replica, length },
+            Own::Lag => Fault::Lag { process: replica, by, length },
+            Own::Refuse => {
+                let length = if self.theme.is_some() { rng.between(1_000_000, 6_000_000) } else { length };
+                Fault::Refuse { process: replica, share, code: *rng.pick(&REFUSALS), length }
+            }
+            Own::Lossy => Fault::Lossy { process: replica, share: share / 2, length },
+            Own::EndWatches => Fault::EndWatches { process: replica, mercy: rng.percent(50) },
+            Own::Compact => Fault::Compact,
+            Own::Outage => Fault::Outage { length },
+            Own::Crash => Fault::Crash { member },
+            Own::Freeze => Fault::Freeze { member, length: rng.logarithmic(1_000, 6_000_000) },
+            Own::StepMember if rng.percent(30) => Fault::StepMember { member, by: wrong(rng) },
+            Own::StepMember | Own::DeleteMember => Fault::DeletePod { member },
+            Own::CutAll => Fault::CutAll { process: replica, length: rng.logarithmic(100_000, 15_000_000) },
+            Own::Part => Fault::Part { length: rng.between(6_000_000, 14_000_000) },
+            Own::Relist => Fault::Relist { process: replica, length: rng.between(6_000_000, 14_000_000) },
+            Own::DeafTo => {
+                let kinds = [Kind::DistributedLock, Kind::Pod, Kind::RedisQuorum, Kind::Node];
+                Fault::DeafTo { process: replica, kind: *rng.pick(&kinds), length: rng.between(1_000_000, 10_000_000) }
+            }
+            Own::Sick => Fault::Sick { number: rng.next(), length: rng.between(500_000, 15_000_000) },
+            Own::Blackout => Fault::Blackout { away: rng.logarithmic(1_000, 3_000_000) },
+        }
+    }
+}
+
+/// What a refused request is answered with.
+const REFUSALS: [u16; 6] = [429, 500, 503, 504, 409, 403];
+
+/// Half of the seeds have a theme, each of the themes as often.
+fn draw_theme(seed: u64, long: bool) -> Option<Theme> {
+    let turn = usize::try_from(seed / 2).unwrap();
+    let themes: &[Theme] = if long { &themes::LONG } else { &themes::SHORT };
+    let wanted = std::env::var("THEME").ok();
+    let all = || {
+        themes::LONG
+            .iter()
+            .chain(&themes::SHORT)
+            .chain(&themes::RARE)
+            .chain(&themes::LOCKED)
+            .chain(&themes::WIDE)
+            .chain(&themes::ELECTORS)
+    };
+    let named = |name: &String| all().find(|theme| theme.name == name).copied();
+    match wanted {
+        Some(name) => Some(named(&name).expect("a theme of that name")),
+        None if seed >= ELECTORS => Some(themes::ELECTORS[usize::try_from(seed % 2).unwrap()]),
+        None if seed >= WIDE => Some(themes::WIDE[usize::try_from(seed % 3).unwrap()]),
+        None if seed >= LOCKED_JOBS => Some(themes::LOCKED[usize::try_from(seed % 3).unwrap()]),
+        None if long => (seed % 20 == 19).then(|| themes[turn % themes.len()]),
+        None if seed % 16 == 8 => Some(themes::RARE[turn / 8 % themes::RARE.len()]),
+        None => (seed % 2 == 1).then(|| themes[turn % themes.len()]),
+    }
+}
+
+const fn is_drastic(kind: DeedKind) -> bool {
+    matches!(kind, DeedKind::RecreateQuorum | DeedKind::ForceQuorum | DeedKind::DeleteNamespace | DeedKind::Resize)
+}
+
+/// After these it takes minutes until everything rests.
+fn takes_minutes(fault: &Fault) -> bool {
+    match fault {
+        Fault::Cluster(mishap) => !matches!(mishap.kind, FaultKind::Exit | FaultKind::Ready | FaultKind::Slow),
+        Fault::Deed(deed) => is_drastic(deed.kind) && deed.kind != DeedKind::ForceQuorum,
+        _ => false,
+    }
+}
+
+/// Milliseconds by which a clock is wrong: a little, seconds, an hour, or a day.
+fn wrong(rng: &mut Rng) -> i64 {
+    let size = *rng.pick(&[50, 1_500, 8_000, 3_600_000, 86_400_000]);
+    let millis = rng.between(size / 2, size) as i64;
+    if rng.percent(50) { millis } else { -millis }
+}

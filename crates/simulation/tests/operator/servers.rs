@@ -1,0 +1,76 @@
+//! Redis servers with their clocks, and where they are. Each is one process: a container that starts anew is another one.
+
+use std::collections::BTreeMap;
+
+use crate::time::At;
+use crate::world::World;
+use redlock_simulation::redis::{Config, ConnectionId, Server};
+
+/// One Redis process at one address.
+pub(crate) struct RedisHost {
+    pub(crate) name: String,
+    pub(crate) host: String,
+    pub(crate) server: Server,
+    up: bool,
+    /// Its wall clock is wrong by so many microseconds, and runs so many millionths faster than true time.
+    pub(crate) wrong: i64,
+    pub(crate) drift: i64,
+    /// The network's number of each connection.
+    pub(crate) connections: BTreeMap<ConnectionId, u64>,
+}
+
+impl RedisHost {
+    pub(crate) fn new(name: &str, host: &str, config: Config, now: At, wrong: i64, drift: i64) -> Self {
+        let clock = wall(now, wrong, drift);
+        let server = Server::new(config, clock).expect("an ACL file that Redis starts with");
+        let connections = BTreeMap::new();
+        Self { name: name.to_owned(), host: host.to_owned(), server, up: true, wrong, drift, connections }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Its wall clock in microseconds.
+    pub(crate) fn wall(&self, now: At) -> i64 {
+        wall(now, self.wrong, self.drift)
+    }
+}
+
+fn wall(now: At, wrong: i64, drift: i64) -> i64 {
+    let elapsed = i64::try_from(now.0).unwrap();
+    now.unix_micros() + wrong + elapsed * drift / 1_000_000
+}
+
+/// All of them, those that have ended included.
+#[derive(Default)]
+pub(crate) struct Servers {
+    pub(crate) all: Vec<RedisHost>,
+}
+
+impl Servers {
+    /// Who answers at an address: the process that has had its port for the longest time, else one that has ended.
+    pub(crate) fn at_host(&self, host: &str) -> Option<usize> {
+        let here = || self.all.iter().enumerate().filter(|(_, server)| server.host == host).map(|(number, _)| number);
+        here().find(|number| self.all[*number].up).or_else(|| here().next())
+    }
+}
+
+impl World {
+    /// A process has ended. If its machine has, too, nobody hears of it.
+    pub(crate) fn end_server(&mut self, server: usize, silently: bool) {
+        self.servers.all[server].up = false;
+        self.server_lost(server, silently);
+    }
+
+    pub(crate) fn freeze_server(&mut self, server: usize) {
+        self.servers.all[server].server.freeze();
+    }
+
+    pub(crate) fn thaw_server(&mut self, server: usize) {
+        let process = &mut self.servers.all[server];
+        let clock = process.wall(self.now);
+        process.server.thaw(clock);
+        self.pump(server);
+    }
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Runs the steps of the Dockerfile without Docker: what its first stage copies is copied to a folder of its own, the script that it runs is
+# run there, and what comes out must be one static program that runs with nothing around it. The second stage only copies that. Cargo's
+# profile is `dev` unless PROFILE says otherwise, since this shares the machine with all other tests.
+#
+# usage: dev/dockerfile.sh; the file system of the image is in .local/dockerfile/image afterwards
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+SOURCES=$LOCAL/dockerfile/src
+IMAGE=$LOCAL/dockerfile/image
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target} PROFILE=${PROFILE:-dev}
+
+# first_stage INSTRUCTION: its arguments, line by line.
+first_stage() { awk -v want="$1" '/^FROM / { stage++ } stage == 1 && $1 == want { $1 = ""; print substr($0, 2) }' "$ROOT/Dockerfile"; }
+
+# Times of files are kept, so that Cargo sees what has changed.
+copy_sources() {
+  local line words
+  rm -rf "$SOURCES"
+  mkdir -p "$SOURCES"
+  while read -r line; do
+    read -ra words <<<"$line"
+    ((${#words[@]} >= 2)) || die "Dockerfile: COPY $line"
+    # Several files go into the folder; one file or folder gets the name that stands last.
+    if [[ ${words[-1]} == */ ]]; then
+      (cd "$ROOT" && cp -a "${words[@]:0:${#words[@]}-1}" "$SOURCES/${words[-1]}")
+    else
+      ((${#words[@]} == 2)) || die "Dockerfile: COPY $line"
+      cp -a "$ROOT/${words[0]}" "$SOURCES/${words[1]}"
+    fi
+  done < <(first_stage COPY)
+}
+
+case $(uname -m) in
+  x86_64) TARGETARCH=amd64 ;;
+  aarch64) TARGETARCH=arm64 ;;
+  *) die "the image is made for amd64 and arm64" ;;
+esac
+
+step "The Dockerfile's steps ($TARGETARCH, profile $PROFILE)"
+copy_sources
+mapfile -t commands < <(first_stage RUN | grep -v '^apt-get ')
+# shellcheck disable=SC2016  # as it is written there
+[[ ${#commands[@]} == 1 && ${commands[0]} == 'packaging/image.sh "$TARGETARCH" /image' ]] ||
+  die "Dockerfile: what is run here is packaging/image.sh alone, and the Dockerfile runs: ${commands[*]}"
+(cd "$SOURCES" && packaging/image.sh "$TARGETARCH" "$IMAGE")
+
+files=$(cd "$IMAGE" && find . -type f | LC_ALL=C sort | tr '\n' ' ')
+[[ $files == './etc/ssl/certs/ca-certificates.crt ./usr/local/bin/redlock ' ]] || die "the image has other files than it should: $files"
+authorities=$(grep -c 'BEGIN CERTIFICATE' "$IMAGE/etc/ssl/certs/ca-certificates.crt")
+((authorities > 50)) || die "the image has $authorities certificates of authorities"
+# In an empty world, as the user of the image.
+run=(env -i "$IMAGE/usr/local/bin/redlock")
+if ((EUID == 0)); then run=(env -i "$(type -P chroot)" --userspec=65532:65532 "$IMAGE" /usr/local/bin/redlock); fi
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1)
+said=$("${run[@]}" --version)
+[[ $said == "redlock $version" ]] || die "the program says $said, and Cargo.toml $version"
+kinds=$("${run[@]}" crds | grep -c '^kind: CustomResourceDefinition')
+((kinds == 2)) || die "the program prints $kinds CustomResourceDefinitions"
+say "    one static program of $(du -h "$IMAGE/usr/local/bin/redlock" | cut -f1), and $authorities authorities"

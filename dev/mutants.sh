@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# Shows that the simulation of the operator can see: takes one rule out of the operator, runs the seeds that the mutant names, and
+# expects a violation. There are three kinds, all in crates/simulation/tests/operator/mutants:
+#
+#   fields.txt    a field of the API that the operator does not see, and seeds that find it. It needs no build.
+#   switched      a patch with the rule in its first line and the seeds in its second, whose broken rule asks `mutants::on("NAME")`.
+#                 All of them are built at once. In place of seeds the word SCENARIO stands for the written histories.
+#   other patches the same, without a switch. Each costs a build of the operator and of the simulation.
+#
+# A patch that no longer applies is a failure. When the named seeds find nothing, up to SEARCH (2000) seeds are tried, from the range of
+# the named ones on (100,000: Jobs that hold locks, 200,000: the whole API, 300,000: Leases of elections), and a mutant that survives them is a failure.
+# First all named seeds run with the operator as it is: if one of them shows a violation then, it proves nothing.
+#
+#   dev/mutants.sh [NAME...]      SEARCH=n for the search, SEARCH=0 for the named seeds alone
+set -uo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+MUTANTS=$ROOT/crates/simulation/tests/operator/mutants
+TREE=$LOCAL/mutants/tree
+SEARCH=${SEARCH:-2000}
+# So many seeds are tried before the search looks whether it has found something.
+STEP=50
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
+
+rm -rf "$TREE"
+# With new times, or cargo would take what the last mutant left for what it has built.
+mkdir -p "$TREE"
+shopt -s nullglob
+(cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xmf -
+cd "$TREE" || exit
+
+simulation() { cargo test --package redlock-simulation --locked --quiet --test operator "$@"; }
+build() { simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
+simulate() { simulation -- --exact seeds::no_seed_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
+histories() { simulation -- --exact seeds::no_written_history_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
+
+# Those of the last run that showed a violation.
+violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '; }
+
+# Whether one of the seeds that the mutant names, or one of the search, shows a violation; prints which.
+found() {
+  local first start=0
+  [[ $1 =~ [0-9]{6} ]] && start=$((BASH_REMATCH[0] / 100000 * 100000))
+  if [[ $1 == *SCENARIO* ]]; then
+    ! histories && [[ -n $(violated) ]] && echo "    found by a written history" && return 0
+    return 1
+  fi
+  # With a blank in it `SEED` is a list of seeds, also of one.
+  if [[ -n ${1// /} ]] && ! SEED=" $1" simulate && [[ -n $(violated) ]]; then
+    echo "    found by $(violated)"
+    return 0
+  fi
+  for ((first = start; first < start + SEARCH; first += STEP)); do
+    if ! FIRST=$first SEEDS=$STEP simulate && [[ -n $(violated) ]]; then
+      echo "    found by the search, write these seeds down: $(violated)"
+      return 0
+    fi
+  done
+  return 1
+}
+
+failed=0
+passed=0
+fail() {
+  echo "    FAILED: $1"
+  failed=$((failed + 1))
+}
+# Whether one mutant is found.
+judge() {
+  if found "$1"; then
+    passed=$((passed + 1))
+  else
+    fail "it survived: the simulation does not see this rule"
+  fi
+}
+wants() { ((${#names[@]} == 0)) || [[ " ${names[*]} " == *" $1 "* ]]; }
+seeds_of() { sed -n '2s/^Seeds://p' "$1"; }
+apply() { patch --quiet --forward --strip=1 --input="$1" --directory="$TREE"; }
+
+names=("$@")
+switched=() plain=() fields=()
+for patch in "$MUTANTS"/*.patch; do
+  wants "$(basename "$patch" .patch)" || continue
+  if grep -q 'mutants::on' "$patch"; then switched+=("$patch"); else plain+=("$patch"); fi
+done
+while read -r field seeds; do
+  [[ -z $field || $field == \#* ]] || ! wants "$field" || fields+=("$field $seeds")
+done <"$MUTANTS/fields.txt"
+if ((${#switched[@]} + ${#plain[@]} + ${#fields[@]} == 0)); then
+  echo "there is no such mutant"
+  exit 1
+fi
+
+step "the operator as it is, and with the rules that are switched off by name"
+mkdir -p "$LOCAL/mutants"
+cp "$MUTANTS/switch.rs" src/mutants.rs
+printf '\n#[doc(hidden)]\npub mod mutants;\n' >>src/lib.rs
+applied=()
+for patch in "${switched[@]}"; do
+  if apply "$patch"; then applied+=("$patch"); else fail "$(basename "$patch"): the patch no longer applies"; fi
+done
+if ! build; then
+  echo "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
+  exit 1
+fi
+named=$({ for patch in "${applied[@]}" "${plain[@]}"; do seeds_of "$patch"; done; printf '%s\n' "${fields[@]}" | cut -d' ' -f2-; } |
+  tr ' ' '\n' | grep -E '^[0-9]+$' | sort -nu | tr '\n' ' ')
+if ! SEED=" $named" simulate; then
+  fail "some of these seeds violate something without any mutant: $(violated), see ${LOCAL#"$ROOT"/}/mutants/base.log"
+  cp "$LOCAL/mutants/run.log" "$LOCAL/mutants/base.log"
+fi
+
+for field in "${fields[@]}"; do
+  step "the field ${field%% *} is not seen"
+  export BLIND=${field%% *}
+  judge " ${field#* }"
+  unset BLIND
+done
+for patch in "${applied[@]}"; do
+  MUTANT=$(basename "$patch" .patch)
+  export MUTANT
+  step "$MUTANT"
+  judge "$(seeds_of "$patch")"
+  unset MUTANT
+done
+# Those that are not switched begin with the operator as it is.
+for ((at = ${#applied[@]} - 1; at >= 0; at--)); do
+  patch --quiet --reverse --strip=1 --input="${applied[at]}" --directory="$TREE"
+done
+for patch in "${plain[@]}"; do
+  step "$(basename "$patch" .patch)"
+  if ! apply "$patch"; then
+    fail "the patch no longer applies: take the rule out by hand and write the patch again"
+    continue
+  fi
+  if build; then
+    judge "$(seeds_of "$patch")"
+  else
+    fail "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
+  fi
+  patch --quiet --reverse --strip=1 --input="$patch" --directory="$TREE"
+done
+
+echo "$passed mutants found, $failed failed"
+((failed == 0))

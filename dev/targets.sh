@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Checks that the library and the command compile for macOS and Windows. Nothing is linked and nothing is run: this machine has neither.
+#
+#   dev/targets.sh fetch      brings the standard libraries here, by rustup; fails where it cannot
+#   dev/targets.sh [check]    checks
+#
+# TLS brings C and assembler (ring), and the program an allocator in C. Their build scripts ask for a C compiler of the other system. `cargo check`
+# never looks into what that writes, so it gets one here that writes empty files: the Rust code is checked, the C code is not.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+TARGETS=(x86_64-pc-windows-gnu aarch64-apple-darwin)
+EMPTY=$LOCAL/no-compiler
+cd "$ROOT"
+
+fetch() {
+  command -v rustup >/dev/null || { say "there is no rustup here" && return 1; }
+  # What is there is not asked for: rustup would need the network for nothing.
+  local target installed
+  installed=$(rustup target list --installed)
+  for target in "${TARGETS[@]}"; do
+    grep -qx "$target" <<<"$installed" || rustup target add "$target" || return 1
+  done
+}
+
+# A compiler writes the file after -o, `ar` the library that it is to make.
+no_compiler() {
+  mkdir -p "$EMPTY"
+  cat >"$EMPTY/cc" <<'END'
+#!/bin/sh
+for argument in "$@"; do
+  if [ "$before" = -o ]; then : >"$argument"; fi
+  before=$argument
+done
+END
+  cat >"$EMPTY/ar" <<'END'
+#!/bin/sh
+for argument in "$@"; do
+  case $argument in *.a) : >"$argument" ;; esac
+done
+END
+  chmod +x "$EMPTY/cc" "$EMPTY/ar"
+}
+
+check() {
+  local target name
+  no_compiler
+  for target in "${TARGETS[@]}"; do
+    name=${target//-/_}
+    step "The library for $target"
+    cargo check --quiet --locked --package redlock-client --target "$target"
+    cargo check --quiet --locked --package redlock-client --target "$target" --all-features
+    step "The command for $target"
+    env "CC_$name=$EMPTY/cc" "AR_$name=$EMPTY/ar" \
+      cargo check --quiet --locked --package redlock-operator --bin redlock --target "$target"
+  done
+}
+
+case ${1:-check} in
+  fetch) fetch ;;
+  check) check ;;
+  *) die "usage: $0 [fetch|check]" ;;
+esac

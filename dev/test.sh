@@ -1,0 +1,206 @@
+#!/usr/bin/env bash
+# Everything that must hold: lints, documentation, all tests, and the end-to-end
+# suite on the local cluster. A summary comes last. What is quick comes first and
+# stops the rest when it fails; what takes minutes the first time (the programs of
+# the cluster, cargo-deny) is built beside it.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+DENY_VERSION=0.20.2
+DENY=$BIN/cargo-deny
+LOGS=$LOCAL/log
+mkdir -p "$BIN" "$LOGS"
+cd "$ROOT"
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+START=$SECONDS
+SUMMARY=()
+FAILED=0
+PREPARE=''
+
+# ------------------------------------------------------------------ summary ---
+
+note() { SUMMARY+=("$(printf '%-38s %-8s %6s' "$1" "$2" "$3")"); }
+
+summary() {
+  local line
+  if [[ -n $PREPARE ]]; then kill "$PREPARE" 2>/dev/null || true; fi
+  printf '\n%-38s %-8s %6s\n' step result time
+  for line in "${SUMMARY[@]}"; do printf '%s\n' "$line"; done
+  printf '%-38s %-8s %6s\n' all "$( ((FAILED)) && echo FAILED || echo passed)" "$((SECONDS - START)) s"
+}
+
+# run NAME COMMAND...: a step. The first that fails is the last.
+run() {
+  local name=$1 start=$SECONDS
+  shift
+  step "$name"
+  if "$@"; then
+    note "$name" passed "$((SECONDS - start)) s"
+  else
+    note "$name" FAILED "$((SECONDS - start)) s"
+    FAILED=1
+    exit 1
+  fi
+}
+skip() {
+  step "$1: skipped, $2"
+  note "$1" skipped "-"
+}
+finish() {
+  local code=$?
+  if ((code)); then FAILED=1; fi
+  summary
+  exit "$code"
+}
+trap finish EXIT
+
+# -------------------------------------------------------------------- steps ---
+
+# Whether the image, the release folder and the API servers of the support matrix are checked too, which takes a quarter of an hour.
+PACKAGING=${PACKAGING:-1}
+
+# Minutes on a fresh machine, a second afterwards.
+prepare() {
+  if [[ ${CLUSTER:-local} == local ]]; then
+    if ((PACKAGING)); then "$ROOT/dev/setup.sh" servers; else "$ROOT/dev/setup.sh"; fi
+    if ! command -v shellcheck >/dev/null; then
+      step "Installing shellcheck"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
+    fi
+    if ! command -v chromium >/dev/null; then
+      step "Installing chromium"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium
+    fi
+  fi
+  # For promtool alone: its server is not started.
+  if [[ ${CLUSTER:-local} == local ]] && ! command -v promtool >/dev/null; then
+    step "Installing promtool"
+    (umask 022 && printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d)
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus || say "promtool cannot be installed"
+    rm -f /usr/sbin/policy-rc.d
+  fi
+  if command -v go >/dev/null; then "$ROOT/dev/go.sh" build; fi
+  # Looked for again by the step that needs it.
+  "$ROOT/dev/library.sh" fetch api || say "cargo-public-api cannot be fetched"
+  if [[ $("$DENY" --version 2>/dev/null) != "cargo-deny $DENY_VERSION" ]]; then
+    step "Building cargo-deny $DENY_VERSION (some minutes the first time)"
+    cargo install --quiet --debug --locked --version "=$DENY_VERSION" --root "$LOCAL" cargo-deny
+  fi
+}
+prepared() {
+  local seen=0 next=20 start=$SECONDS
+  while kill -0 "$PREPARE" 2>/dev/null; do
+    if ((SECONDS - start >= next)); then
+      say "    $(tail -n 1 "$LOGS/prepare.log") ($((SECONDS - START)) s so far)"
+      next=$((next + 20)) seen=1
+    fi
+    sleep 0.2
+  done
+  if wait "$PREPARE"; then PREPARE=''; else
+    PREPARE=''
+    tail -n 25 "$LOGS/prepare.log"
+    return 1
+  fi
+  if ((seen)); then say "    done"; fi
+}
+
+shell_scripts() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --external-sources; }
+
+# The library builds by itself, with what its own manifest names and no more.
+library() {
+  cargo check --locked --quiet --package redlock-client &&
+    cargo check --locked --quiet --package redlock-client --all-features
+}
+
+# The end-to-end tests are no test target by default, since they need a cluster.
+lints() {
+  cargo clippy --workspace --locked --quiet --all-targets -- -D warnings &&
+    cargo clippy --workspace --locked --quiet --test e2e -- -D warnings
+}
+
+# As many programs have run as tests/workspace.rs names, that one included: none was left out.
+tests() {
+  local named run
+  cargo test --workspace --locked 2>&1 | tee "$LOGS/tests.log" || return 1
+  named=$(($(sed -n 's/^const TEST_BINARIES: .*; \([0-9]*\)\].*/\1/p' tests/workspace.rs) + 1))
+  run=$(grep -c '^     Running' "$LOGS/tests.log")
+  ((run == named)) || die "$run programs of tests have run, tests/workspace.rs names $named"
+}
+
+docs() { RUSTDOCFLAGS='-D warnings' cargo doc --workspace --locked --quiet --no-deps --document-private-items; }
+
+# For macOS and Windows. Where their standard libraries cannot be fetched this is left out.
+targets() {
+  if "$ROOT/dev/targets.sh" fetch; then
+    run "compiles for macOS and Windows" "$ROOT/dev/targets.sh"
+  else
+    skip "compiles for macOS and Windows" "rustup cannot fetch their standard libraries here"
+  fi
+}
+
+# What a release of the library needs. Where a tool cannot be had, which is said above, the step is left out.
+of_library() {
+  if "$ROOT/dev/library.sh" fetch "$2"; then
+    run "$1" "$ROOT/dev/library.sh" "$2"
+  else
+    skip "$1" "its tool cannot be fetched here"
+  fi
+}
+
+deny() { "$DENY" --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
+
+# As `make release`, but from the development build and for this machine's architecture.
+release() { PROFILE=dev ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"; }
+
+up() { make --no-print-directory up >"$LOGS/up.log" 2>&1 || { tail -n 40 "$LOGS/up.log" && return 1; }; }
+
+for program in cargo make git; do command -v $program >/dev/null || die "$program is needed"; done
+if [[ ${CLUSTER:-local} == local ]]; then
+  need_root
+  command -v go >/dev/null || die "Go (1.25 or later) is needed to build the local cluster; or use CLUSTER=external"
+fi
+
+run "formatting" cargo fmt --all --check
+prepare >"$LOGS/prepare.log" 2>&1 &
+PREPARE=$!
+run "clippy" lints
+run "library builds alone" library
+targets
+run "library's package" "$ROOT/dev/library.sh" package
+of_library "library with its oldest compiler" oldest
+of_library "library with the least versions that it declares" least
+run "documentation" docs
+run "tools and programs of the cluster" prepared
+if command -v shellcheck >/dev/null; then
+  run "shell scripts" shell_scripts
+else
+  skip "shell scripts" "there is no shellcheck here"
+fi
+if command -v promtool >/dev/null; then
+  run "alerts and dashboard" "$ROOT/dev/alerts.sh"
+else
+  skip "alerts and dashboard" "there is no promtool here"
+fi
+if command -v go >/dev/null; then
+  run "module for Go" "$ROOT/dev/go.sh"
+else
+  skip "module for Go" "there is no Go here"
+fi
+run "licences, bans and sources" deny
+of_library "library's public items" api
+run "unit, Redis and generated-file tests" tests
+run "report in a browser" "$ROOT/dev/report-html.sh"
+if ((PACKAGING)); then
+  run "image, by the Dockerfile's steps" "$ROOT/dev/dockerfile.sh"
+  run "release folder" release
+  if [[ ${CLUSTER:-local} == local ]]; then
+    run "API servers, oldest to newest" "$ROOT/dev/api-servers.sh"
+  else
+    skip "API servers, oldest to newest" "they are built for the local cluster"
+  fi
+else
+  skip "image, release folder, API servers" "PACKAGING=0"
+fi
+run "cluster and operator" up
+run "end-to-end tests, suite main" "$ROOT/dev/e2e.sh" main
