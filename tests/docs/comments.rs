@@ -85,7 +85,7 @@ fn offences(comment: &Comment) -> Vec<String> {
         offence(format!("begins with {:?}", begin.trim()), prose::sentences(&comment.text)[0].as_str());
     }
     for sentence in prose::sentences(&comment.text) {
-        let words = sentence.split_whitespace().count();
+        let words = prose::words(&sentence);
         if comment.is_doc && words > prose::LONGEST_SENTENCE {
             offence(format!("{words} words"), &sentence);
         }
