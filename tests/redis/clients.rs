@@ -264,9 +264,9 @@ async fn lock_clients_of_other_languages_and_the_operator_exclude_each_other() {
             speaker.go(dialect.take).await;
         }
         let outcome = quorum.acquire(&key, &fresh_value()).await;
-        let Acquire::HeldByOther { seen, .. } = outcome else { panic!("{}: {outcome:?}", dialect.name) };
-        let KeyState::String { value, .. } = &seen[0].holder else { panic!("{}: {seen:?}", dialect.name) };
-        assert!(value.expose().contains(dialect.name), "{}: the value that is seen", dialect.name);
+        let Acquire::HeldByOther { occupants, .. } = outcome else { panic!("{}: {outcome:?}", dialect.name) };
+        let KeyState::String { value, .. } = &occupants[0].holder else { panic!("{}: {occupants:?}", dialect.name) };
+        assert!(value.expose().contains(dialect.name), "{}: the value of the key", dialect.name);
         for speaker in &mut speakers {
             speaker.go(dialect.extend).await;
             let left: i64 = speaker.say("PTTL {key}").await.parse().unwrap();

@@ -1,7 +1,7 @@
 use crate::quorum::{Quorum, TTL, fresh_value};
 use crate::server::{PREFIX, client, wait_until};
 use redlock_operator::redlock::{
-    Acquire, Extend, ExtendRequest, KeyState, LockKey, LockValue, Missing, Seal, Seen, ValueSigner,
+    Acquire, Extend, ExtendRequest, KeyState, LockKey, LockValue, Missing, Occupant, Seal, ValueSigner,
 };
 use redlock_operator::time::Boottime;
 use std::time::Duration;
@@ -27,10 +27,10 @@ async fn a_foreign_redlock_client_contends_for_the_same_key() {
         assert_eq!(set("theirs").query_async::<Option<String>>(client).await.unwrap().as_deref(), Some("OK"));
     }
     let outcome = quorum.acquire(&key, &fresh_value()).await;
-    let Acquire::HeldByOther { longest: Some(longest), seen, .. } = outcome else { panic!("{outcome:?}") };
+    let Acquire::HeldByOther { longest: Some(longest), occupants, .. } = outcome else { panic!("{outcome:?}") };
     assert!(longest <= Duration::from_secs(15) && longest > Duration::from_secs(5), "{longest:?}");
-    assert!(!format!("{seen:?}").contains("theirs"));
-    let KeyState::String { value, .. } = &seen[0].holder else { panic!("{seen:?}") };
+    assert!(!format!("{occupants:?}").contains("theirs"));
+    let KeyState::String { value, .. } = &occupants[0].holder else { panic!("{occupants:?}") };
     assert_eq!(value.expose(), "theirs");
     // They release as every Redlock library does, and then it is theirs who have to wait.
     let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
@@ -77,8 +77,8 @@ async fn foreign_shapes_are_seen_and_never_deleted() {
             make.query_async::<()>(&mut tester).await.unwrap();
         }
         let outcome = quorum.acquire(&key, &fresh_value()).await;
-        let Acquire::HeldByOther { refusals: 2.., longest, seen } = outcome else { panic!("{outcome:?}") };
-        let Seen { holder, .. } = &seen[0];
+        let Acquire::HeldByOther { refusals: 2.., longest, occupants } = outcome else { panic!("{outcome:?}") };
+        let Occupant { holder, .. } = &occupants[0];
         match (command, args.len(), holder) {
             ("SET", 1, KeyState::String { value, remaining: None }) => assert_eq!(value.expose(), "1795284168"),
             ("SET", 3, KeyState::String { remaining: Some(left), .. }) => assert!(left.as_secs() > 86_000, "{left:?}"),

@@ -26,7 +26,7 @@ pub use engine::{LateVotes, Redlock, Settings};
 pub use member::{Command, LockMember};
 pub use names::{LockKey, MemberName, RunId, TOKEN_KEY, slot_key};
 pub use outcome::{
-    Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Released, Seal, Seen, Votes,
+    Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Occupant, Released, Seal, Votes,
     is_silence,
 };
 pub use reading::{MemberReading, Owner, Reading, reading};

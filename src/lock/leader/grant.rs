@@ -19,7 +19,7 @@ use crate::lock::model::{foreign, orphans, queue};
 use crate::lock::replica::access::Access;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{
-    Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
+    Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Occupant, ValueSigner,
     is_silence, jittered,
 };
 use crate::runtime::metrics::Metrics;
@@ -58,7 +58,7 @@ pub(super) struct Occupied {
     session: Arc<QuorumSession>,
     pub(super) signer: ValueSigner,
     longest: Option<Duration>,
-    pub(super) seen: Vec<Seen>,
+    pub(super) seen: Vec<Occupant>,
 }
 
 /// One attempt at the members, beside these holders of the key.
@@ -109,7 +109,9 @@ pub(super) async fn acquire<'a>(
         }
     }
     match outcome {
-        Acquire::HeldByOther { longest, seen, .. } => Answer::Occupied(Occupied { session, signer, longest, seen }),
+        Acquire::HeldByOther { longest, occupants, .. } => {
+            Answer::Occupied(Occupied { session, signer, longest, seen: occupants })
+        }
         Acquire::NoQuorum { failures, .. } => {
             let (HeldQuorum { namespace, name, .. }, failures) = (access.quorum.clone(), describe(&failures));
             Answer::Unanswered(Said::NoMajority { namespace, name, failures })

@@ -26,7 +26,7 @@ use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
 use crate::lock::model::verdict;
 use crate::lock::replica::access::Access;
-use crate::redlock::Seen;
+use crate::redlock::Occupant;
 use crate::runtime::requests::{RequestError, request, unless_gone};
 
 /// Brings the end of a hold to a phase.
@@ -191,7 +191,7 @@ async fn release_orphans(members: &Members, lock: &DistributedLock, access: &Acc
         let key = access.slot_key(slot);
         let states = session.redlock().inspect(&electorate, &key).await;
         let seen: Vec<_> =
-            states.into_iter().filter_map(|(member, state)| Some(Seen { member, holder: state.ok()? })).collect();
+            states.into_iter().filter_map(|(member, state)| Some(Occupant { member, holder: state.ok()? })).collect();
         if let Some(value) = orphans::of(lock, &signer, &seen) {
             session.redlock().release(&electorate, &key, &value).await;
             tracing::info!(lock = %full_name(lock), "released a grant that no status names");

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::redlock::{KeyState, Seen};
+use crate::redlock::{KeyState, Occupant};
 
 /// What is on the key on each member, for people. `max_ttl` is the longest that a key of the quorum may live.
-pub(in crate::lock) fn describe(seen: &[Seen], max_ttl: Option<Duration>) -> String {
-    let describe = |seen: &Seen| format!("{}: {}", seen.member, describe_state(&seen.holder, max_ttl));
+pub(in crate::lock) fn describe(seen: &[Occupant], max_ttl: Option<Duration>) -> String {
+    let describe = |seen: &Occupant| format!("{}: {}", seen.member, describe_state(&seen.holder, max_ttl));
     seen.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 

@@ -7,10 +7,10 @@ use kube::ResourceExt;
 
 use crate::api::DistributedLock;
 use crate::api::conditions::{LockCondition, is_true};
-use crate::redlock::{KeyState, LockValue, Nonce, Seen, ValueSigner};
+use crate::redlock::{KeyState, LockValue, Nonce, Occupant, ValueSigner};
 
 /// The values among what was seen.
-pub fn stored_values(seen: &[Seen]) -> impl Iterator<Item = &str> {
+pub fn stored_values(seen: &[Occupant]) -> impl Iterator<Item = &str> {
     seen.iter().filter_map(|seen| match &seen.holder {
         KeyState::String { value, .. } => Some(value.expose()),
         _ => None,
@@ -19,7 +19,7 @@ pub fn stored_values(seen: &[Seen]) -> impl Iterator<Item = &str> {
 
 /// A value that was made for this lock and that its status does not name. A status that names something which is no nonce may mean any of
 /// them.
-pub fn of(lock: &DistributedLock, signer: &ValueSigner, seen: &[Seen]) -> Option<LockValue> {
+pub fn of(lock: &DistributedLock, signer: &ValueSigner, seen: &[Occupant]) -> Option<LockValue> {
     let uid = lock.uid()?;
     stored_values(seen).find_map(|value| {
         let nonce = signer.recognise(&uid, value)?;
@@ -28,7 +28,7 @@ pub fn of(lock: &DistributedLock, signer: &ValueSigner, seen: &[Seen]) -> Option
 }
 
 /// A value of a finished claim: its leader died before it could delete the key. No grant of the claim can be on its way.
-pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, seen: &[Seen]) -> Option<LockValue> {
+pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, seen: &[Occupant]) -> Option<LockValue> {
     let finished = |lock: &DistributedLock| {
         lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished))
     };
@@ -36,7 +36,11 @@ pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, seen: &
 }
 
 /// Whether a value, or a seal, of one of these locks was seen.
-pub fn is_of_any<'a>(locks: impl Iterator<Item = &'a DistributedLock>, signer: &ValueSigner, seen: &[Seen]) -> bool {
+pub fn is_of_any<'a>(
+    locks: impl Iterator<Item = &'a DistributedLock>,
+    signer: &ValueSigner,
+    seen: &[Occupant],
+) -> bool {
     let mut uids = locks.filter_map(ResourceExt::uid);
     uids.any(|uid| stored_values(seen).any(|value| signer.attempt(&uid, value).is_some()))
 }
@@ -79,9 +83,9 @@ mod tests {
         }
     }
 
-    fn on_a_member(value: &LockValue) -> Vec<Seen> {
+    fn on_a_member(value: &LockValue) -> Vec<Occupant> {
         let value = StoredValue::new(value.expose());
-        vec![Seen { member: "m".into(), holder: KeyState::String { value, remaining: None } }]
+        vec![Occupant { member: "m".into(), holder: KeyState::String { value, remaining: None } }]
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::verdict::{self, Evidence, Liveness, Verdict};
 use super::{foreign, queue};
 use crate::api::conditions::{HeldReason, find_condition};
 use crate::api::{DistributedLock, DistributedLockStatus};
-use crate::redlock::{KeyState, Seen, StoredValue};
+use crate::redlock::{KeyState, Occupant, StoredValue};
 use crate::runtime::cache::Guarded;
 use crate::time::{Boottime, ClockOffset, UnixMicros, UnixMillis};
 use redlock_api::test_util::{accepted, config, object};
@@ -124,7 +124,7 @@ proptest! {
     #[test]
     fn any_foreign_key_is_described_and_its_value_is_not_shown(state in key_state(), max: Option<u32>) {
         let max = max.map(|millis| Duration::from_millis(millis.into()));
-        let seen = Seen { member: "q-0".into(), holder: state.clone() };
+        let seen = Occupant { member: "q-0".into(), holder: state.clone() };
         let told = foreign::describe(&[seen], max);
         prop_assert!(told.starts_with("q-0: "));
         if let KeyState::String { value, .. } = state && value.expose().starts_with("secret-") {

@@ -18,7 +18,7 @@ use crate::lock::model::heartbeat::{self, Bounded};
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans;
 use crate::quorum::session::{QuorumSession, Sessions};
-use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner, repair_until};
+use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Occupant, ValueSigner, repair_until};
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, FairQueue};
 use crate::runtime::keys;
@@ -263,7 +263,7 @@ impl Renewal {
     /// The caches may be older than what the members answered: the value may be a grant that was made since, and is published. So the
     /// API server is asked first. If it still names this hold, the value that was seen before is of a grant that was decided before this
     /// hold was published, on a version of the object that is no longer: it cannot be published any more.
-    async fn clear_the_way(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, others: &[Seen]) {
+    async fn clear_the_way(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, others: &[Occupant]) {
         let Some(lock) = self.context.locks.get(&hold.terms.lock) else { return };
         let peers = self.context.locks.under(&keys::key(&lock.key()));
         let orphan = orphans::of(&lock, signer, others).or_else(|| orphans::of_finished(&peers, signer, others));

@@ -29,7 +29,7 @@ pub enum Acquire {
         /// The longest time to live among them; `None` if none of the keys has one.
         longest: Option<Duration>,
         /// What they have on the key, the caller's own orphans included.
-        seen: Vec<Seen>,
+        occupants: Vec<Occupant>,
     },
     /// Too few members voted.
     NoQuorum {
@@ -75,7 +75,7 @@ impl fmt::Display for Votes {
 
 /// What one member has on the key instead of the caller's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Occupant {
     /// The member.
     pub member: MemberName,
     /// What is there.
@@ -146,7 +146,7 @@ pub enum Extend {
         /// Members that have lost the key, for a repair.
         missing: Vec<Missing>,
         /// Members that have something else on the key.
-        others: Vec<Seen>,
+        others: Vec<Occupant>,
     },
     /// So many said that the key does not hold the value that no majority was left: the hold is lost.
     Refused {

@@ -4,7 +4,7 @@ use super::release::release_everywhere;
 use super::round::Round;
 use crate::redlock::{
     Acquire, AcquireRequest, Answers, Command, Elector, Electorate, FencingToken, Grant, LockKey, LockValue, Loss,
-    MemberError, MemberFailure, Progress, Reply, Seen, Votes, granted_until, held_at_once,
+    MemberError, MemberFailure, Occupant, Progress, Reply, Votes, granted_until, held_at_once,
 };
 use crate::time::{Boottime, Clock};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct SetRound<'a> {
     ballot: Ballot<'a>,
     /// In the order of their arrival.
     numbers: Vec<(usize, FencingToken)>,
-    seen: Vec<Seen>,
+    occupants: Vec<Occupant>,
 }
 
 impl SetRound<'_> {
@@ -65,7 +65,7 @@ impl SetRound<'_> {
             }
             Some(Reply::Refused { holder, time }) => {
                 if self.ballot.timed_vote(index, &answers, *time, false) {
-                    self.seen.push(Seen { member: self.ballot.name(index).clone(), holder: holder.clone() });
+                    self.occupants.push(Occupant { member: self.ballot.name(index).clone(), holder: holder.clone() });
                 }
             }
             Some(Reply::Failed(error)) => self.ballot.fail(index, error.clone()),
@@ -107,8 +107,8 @@ impl SetRound<'_> {
     fn into_loss(self) -> Acquire {
         let refusals = self.ballot.tally().no();
         if self.ballot.progress() == Progress::Lost(Loss::Refused) {
-            let longest = self.seen.iter().filter_map(|seen| seen.holder.remaining()).max();
-            Acquire::HeldByOther { refusals, longest, seen: self.seen }
+            let longest = self.occupants.iter().filter_map(|occupant| occupant.holder.remaining()).max();
+            Acquire::HeldByOther { refusals, longest, occupants: self.occupants }
         } else {
             Acquire::NoQuorum { refusals, failures: self.ballot.into_failures() }
         }
@@ -156,7 +156,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let mut set = SetRound {
             ballot: Ballot::new(electorate),
             numbers: Vec::with_capacity(electorate.electors().len()),
-            seen: Vec::new(),
+            occupants: Vec::new(),
         };
         match self.decide_attempt(electorate, &mut set, request).await {
             Decided::Won(grant, round) => (Acquire::Granted(grant), LateVotes(Some((set, round)))),

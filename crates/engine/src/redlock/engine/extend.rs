@@ -2,8 +2,8 @@ use super::Redlock;
 use super::ballot::{Ballot, admitted};
 use super::round::Round;
 use crate::redlock::{
-    Answers, ClockSample, Command, Electorate, Extend, ExtendRequest, KeyState, Loss, MemberError, Missing, Progress,
-    Reply, Seen, granted_until, renewed_until,
+    Answers, ClockSample, Command, Electorate, Extend, ExtendRequest, KeyState, Loss, MemberError, Missing, Occupant,
+    Progress, Reply, granted_until, renewed_until,
 };
 use crate::time::{Boottime, Clock};
 use std::future::{Future, poll_fn};
@@ -29,7 +29,7 @@ struct Hold<'a> {
     request: ExtendRequest,
     ballot: Ballot<'a>,
     missing: Vec<Missing>,
-    others: Vec<Seen>,
+    others: Vec<Occupant>,
     /// The validity that a majority of yes earned. The inner `None`: the majority came too late.
     won: Option<Option<Boottime>>,
     /// The time at which refusals made a majority impossible.
@@ -61,7 +61,7 @@ impl<'a> Hold<'a> {
                     let clock = |time| ClockSample { time, sent: answers.sent, received: answers.received };
                     self.missing.extend(time.map(clock).map(|clock| Missing { member, clock }));
                 } else {
-                    self.others.push(Seen { member, holder: holder.clone() });
+                    self.others.push(Occupant { member, holder: holder.clone() });
                 }
             }
             Some(Reply::Failed(error)) => self.ballot.fail(index, error.clone()),

@@ -47,11 +47,11 @@ async fn a_refused_attempt_says_what_it_saw_and_releases_everywhere() {
     quorum.members[..2].iter().for_each(|member| member.set("k", "other", ms(4_000)));
     let (outcome, took) = timed(&quorum, acquire(&quorum, "a")).await;
     assert_eq!(took, ms(1));
-    let Acquire::HeldByOther { refusals: 2, longest, seen } = outcome else { panic!("{outcome:?}") };
+    let Acquire::HeldByOther { refusals: 2, longest, occupants } = outcome else { panic!("{outcome:?}") };
     assert_eq!(longest, Some(ms(3_999)));
-    assert_eq!(seen.len(), 2);
+    assert_eq!(occupants.len(), 2);
     let holder = KeyState::String { value: StoredValue::new("other"), remaining: Some(ms(3_999)) };
-    assert_eq!(seen[0].holder, holder);
+    assert_eq!(occupants[0].holder, holder);
     sleep(ms(5)).await;
     assert_eq!((quorum.holders("k", "a"), quorum.holders("k", "other")), (0, 2));
 }
