@@ -20,14 +20,14 @@ use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
 use crate::runtime::requests::{self, RequestError, as_operator, request};
 
-/// So many Jobs are looked at side by side.
+/// Jobs that are handled at the same time.
 const AT_ONCE: u16 = 8;
 /// After an error.
 const RETRY: Duration = Duration::from_secs(1);
-/// After a claim that the API server refused: people have to change something.
+/// After a claim that the API server refused, because a user has to change something.
 const REFUSED: Duration = Duration::from_secs(30);
 
-/// Why a Job is looked at again.
+/// Why a Job is handled again.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -38,7 +38,7 @@ enum Error {
 
 struct Parts {
     context: Context,
-    /// What was told of each Job last, by UID.
+    /// The last Event of each Job, by UID.
     told: Mutex<HashMap<String, JobEvent>>,
 }
 
@@ -89,7 +89,7 @@ async fn reconcile(parts: &Parts, job: &Arc<Job>) -> Result<Action, Error> {
         Step::Nothing => {}
         Step::Create(claim) => return create(parts, job, &claim).await,
         Step::Delete => {
-            // A person may have started it by hand a moment ago. Then the watch shows another version, and the decision is another one.
+            // If a user has just started it by hand, the watch delivers another version, and the decision is another one.
             if requests::delete_version(&parts.context.client, &**job).await? {
                 parts.tell(job, JobEvent::Deleted { claim: claim_name(job) }).await;
             }

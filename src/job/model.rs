@@ -14,11 +14,12 @@ use crate::lock::model::job::{UnfitJob, asked_lock, is_finished, is_suspended, m
 
 /// In a key it stands for the name of the Job.
 const JOB_PLACEHOLDER: &str = "{job}";
-/// So many characters of the UID of a Job are in the name of its claim.
-/// An earlier Job of the same name may still have its own.
+/// Characters of a Job's UID in the name of its claim.
+///
+/// The claim of an earlier Job of the same name can still exist.
 const UID_IN_NAME: usize = 8;
 
-/// What to do about a Job.
+/// The next step for a Job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Nothing, until it or its claim changes.
@@ -131,7 +132,7 @@ fn without_claim(job: &Job) -> Step {
         return Step::Tell(JobEvent::NotStarted { why: unfit.to_string() });
     }
     if !is_suspended(job) {
-        // One that was started under its lock and has given it back works on.
+        // A Job that was started under its lock and has released it continues.
         let why = UnfitJob::NotSuspended { job: name }.to_string();
         return if template_token(job).is_some() { Step::Nothing } else { Step::Tell(JobEvent::NotStarted { why }) };
     }

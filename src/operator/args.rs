@@ -1,4 +1,4 @@
-//! Command line of `redlock operator`; every flag may be given by environment, as the chart does.
+//! Command line of `redlock operator`. The chart sets every flag by an environment variable.
 
 use std::net::SocketAddr;
 
@@ -20,16 +20,16 @@ pub enum LogFormat {
     Json,
 }
 
-/// What an installation looks after.
+/// Quorums and namespaces that an installation serves.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Scopes {
     /// Quorums with this `spec.installation` are served, and the locks on them.
     #[arg(long, env = "REDLOCK_INSTALLATION", default_value = "")]
     pub installation: String,
-    /// Namespaces whose locks are looked after, separated by commas. Empty: all.
+    /// Namespaces whose locks are served, separated by commas. Empty: all.
     #[arg(long, env = "REDLOCK_WATCH_NAMESPACES", value_delimiter = ',', default_value = "")]
     pub watch_namespaces: Vec<String>,
-    /// Namespaces whose quorums are looked after, separated by commas. Empty: all.
+    /// Namespaces whose quorums are served, separated by commas. Empty: all.
     #[arg(long, env = "REDLOCK_QUORUM_NAMESPACES", value_delimiter = ',', default_value = "")]
     pub quorum_namespaces: Vec<String>,
     /// Namespaces that get copies of the Secrets of clients, separated by commas. `*`: all.
@@ -41,13 +41,13 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    /// Whose locks.
+    /// Namespaces whose locks are served.
     #[must_use]
     pub fn locks(&self) -> Scope {
         Scope::of(&self.watch_namespaces, &self.leave_out_namespaces)
     }
 
-    /// Whose quorums.
+    /// Namespaces whose quorums are served.
     #[must_use]
     pub fn quorums(&self) -> Scope {
         Scope::of(&self.quorum_namespaces, &self.leave_out_namespaces)
@@ -78,10 +78,10 @@ pub struct OperatorArgs {
     /// Name of the leader Lease.
     #[arg(long, env = "REDLOCK_LEASE", default_value = "redlock-operator")]
     pub lease: String,
-    /// What it looks after.
+    /// Quorums and namespaces that it serves.
     #[command(flatten)]
     pub scopes: Scopes,
-    /// Ranges of addresses in which no external master may be, separated by commas.
+    /// Ranges of addresses in which no external master can be, separated by commas.
     #[arg(long, env = "REDLOCK_REFUSED_NETWORKS", value_delimiter = ',', value_parser = network)]
     pub refused_networks: Vec<IpNet>,
     /// Locks of one namespace that are served. 0: any number.
@@ -111,7 +111,7 @@ pub struct OperatorArgs {
 }
 
 impl OperatorArgs {
-    /// What the rest of the operator reads of them.
+    /// The settings that the rest of the operator reads.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {

@@ -23,16 +23,16 @@ use crate::time::Boottime;
 
 /// A main loop that has not turned for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
-/// So long the same text of metrics is given to every client: it takes a walk over all locks.
+/// How long every client gets the same text of metrics, because each text needs a walk over all locks.
 const SAME_TEXT: Duration = Duration::from_secs(1);
 /// The format for every other client.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// What Prometheus asks for.
+/// The format that Prometheus accepts.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How often the main loop turns.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// What the endpoints report.
+/// The health that the endpoints report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
     /// The caches have been filled once, what is held is known, and the default quorum has voted once.
@@ -41,7 +41,7 @@ pub struct Health {
     pub heartbeat: Boottime,
 }
 
-/// What the endpoints look at.
+/// Sources of the endpoints.
 #[derive(Clone)]
 pub struct Face {
     /// The main loop's health.
@@ -97,8 +97,9 @@ fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String 
     }
 }
 
-/// Only of what a restart mends. Caches that are not filled are not: the next process would meet the same API server, and this one
-/// may be renewing what it knows.
+/// Fails only if a restart helps.
+///
+/// Empty caches are no reason, because the next process has the same API server, and this one can be renewing locks.
 fn healthz(health: Health, now: Boottime) -> (StatusCode, &'static str) {
     if now.since(health.heartbeat) > STUCK_AFTER {
         (StatusCode::SERVICE_UNAVAILABLE, "the main loop is stuck\n")

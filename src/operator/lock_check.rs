@@ -1,7 +1,7 @@
 //! `redlock lock-check`: what `helm test` asks. It takes a lock as a user would, by creating a claim, and gives it back.
 //!
-//! It kills nothing, and nobody else contends for its key. Its claim is deleted whether the check succeeds or not; should this process be
-//! killed before that, `maxHold` and `ttlAfterFinished` let the operator do it.
+//! It kills nothing, and its key has no other contender. It deletes its claim after success and failure. If this process is
+//! killed before that, the operator deletes the claim by `maxHold` and `ttlAfterFinished`.
 
 use std::io::Write as _;
 use std::pin::pin;
@@ -32,7 +32,7 @@ pub struct LockCheckArgs {
     /// The RedisQuorum, as name or namespace/name. Left out: the default quorum.
     #[arg(long)]
     pub quorum: Option<String>,
-    /// How many seconds the lock may take to be held.
+    /// How many seconds the lock can take to be held.
     #[arg(long, default_value_t = 60)]
     pub timeout_seconds: u64,
 }
@@ -114,7 +114,7 @@ async fn until_held(
     }
 }
 
-/// What the conditions of a lock say.
+/// The messages of the conditions of a lock.
 fn said(lock: &DistributedLock) -> String {
     let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let told = [LockCondition::Accepted, LockCondition::Held].into_iter().filter_map(|type_| {

@@ -34,7 +34,7 @@ pub(super) async fn default_quorum_has_voted(
     };
     let mut first = true;
     while !has_voted(context.quorums.get(default).as_deref(), first) {
-        // During an update the replicas of before lead. They may have been told of another default quorum, which this one must not wait for.
+        // During an update a replica of the previous version leads. It can have another default quorum, and this one must not wait for that.
         if leadership.borrow().is_none() && another_leads(context, args).await {
             return;
         }

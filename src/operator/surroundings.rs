@@ -1,4 +1,4 @@
-//! What this replica sees of the quorums, for the decision who leads.
+//! The quorums that this replica reaches, for the decision who leads.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::runtime::keys;
 use crate::runtime::leader::{Sight, Surroundings, quorum_name};
 use crate::time::UnixMillis;
 
-/// Quorums and the API server, as this replica sees them.
+/// Quorums and the API server from the view of this replica.
 pub struct Seen {
     /// Caches, and the API server's time.
     pub context: Context,

@@ -7,8 +7,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::args::LogFormat;
 
-/// What the API client logs about each failed request is said better by the code that made the request.
-/// The spans of its controllers would begin each record with 100 characters.
+/// Log filters for the API client.
+///
+/// The code that makes a request logs its failure better. The spans of the controllers would begin each record with 100 characters.
 const QUIET: &str = "kube_client=off,kube_runtime::controller=warn";
 
 /// Sends logs to standard error, filtered by `filter`.

@@ -21,14 +21,14 @@ use crate::runtime::cache::{Guarded, Kind};
 use crate::runtime::scope::Scope;
 use crate::runtime::settings::unreadable_installation;
 
-/// How long the API server may be silent within one request.
+/// How long the API server can be silent within one request.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the operator's pods may take to stop.
+/// How long the operator's pods can take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// So many held locks are named in the refusal.
+/// Maximum number of held locks in the refusal.
 const NAMED: usize = 20;
 
-/// Where the operator runs, and what it looks after.
+/// Namespace, Deployment and scopes of the operator.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UninstallArgs {
     /// Namespace of the operator.
@@ -37,12 +37,12 @@ pub struct UninstallArgs {
     /// Name of the operator's Deployment.
     #[arg(long, env = "REDLOCK_DEPLOYMENT", default_value = "redlock-operator")]
     pub deployment: String,
-    /// What the operator looks after.
+    /// Quorums and namespaces that the operator serves.
     #[command(flatten)]
     pub scopes: Scopes,
 }
 
-/// What the installation that ends looks after.
+/// The installation that is removed.
 struct Installation {
     client: Client,
     name: String,

@@ -26,10 +26,10 @@ const PER_OBJECT: Duration = Duration::from_secs(600);
 /// The metric counts the others, and the log names them.
 const PER_KIND: usize = 100;
 
-/// What was told of one object, and when.
+/// The time of the last Event of each object, by namespace and name.
 type Said = HashMap<(String, String), Boottime>;
 
-/// Runs until the term is over.
+/// Runs until the term ends.
 pub(super) async fn tell(context: Context, term: Term) {
     let clock = context.clock.clone();
     let telling = async {

@@ -161,7 +161,7 @@ fn the_default_quorum_in_the_values_has_the_fields_of_the_kind() {
     check(Path::new(SCHEMA), &format!("{written}{DEFINITIONS}{}\n  }}\n}}\n", pretty(&strict(spec, ""), 4)));
 }
 
-/// A value of the chart that a user may set.
+/// A value of the chart that a user can set.
 pub(crate) struct ChartValue {
     pub path: String,
     pub default: Value,
@@ -377,7 +377,7 @@ fn members() -> Vec<Value> {
         let labels =
             [("app.kubernetes.io/name", "redlock-operator")].map(|(key, value)| (key.into(), value.into())).into();
         let mut objects = build(&plan, &auth, &OperatorPods::new("redlock-system", &labels), &Transport::default());
-        // What is in them is not for a file, and no rule looks at it.
+        // Their content does not belong to a file, and no rule checks it.
         objects.config.data = None;
         objects.clients.iter_mut().for_each(|secret| secret.data = None);
         let mut all = vec![json!(objects.config), json!(objects.disruption_budget), json!(objects.network_policy)];

@@ -129,7 +129,7 @@ fn install_manifest_is_what_the_chart_renders() {
     let namespace = ["--namespace", "redlock-system"];
     let rendered =
         run_helm(&[&["template", "redlock-operator", CHART, "--no-hooks"], &namespace[..], KUBE_VERSION].concat());
-    // Who applies the manifest is not Helm.
+    // The manifest is applied without Helm.
     let rendered: String =
         rendered.split_inclusive('\n').filter(|line| line.trim() != "app.kubernetes.io/managed-by: Helm").collect();
     check(Path::new(INSTALL), &format!("{INSTALL_HEADER}{rendered}"));
@@ -143,7 +143,7 @@ fn the_chart_passes_helm_lint() {
 /// Checks an object of our kinds, and names its kind. Other objects are left out.
 fn read_back(value: &Value) -> Option<String> {
     let kind = value["kind"].as_str()?.to_owned();
-    // What is read back has every field that was written: a misspelt one would be missing.
+    // The result has every field of the input. A misspelt field would be missing.
     let read = match kind.as_str() {
         "RedisQuorum" => serde_json::to_value(serde_json::from_value::<api::RedisQuorum>(value.clone()).unwrap()),
         "DistributedLock" => {

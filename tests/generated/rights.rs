@@ -15,7 +15,7 @@ const RELEASE: &str = "redlock-operator";
 const NAMESPACE: &str = "redlock-system";
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
-/// What somebody may do with one resource.
+/// The verbs of one account or role on one resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
     who: String,
@@ -247,7 +247,7 @@ fn the_operators_image_can_be_named_by_its_digest() {
     assert_eq!(image(&["image.repository=a", "image.tag=v1"]), "a:v1");
 }
 
-/// What Pod Security `restricted` asks of a pod, and what this one does not meet.
+/// The demands of Pod Security `restricted` that this pod does not meet.
 pub(crate) fn violations(spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |holds: bool, what: String| {

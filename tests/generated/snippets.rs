@@ -1,6 +1,7 @@
-//! The code in docs/clients.md is that of the programs that the end-to-end tests run (tests/clients), the code in docs/go.md is compiled by
-//! the tests of the module for Go, and the suite `cli` applies the manifests of docs/run.md: what stands there between lines with
-//! `[snippet]` and `[end]`.
+//! The code of docs/clients.md, docs/go.md and docs/run.md comes from tested files.
+//!
+//! The end-to-end tests run the programs in tests/clients, the tests of the Go module compile its examples, and the suite `cli` applies the
+//! manifests. The pages have the lines between `[snippet]` and `[end]`.
 
 use std::fs;
 use std::path::Path;

@@ -11,13 +11,13 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What stands between these two.
+/// The text between these two.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("docs/stability.md has no {begin:?}"));
     rest.split_once(end).map_or(rest, |(part, _)| part)
 }
 
-/// Whatever stands in backticks.
+/// The texts in backticks.
 fn named(part: &str) -> Vec<&str> {
     part.split('`').skip(1).step_by(2).collect()
 }
@@ -129,7 +129,7 @@ fn items_of_the_library_are_those_at_its_root() {
     assert_eq!(listed, items);
 }
 
-/// What only the operator needs is in the engine, which promises nothing.
+/// Items that only the operator needs are in the engine, which has no promise of stability.
 #[test]
 fn the_library_has_few_public_items() {
     let items = text("crates/client/public-api.txt").lines().filter(|line| !line.starts_with("impl")).count();

@@ -12,7 +12,7 @@ use crate::{
 
 const AT_ONCE: usize = 4;
 
-/// What the chart renders with these values, hooks included, or why it does not.
+/// The rendered chart with these values, hooks included, or the error.
 fn render(values: &Value, name: &str) -> String {
     let file = std::env::temp_dir().join(format!("redlock-values-{}-{name}.yaml", std::process::id()));
     fs::write(&file, values.to_string()).unwrap();

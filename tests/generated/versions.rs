@@ -12,7 +12,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What follows these words, up to white space or a quotation mark.
+/// The text after these words, up to white space or a quotation mark.
 fn after<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(words).skip(1).map(|rest| {
         let end = rest.find(|c: char| c.is_whitespace() || "\"'`,)".contains(c)).unwrap_or(rest.len());

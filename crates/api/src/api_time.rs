@@ -1,9 +1,10 @@
 //! The API server's time, as its answers tell it.
 //!
-//! A replica's own wall clock may be wrong by any amount. What the API server and the controllers write (creation, deletion, the
-//! transitions of conditions) follows the API server's clock, so whatever is counted from such a time is counted by that clock.
-//! Each answer carries it in its `Date` header, cut to whole seconds: the server's clock was in `[Date, Date + 1 s)` at some moment
-//! between the sending of the request and the arrival of the answer. The intersection of many such intervals is narrow.
+//! A replica's own wall clock can be wrong by any amount. The API server and the controllers write times (creation, deletion, the
+//! transitions of conditions) by the API server's clock, so waits that begin with such a time use that clock.
+//!
+//! Each answer carries it in its `Date` header, cut to whole seconds. The server's clock was in `[Date, Date + 1 s)` at some moment
+//! between request and answer. The intersection of many such intervals is narrow.
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl ApiTime {
     }
 
     fn saw(&self, sent: Boottime, answer: &Response<Body>) {
-        // What a load balancer says that found no API server.
+        // The answer of a load balancer that found no API server.
         if matches!(
             answer.status(),
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT

@@ -78,7 +78,9 @@ pub fn is_true(conditions: &[Condition], type_: impl Into<&'static str>) -> bool
     find_condition(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
 }
 
-/// Of a message so many characters are written: parts of it come from people and from members, and it is written for every lock that waits.
+/// Maximum characters of a message.
+///
+/// Parts of it come from users and from members, and it is written for every waiting lock.
 const LONGEST_MESSAGE: usize = 1_024;
 
 /// The beginning of a message that is not too long.

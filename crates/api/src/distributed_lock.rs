@@ -154,7 +154,7 @@ impl Default for DistributedLockSpec {
 }
 
 impl DistributedLock {
-    /// What is locked: what is written, else the object's name.
+    /// The locked key: `spec.key`, or the object's name without one.
     #[must_use]
     pub fn key(&self) -> String {
         self.spec.key.clone().unwrap_or_else(|| self.name_any())
@@ -187,7 +187,7 @@ pub struct QuorumRef {
 /// How often `status.validUntil` is updated.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validity {
-    /// So often that at least about a quarter of `ttl` remains.
+    /// Often enough that at least about a quarter of `ttl` remains.
     #[default]
     Published,
     /// Only when the holder changes.

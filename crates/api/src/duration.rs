@@ -152,7 +152,7 @@ impl JsonSchema for GoDuration {
 
 /// A moment in RFC 3339 with exactly three decimals, e.g. `2026-01-01T00:00:31.250Z`.
 ///
-/// Wall-clock time is for people and for the status only: no decision about a lock may rest on it.
+/// Wall-clock time is for people and for the status only. No decision about a lock uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MilliTime(Timestamp);
 

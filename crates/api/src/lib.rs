@@ -84,13 +84,13 @@ pub const LEASE_LABEL: &str = "redlock-operator.io/lease";
 ///
 /// Set by: the operator.
 pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum";
-/// It takes your word that this process is dead, and stops waiting for it. Switch the machine off first.
+/// It treats the process as dead, and does not wait for it any more. Switch the machine off first.
 ///
 /// On: RedisQuorum.
 ///
 /// Value: the UID of the pod, or for an external member its `runID`. Several are separated by commas.
 pub const PREDECESSOR_DEAD_ANNOTATION: &str = "redlock-operator.io/predecessor-dead";
-/// It replaces no further member. Remove the annotation to go on.
+/// It replaces no further member. Remove the annotation to continue.
 ///
 /// On: RedisQuorum.
 ///
@@ -159,7 +159,7 @@ pub const JOB_TTL_ANNOTATION: &str = "redlock-operator.io/ttl";
 ///
 /// Value: a duration; no limit without it.
 pub const JOB_WAIT_TIMEOUT_ANNOTATION: &str = "redlock-operator.io/wait-timeout";
-/// What becomes of a Job that did not get its lock within `wait-timeout`. Without it the Job stays suspended.
+/// It says what to do with a Job that did not get its lock within `wait-timeout`. Without it the Job stays suspended.
 ///
 /// On: a Job with the annotation `lock`.
 ///

@@ -32,8 +32,8 @@ pub const DEFAULT_IMAGE: &str = "docker.io/valkey/valkey:8.1.7";
     status = "RedisQuorumStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "Independent Redis masters that vote on locks. A lock has the holder that a majority of them voted for. A member that \
-           restarts has forgotten its locks, so the operator keeps it from voting for longer than any lock can live.",
+    doc = "Independent Redis masters that vote on locks. A lock has the holder with a majority of their votes. A restarted \
+           member has lost its locks, so the operator keeps it from voting for longer than any lock can live.",
     annotation("helm.sh/resource-policy", "keep"),
     annotation("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready"),

@@ -42,8 +42,8 @@ pub enum RequestError {
     /// The API server refused.
     #[error("the API server refused")]
     Refused(#[source] Box<kube::Error>),
-    /// The write may have happened or may yet happen.
-    /// There was no answer, or none that settles it, such as one that cannot be read.
+    /// The write can have happened, or can still happen.
+    /// There was no answer, or none that settles it, such as an unreadable one.
     #[error("no answer from the API server that can be read")]
     Unknown(#[source] Option<Box<kube::Error>>),
 }
@@ -98,8 +98,8 @@ pub fn unless_gone<T>(result: Result<T, RequestError>) -> Result<(), RequestErro
     }
 }
 
-/// Whether the object with this UID is the controller of another one. Any other owner reference shows nothing: whoever may edit an
-/// object may add one.
+/// Whether the object with this UID is the controller of another one. Any other owner reference is no evidence,
+/// because a user who can edit an object can add one.
 #[must_use]
 pub fn is_ours<K: Resource>(object: &K, uid: &str) -> bool {
     object.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
@@ -130,7 +130,7 @@ pub async fn delete<K: Namespaced>(client: &Client, object: &K) -> Result<bool, 
     delete_if(client, object, Preconditions { uid: object.uid(), resource_version: None }).await
 }
 
-/// Deletes exactly this version of the object: what changed it since may want it to stay. Whether it was deleted.
+/// Deletes exactly this version of the object, because a later edit can mean that it should stay. Returns whether it was deleted.
 ///
 /// # Errors
 /// If the API server refuses, or does not answer in time.

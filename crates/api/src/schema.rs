@@ -1,4 +1,4 @@
-//! What the derived schemas lack: CEL rules, list maps, and no nulls.
+//! Additions to the derived schemas: CEL rules, list maps, and no nulls.
 
 use kube::core::Rule;
 use schemars::Schema;
@@ -60,7 +60,7 @@ pub(super) fn between(field: &str, least: &str, most: &str, message: &str) -> Ru
     rule(&format!(".{field}"), &bounds, message)
 }
 
-/// The same about a field that may be left out.
+/// A rule about an optional field.
 pub(super) fn if_set(field: &str, bounds: &str, message: &str) -> Rule {
     rule(&format!(".{field}"), &format!("!has(self.{field}) || {bounds}"), message)
 }
@@ -77,7 +77,7 @@ pub(super) fn add_rules(schema: &mut Schema, rules: &[Rule]) {
 ///
 /// Each unit has so few digits that 20 characters are less than 292 years, the longest duration of the API server's rules.
 pub(super) const DURATION_PATTERN: &str = "^([0-9]{1,6}h|[0-9]{1,7}m|[0-9]{1,9}s|[0-9]{1,12}ms)+$";
-/// What API servers take as a time, `9999-12-31T23:59:59+99:99` among it, is more than our types can read.
+/// API servers accept more times than our types can read, such as `9999-12-31T23:59:59+99:99`.
 pub(super) const TIME_PATTERN: &str = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$";
 /// As Kubernetes reads quantities.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
@@ -91,9 +91,9 @@ const MOST_VALUES: u64 = 64;
 /// Every number up to this one is the same in JSON, Go and Rust.
 const LARGEST_NUMBER: i64 = (1 << 53) - 1;
 
-/// Bounds whatever has no bound yet: nothing that fits the schema may be more than our types can read.
+/// Bounds everything without a bound, so that our types can read each object that fits the schema.
 fn bound(schema: &mut Map<String, Value>) {
-    // Every condition has these, and a message may be long.
+    // Every condition has these, and a message can be long.
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut)
         && properties.contains_key("lastTransitionTime")
         && let Some(message) = properties.get_mut("message").and_then(Value::as_object_mut)

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Client-side `kubectl apply` writes the object into an annotation, which may have so many bytes.
+/// Maximum bytes of an annotation, into which client-side `kubectl apply` writes the object.
 const LAST_APPLIED_LIMIT: usize = 262_144;
 
 fn crd(kind: &str) -> Value {

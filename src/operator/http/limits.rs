@@ -18,12 +18,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Of a request, head and body.
+/// Maximum bytes of a request, head and body.
 const LONGEST_REQUEST: usize = 16 * 1024;
 /// After an accept that failed: most likely the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What peers may take.
+/// Limits of peers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Connections at once.
@@ -161,7 +161,7 @@ mod tests {
         (address, stop)
     }
 
-    /// What comes until the other side closes.
+    /// Reads until the other side closes.
     async fn rest(mut stream: TcpStream) -> String {
         let mut text = Vec::new();
         let _closed_or_reset = stream.read_to_end(&mut text).await;
@@ -206,7 +206,7 @@ mod tests {
         let probe = seats.take(kubelet, limits);
         let ended = |seats: &[Seat]| seats.iter().map(|seat| seat.ended.is_cancelled()).collect::<Vec<_>>();
         assert_eq!(ended(&of_greedy), [true, false, false]);
-        // Who takes more ends an own one.
+        // A further connection of an address ends its own oldest one.
         let more = seats.take(second, limits);
         assert_eq!(ended(&of_second), [true, false]);
         assert_eq!(ended(&of_greedy), [true, false, false]);

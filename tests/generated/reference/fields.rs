@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::page;
 use crate::pattern;
 
-/// Of these Kubernetes' own documentation tells the fields.
+/// Types whose fields are in Kubernetes' own documentation.
 const KUBERNETES: [(&str, &str); 7] = [
     ("affinity", "As in a Pod."),
     ("topologySpreadConstraints", "As in a Pod."),
@@ -84,7 +84,7 @@ fn limits(schema: &Value, required: bool) -> String {
     found.join("; ")
 }
 
-/// What the API server says when it refuses the object, at this place or in it.
+/// The messages of the API server for a refused object, at this place or below it.
 fn rules(schema: &Value, path: &str, found: &mut Vec<(String, String, bool)>) {
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         let at = format!("{path}{}", rule["fieldPath"].as_str().unwrap_or_default());
@@ -147,7 +147,7 @@ fn every_field_of_every_kind_is_on_a_page() {
             rows(&schema["properties"][part], part, &refusals, &mut body);
             body.push('\n');
         }
-        body += "## What the API server refuses\n\n| field | says |\n|---|---|\n";
+        body += "## Refused by the API server\n\n| field | message |\n|---|---|\n";
         for (at, message, _) in &refusals {
             let at = if at.is_empty() { "metadata.name" } else { at.as_str() };
             writeln!(body, "| `{at}` | {} |", message.replace('|', "\\|")).unwrap();

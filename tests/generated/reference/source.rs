@@ -50,7 +50,7 @@ pub(super) fn items(text: &str) -> Vec<Item> {
     items
 }
 
-/// What stands between braces after `before`, at the indentation of that line.
+/// The text between braces after `before`, at the indentation of that line.
 pub(super) fn block<'a>(text: &'a str, before: &str) -> &'a str {
     let at = text.find(before).unwrap_or_else(|| panic!("there is no `{before}`"));
     let start = text[..at].rfind('\n').map_or(0, |end| end + 1);

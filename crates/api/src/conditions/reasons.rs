@@ -250,7 +250,7 @@ names! {
         Updating,
         /// A person has paused the replacement of members.
         ///
-        /// To do: remove the annotation `redlock-operator.io/rollout` to go on.
+        /// To do: remove the annotation `redlock-operator.io/rollout` to continue.
         RolloutPaused,
         /// The member list is changing. Clients outside the operator are refused until the locks of the list before have expired.
         ///

@@ -1,4 +1,4 @@
-//! What the API server refuses in a DistributedLock. Each message says what to set instead.
+//! The rules by which the API server refuses a DistributedLock. Each message says what to set instead.
 
 use kube::core::Rule;
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn lease() -> [Rule; 4] {
     ]
 }
 
-/// What may not change, which includes that it is not added later and not removed.
+/// Fields that cannot change, and cannot be added or removed later.
 fn immutable() -> [Rule; 4] {
     [
         rule(

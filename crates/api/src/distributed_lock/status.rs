@@ -1,4 +1,4 @@
-//! What the operator reports about a lock.
+//! The status of a lock.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;

@@ -1,4 +1,4 @@
-//! Who uses a quorum from outside the operator, and how they come.
+//! Clients outside the operator, and the ways to the members.
 
 use std::collections::BTreeMap;
 
@@ -29,10 +29,10 @@ pub struct QuorumClient {
     pub access: ClientAccess,
 }
 
-/// What a client outside the operator can do with the keys of its prefix.
+/// Rights of a client outside the operator on the keys of its prefix.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAccess {
-    /// What Redlock libraries do.
+    /// The commands of Redlock libraries.
     #[default]
     ReadWrite,
     /// `GET` and `PTTL`.

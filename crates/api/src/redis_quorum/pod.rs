@@ -1,4 +1,4 @@
-//! What the pods of members are made of besides Redis.
+//! Settings of the pods of members.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the API server refuses in a RedisQuorum. Each message says what to write instead.
+//! The rules by which the API server refuses a RedisQuorum. Each message says what to set instead.
 
 use kube::core::Rule;
 
@@ -35,7 +35,7 @@ pub(super) fn address() -> Value {
     )
 }
 
-/// Of the quorum itself.
+/// Rules of the quorum itself.
 fn own() -> [Rule; 9] {
     [
         rule(
@@ -79,7 +79,7 @@ fn own() -> [Rule; 9] {
     ]
 }
 
-/// Of its clients and external members.
+/// Rules of its clients and external members.
 fn clients() -> [Rule; 5] {
     [
         rule(
@@ -113,7 +113,7 @@ fn clients() -> [Rule; 5] {
     ]
 }
 
-/// Of the ways to it.
+/// Rules of the ways to it.
 fn outside() -> [Rule; 3] {
     [
         rule(

@@ -1,4 +1,4 @@
-//! What the operator reports about a quorum.
+//! The status of a quorum.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -15,9 +15,9 @@ pub enum MemberState {
     Pending,
     /// A pod, but no answer from Redis yet.
     Starting,
-    /// Redis answers and may not vote.
+    /// Redis answers and cannot vote.
     Fenced,
-    /// May vote.
+    /// The process can vote.
     Admitted,
     /// Redis no longer answers.
     Unreachable,
@@ -45,7 +45,7 @@ pub enum FenceReason {
     PredecessorUnconfirmed,
 }
 
-/// What the operator knows of a quorum.
+/// The state of a quorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedisQuorumStatus {
@@ -106,7 +106,7 @@ pub struct RedisQuorumStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// So many copies of Secrets are remembered: those of all clients, and as many that could not be deleted yet.
+/// Maximum copies of Secrets in the status: those of all clients, and as many that could not be deleted yet.
 pub const MOST_COPIES: usize = 128;
 
 /// A copy of a client's Secret in another namespace than the quorum's.
@@ -143,7 +143,7 @@ pub enum PasswordStage {
     Removing,
 }
 
-/// What the operator knows of one member.
+/// The state of one member.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberStatus {
@@ -184,7 +184,7 @@ pub struct MemberStatus {
     /// Why the member is fenced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FenceReason>,
-    /// What the member waits for, and what you can do about it.
+    /// The reason why the member waits, and what you can do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32768))]
     pub message: Option<String>,
@@ -209,7 +209,7 @@ pub struct MemberStatus {
     /// names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalStatus>,
-    /// What shows that the process of an external member has not forgotten what it was told before its admission.
+    /// Evidence that the process of an external member has kept its data since its admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
     /// The process that could vote before this one, until it is known to be dead. Until then no other process of the
@@ -218,7 +218,7 @@ pub struct MemberStatus {
     pub predecessor: Option<PredecessorStatus>,
 }
 
-/// What changes when a master that others run forgets without a restart.
+/// Values that change when an external master loses its data without a restart.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryStatus {

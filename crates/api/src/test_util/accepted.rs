@@ -1,6 +1,6 @@
-//! Whatever the API server may have stored, the operator reads: objects are made from the schemas of the CRDs, and from nothing else.
+//! The operator reads every object that the API server can have stored. Objects come from the schemas of the CRDs alone.
 //!
-//! The rules in CEL refuse some of these, which makes no difference: more is read than is accepted.
+//! The rules in CEL refuse some of these objects, so the operator reads more than the API server accepts.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option::weighted;

@@ -1,5 +1,6 @@
-//! Objects as any client that may write them could write them: made from the schemas of the CRDs, with here and there a value of
-//! another type. Whatever is read back must not panic, and what was understood must be written back as it was.
+//! Random objects from the schemas of the CRDs, with some values of another type.
+//!
+//! A read must not panic, and every read value must be written back unchanged.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option::weighted;
@@ -87,7 +88,7 @@ fn any_json() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// What this schema describes, and one time in a thousand anything.
+/// A value of this schema, and in one of a thousand cases any other value.
 fn of_schema(schema: &Value, depth: u32) -> BoxedStrategy<Value> {
     let typed = match schema["type"].as_str() {
         Some("object") => map_of(schema, depth),
