@@ -50,12 +50,17 @@ pub(crate) fn words(sentence: &str) -> usize {
     (0..words.len()).filter(|at| counted(*at)).count()
 }
 
+/// The figures of docs/performance.md are between these.
+const BENCH: &str = "<!-- written by make bench -->";
+const END_OF_BENCH: &str = "<!-- end of what make bench has written -->";
+
 /// Paragraphs, items and cells of a page, without code, headings and comments, each with its line.
 fn paragraphs(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let (mut in_code, mut continues) = (false, false);
     for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
-        let is_fence = line.starts_with("```");
+        // Figures that a program prints are no sentences.
+        let is_fence = line.starts_with("```") || line.starts_with(BENCH) || line.starts_with(END_OF_BENCH);
         in_code ^= is_fence;
         if in_code || is_fence || line.is_empty() || line.starts_with("<!--") || line.starts_with('#') {
             continues = false;

@@ -79,7 +79,7 @@ fn entry(text: &mut String, status: &str, reason: &Item, messages: &[String]) {
 fn messages_of_locks() -> Vec<(&'static str, String, String)> {
     let mut found = Vec::new();
     for (path, name, condition) in OF_LOCKS {
-        // What a refusal takes from the lookup has the reason that the refusal gives it.
+        // The lookup errors of a refusal have the reason of the refusal.
         let reasons = if name == "LookupError" { Vec::new() } else { arms(path, name, "reason") };
         for variant in variants(path, name) {
             let message = variant.paragraphs[0].clone();
@@ -199,8 +199,8 @@ fn errors(body: &str) -> Vec<String> {
 #[test]
 fn conditions_and_their_messages_are_on_one_page() {
     let introduction = "\
-What `kubectl describe` shows under Conditions: for each condition, its statuses and reasons, the messages with their placeholders, what \
-happens by itself, and what to do. [The glossary](../glossary.md) explains the words; [parts of messages](#parts-of-messages) come last.";
+`kubectl describe` shows these conditions. Each has its statuses and reasons, the messages with their placeholders, the automatic reaction, and the \
+next step for you. [The glossary](../glossary.md) explains the terms. [Parts of messages](#parts-of-messages) come last.";
     let body = format!(
         "## DistributedLock\n\n{}## RedisQuorum\n\n{}## Parts of messages\n\n{}",
         lock_conditions(),
@@ -237,8 +237,8 @@ fn events((path, name): (&str, &str)) -> String {
 #[test]
 fn events_are_on_one_page() {
     let introduction = "\
-What `kubectl events` shows of locks and quorums. Events are for people and are lost after an hour: programs read [conditions](conditions.md). Of \
-claims the operator publishes Warnings only, since the history in the status says the rest.";
+`kubectl events` shows these Events of locks and quorums. They are for people, and Kubernetes deletes them after an hour. Programs read \
+[conditions](conditions.md). For claims the operator publishes Warnings only, because the history in the status has the rest.";
     let body = format!(
         "## DistributedLock\n\n{}\n## RedisQuorum\n\n{}\n## Job\n\n{}\n## Any watched object\n\n\
          | reason | type | message | when | to do |\n|---|---|---|---|---|\n\
@@ -257,7 +257,7 @@ claims the operator publishes Warnings only, since the history in the status say
     page("events.md", "Events", introduction, &body);
 }
 
-/// A message that no page shows would be one that nobody can look up.
+/// Every message is on a page, so that users can look it up.
 #[test]
 fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =

@@ -28,9 +28,9 @@ fn annotations_and_labels_are_on_one_page() {
     }
     let introduction = "Every annotation that the operator reads, and every label and annotation that it sets.";
     let body = format!(
-        "## What people set\n\nWho can set `release` and the annotations that break a lock: [security.md](../security.md).\n\n\
+        "## Set by users\n\n[security.md](../security.md) lists the rights for `release` and for the annotations that break a lock.\n\n\
          | annotation | on | value | what the operator does |\n|---|---|---|---|\n{people}\n\
-         ## What the operator sets\n\n| label or annotation | on | value | why |\n|---|---|---|---|\n{operator}"
+         ## Set by the operator\n\n| label or annotation | on | value | why |\n|---|---|---|---|\n{operator}"
     );
     page("annotations.md", "Annotations and labels", introduction, &body);
 }
@@ -93,8 +93,8 @@ fn metrics_are_on_one_page() {
         .collect();
     assert_eq!(rows.len(), 30, "{rows:#?}");
     let introduction = "\
-What `/metrics` on port 8080 of each replica has. Every replica reports what it sees, so take `max` and not `sum` over replicas of gauges of locks \
-and members. [monitoring.md](../monitoring.md) has probes and alerts.";
+Each replica serves these metrics at `/metrics` on port 8080. Every replica reports its own view of locks and members. So use `max` over the replicas \
+for their gauges, not `sum`. [monitoring.md](../monitoring.md) has probes and alerts.";
     let body = format!(
         "| metric | type | labels | what it measures |\n|---|---|---|---|\n{}\n\n\
          `redlock_build_info{{version}}` is 1. Each replica also reports `process_cpu_seconds_total`, `process_resident_memory_bytes` and \
@@ -130,8 +130,8 @@ fn alerts_and_dashboard_ask_for_metrics_that_exist() {
 fn values_of_the_chart_are_on_one_page() {
     let rows: String = all_values().iter().map(|value| value.row(true)).collect();
     let introduction = "\
-Every value of `charts/redlock-operator`. Helm refuses a value that is not here (`values.schema.json`). What is \"as in a Pod\" has the fields that \
-Kubernetes documents.";
+Every value of `charts/redlock-operator`. Helm refuses any other value (`values.schema.json`). A value \"as in a Pod\" has the fields of the \
+Kubernetes API.";
     let body = format!("| value | type | default | description |\n|---|---|---|---|\n{rows}");
     page("values.md", "Values of the chart", introduction, &body);
 }
