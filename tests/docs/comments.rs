@@ -7,7 +7,16 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use super::{files_below, prose, root};
 
 /// Folders and files whose comments follow every rule. Add a room when it is clean.
-const CLEAN: [&str; 5] = ["crates/api", "src/job", "src/operator", "tests/docs", "tests/generated"];
+const CLEAN: [&str; 8] = [
+    "crates/api",
+    "src/job",
+    "src/operator",
+    "tests/docs",
+    "tests/generated",
+    "tests/redis",
+    "tests/simulation",
+    "tests/support",
+];
 
 /// All folders with code.
 const CODE: [&str; 3] = ["crates", "src", "tests"];

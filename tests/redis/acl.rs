@@ -72,7 +72,7 @@ async fn a_lock_client_reaches_no_key_and_no_channel_outside_its_prefix() {
             "SUBSCRIBE KEY",
             "PUBLISH KEY v",
         ] {
-            // A script may neither name a foreign key nor use one that it has not named.
+            // A script can neither name a foreign key nor use one that it has not named.
             let command = command.replace("KEY", key);
             assert_eq!(code(&mut connection, &command).await, "NOPERM", "{command}");
         }
@@ -176,7 +176,7 @@ async fn users_reach_only_what_they_need() {
         assert_eq!(code(&mut connection, &format!("{command} {foreign}{value}")).await, "NOPERM", "{command}");
         assert_eq!(code(&mut connection, &format!("{command} #token{value}")).await, "NOPERM", "{command}");
     }
-    // Numbers of the counter may be taken, and nothing else done with it.
+    // Only INCR is allowed on the counter.
     assert_eq!(code(&mut connection, "INCR #token").await, "OK");
     for command in ["INCRBY #token 5", "DECR #token", "DEL #token", "PEXPIRE #token 1", "INCR #operator-epoch"] {
         assert_eq!(code(&mut connection, command).await, "NOPERM", "{command}");

@@ -11,7 +11,7 @@ use redlock_operator::redlock::{Acquire, KeyState};
 /// stand for one word each, and `{sha:SCRIPT}` for the hash of a script.
 type Steps = &'static [(&'static str, &'static str)];
 
-/// What one library sends.
+/// The commands of one library.
 struct Dialect {
     name: &'static str,
     login: &'static str,
@@ -21,13 +21,13 @@ struct Dialect {
     connect: Steps,
     /// Sent when it connects unless it is told not to, and refused: docs/clients.md says how it is told.
     refused: &'static [&'static str],
-    /// Taking a lock that is free, and the second time and later, when it is somebody else's.
+    /// Takes a free lock, and from the second time on a lock of another client.
     take: Steps,
     taken: Steps,
     /// Nothing if it cannot.
     extend: Steps,
     release: Steps,
-    /// Releasing what somebody else holds, which all of them do after a failed attempt, or may do late.
+    /// Releases a lock of another client. All libraries do so after a failed attempt, or late.
     release_others: Steps,
 }
 
@@ -77,7 +77,7 @@ const STACK_EXCHANGE_REFUSED: &[&str] = &[
     "ECHO unique-id",
 ];
 
-/// What most of them have in common: they log in, and do the algorithm as it is written down.
+/// The common part of most libraries: they log in, and run the published algorithm.
 const PLAIN: Dialect = Dialect {
     name: "",
     login: "AUTH {user} {password}",

@@ -9,7 +9,7 @@ use redlock_operator::time::SystemClock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One that votes for the quorum `uid` under this membership epoch.
+/// A member that votes for the quorum `uid` under this membership epoch.
 async fn voter(master: &Master, uid: &str, epoch: i64) -> Arc<RedisMember> {
     let guard = Guard { uid: uid.into(), epoch };
     let member = Arc::new(RedisMember::guarded("vm".into(), master.endpoint(), Arc::new(SystemClock), guard));
@@ -52,7 +52,7 @@ async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
         matches!(replies[..], [Reply::Acquired { .. }]),
         "an epoch of another quorum is another epoch: {replies:?}"
     );
-    // What is no vote goes on.
+    // Commands other than votes still work.
     let release = Command::Release { key: "a".into(), value: held.clone() };
     assert_eq!(ask(&old, vec![release]).await, [Reply::Done(true)]);
 
@@ -65,7 +65,7 @@ async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
     assert_eq!((state.kept, state.stood, state.epoch), (false, false, 3), "who lags behind makes no claim either");
     assert!(master.claims(&next).await.kept);
 
-    // Only the process that starts anew has forgotten, and nobody who lags behind has admitted that one.
+    // Only a restarted process has lost the record, and no lagging replica has admitted that process.
     master.restart().await;
     wait_until("the next process does not know", async || {
         let answers = old.send(vec![acquire("a", &held)]).await;

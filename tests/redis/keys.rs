@@ -42,7 +42,7 @@ async fn a_foreign_redlock_client_contends_for_the_same_key() {
     let ours = fresh_value();
     quorum.granted(&key, &ours).await;
     for client in &mut clients {
-        // A majority is enough for the grant; the last member may be slower.
+        // A majority is enough for the grant; the last member can be slower.
         let mut get = redis::cmd("GET");
         get.arg(&key);
         let is_there = async || get.query_async::<Option<String>>(client).await.unwrap().is_some();
@@ -63,7 +63,7 @@ async fn foreign_shapes_are_seen_and_never_deleted() {
         ("EVAL", &["return redis.call('HSET', KEYS[1], 'uuid:1', 1)"][..]), // Redisson
     ] {
         for server in &quorum.servers {
-            // A client's user has no HSET: the shapes are made by one who may do everything.
+            // A client's user has no HSET, so an administrator makes the shapes.
             let mut admin = server.connect_as("operator").await;
             let everything = redis::cmd("ACL").arg(&["SETUSER", "tester", "on", "nopass", "~*", "+@all"]).to_owned();
             everything.query_async::<()>(&mut admin).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_sealed_key_is_extended_by_no_replica_and_tells_how_long_it_lives() {
     assert!(longest > TTL && longest <= TTL + Duration::from_secs(5), "{longest:?}");
     assert!(until > grant.valid_until + Duration::from_secs(4));
     let outcome = seal(5).await;
-    // Another majority may answer now, whose keys began a little later: only a second delay would lead beyond this bound.
+    // Another majority can answer now, whose keys began a little later. Only a second delay would exceed this bound.
     let Seal::Sealed { longest, .. } = outcome else { panic!("{outcome:?}") };
     assert!(longest <= TTL + Duration::from_secs(5), "idempotent: {longest:?}");
     let outcome = quorum.redlock.extend(&quorum.electorate(), extension("k", &value, TTL, grant.valid_until)).await;

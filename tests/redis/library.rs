@@ -81,7 +81,7 @@ async fn a_program_locks_with_the_secret_of_its_client() {
     quorum.is_empty().await;
 }
 
-/// Its user may publish and subscribe within its prefix, as clients of Redisson do.
+/// Its user can publish and subscribe within its prefix, as clients of Redisson do.
 #[tokio::test]
 async fn programs_with_the_secret_of_a_client_hear_of_each_others_releases() {
     let quorum = Quorum::of(3).await;
@@ -127,7 +127,7 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
     assert_eq!(reader.read(key.as_str(), &Owner::Nonce(nonce)).await.reading, Reading::NotHeld, "another's");
     let found = reader.read(key.as_str(), &Owner::Nonce(by_nonce)).await.reading;
     assert!(matches!(found, Reading::Held { .. }), "{found:?}");
-    // A frozen member is nobody's witness, and two of them leave no majority.
+    // A frozen member gives no answer, and two of them leave no majority.
     quorum.servers[0].freeze();
     assert!(matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }));
     quorum.servers[1].freeze();
@@ -219,7 +219,7 @@ async fn a_client_that_takes_numbers_as_fast_as_it_can_makes_none_repeat_and_den
             assert!(token > last, "{token} after {last}");
             last = token;
             quorum.release("k", &value).await;
-            // A program that may only INCR can be denied a token, and is never given an old one.
+            // A program with INCR only can get no token, but never an old one.
             match program.lock(format!("{PREFIX}k")).ttl(TTL).try_acquire().await {
                 Ok(guard) => {
                     assert!(guard.token().get() > last, "{} after {last}", guard.token());

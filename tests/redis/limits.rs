@@ -1,5 +1,6 @@
-//! What hostile peers can take from a member that has the product's own redis.conf: buffers, memory, connections. The peers have
-//! logged in as a client of the quorum; who has not logged in gets less from Redis.
+//! Limits of hostile peers on a member with the product's own redis.conf: buffers, memory, connections.
+//!
+//! The peers have logged in as a client of the quorum. Without a login Redis gives them less.
 
 use crate::{
     quorum::{LEADER, Quorum, fresh_value},
@@ -38,7 +39,7 @@ async fn peer(server: &Server) -> TcpStream {
     stream
 }
 
-/// What the server says until it ends the connection.
+/// The answers of the server until it ends the connection.
 async fn last_words(mut stream: TcpStream) -> String {
     let mut words = Vec::new();
     let _ = stream.read_to_end(&mut words).await;
@@ -132,7 +133,7 @@ async fn a_full_member_says_so_and_obeys_when_there_is_room() {
     assert_eq!(redis::cmd("DEL").arg(&key).query_async::<i64>(&mut other).await, Ok(1));
     drop(stream);
     let mut admin = server.admin().await;
-    // What it wrote runs out, and nothing comes after it.
+    // The written answers end, and nothing follows.
     wait_until("there is room again", async || !admin.observe(&[]).await.unwrap().load.is_full()).await;
     assert_eq!(admin.close(LEADER, &[client()]).await, Ok(Guarded::Done));
 }

@@ -15,7 +15,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(20);
 /// The operator's epoch.
 pub(crate) const LEADER: i64 = 3;
 
-/// Generous, since the machine may be busy; what must not wait for it is asserted against it.
+/// Generous, because the machine can be busy. Assertions use it as the bound of steps that must not wait.
 pub(crate) fn settings() -> Settings {
     Settings { node_timeout: Duration::from_millis(400), ..Settings::default() }
 }

@@ -99,7 +99,7 @@ async fn a_reader_stays_through_epochs_of_operators_and_members() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(admin.observe(&names).await.unwrap().open_users, [reader().name()]);
     assert_eq!(admin.users().await.unwrap().highest_epoch(), Some(USERS + 1), "it has none");
-    // It is closed with the member, which may have forgotten, and opened with it.
+    // It is closed together with the member, which might have lost locks, and opened together with it.
     assert_eq!(admin.close(LEADER + 1, &[reader()]).await, Ok(Guarded::Done));
     assert_eq!(say(&mut connection, &format!("GET {own}")).await, "NOPERM");
     assert_eq!(say(&mut connection, "PING").await, "PONG");
@@ -119,7 +119,7 @@ async fn a_reader_is_cut_when_its_client_goes_or_may_write() {
     assert_eq!(say(&mut connection, &own).await, "cut");
     let url = format!("redis://{}:{}@{}/", reader().name(), password().expose().replace(' ', "%20"), server.address());
     assert!(redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.is_err());
-    // The client of the same name that may write is another user.
+    // The client of the same name with write access is another user.
     let mut writer = server.connect_as(client().name()).await;
     assert_eq!(say(&mut writer, &format!("SET {PREFIX}job v")).await, "ok");
 }
@@ -139,7 +139,7 @@ async fn a_reader_goes_on_while_passwords_are_rotated() {
     let url = format!("redis://{}:new@{}/", reader().name(), server.address());
     let mut newer = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
     assert_eq!(say(&mut newer, &own).await, "nil", "with the new one");
-    // What a leader that starts in the middle opens cuts nobody.
+    // A new leader that opens users in the middle ends no connection.
     assert_eq!(admin.open(LEADER, &[reader().accepting(&both)]).await, Ok(Guarded::Done));
     for connection in [&mut connection, &mut newer] {
         assert_eq!(say(connection, &own).await, "nil");

@@ -71,7 +71,7 @@ impl Server {
         let elsewhere = |line: &&str| !["port", "bind", "dir", "aclfile"].contains(&line.split(' ').next().unwrap());
         let conf: Vec<&str> = conf.lines().filter(elsewhere).collect();
         std::fs::write(directory.join("redis.conf"), conf.join("\n")).unwrap();
-        // Bound for a moment, so that nobody else has it; a lost race shows in `ready`.
+        // Bound for a moment, so that the port is free; a lost race shows in `ready`.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut server = Self { child: spawn(port, &directory), port, directory };
         server.ready().await;
@@ -113,7 +113,7 @@ impl Server {
         AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.unwrap()
     }
 
-    /// A connection as somebody's Redis client.
+    /// A connection as any Redis client.
     pub(crate) async fn connect_as(&self, user: &str) -> redis::aio::MultiplexedConnection {
         self.try_connect_as(user).await.unwrap()
     }
@@ -125,7 +125,7 @@ impl Server {
     }
 
     pub(crate) async fn keys(&self) -> Vec<(String, Option<Duration>)> {
-        // No user may list keys, so the test gives itself a right for this moment.
+        // No user can list keys, so the test grants itself the right for a moment.
         let mut operator = self.connect_as(OPERATOR_USER).await;
         let rules = |rules: &[&str]| redis::cmd("ACL").arg("SETUSER").arg(OPERATOR_USER).arg(rules).clone();
         rules(&["(~* -@all +keys +pttl)"]).exec_async(&mut operator).await.unwrap();

@@ -105,7 +105,7 @@ impl TimeProvider for At {
     }
 }
 
-/// The operator issues certificates by the API server's clock, and its own machine's may be anywhere.
+/// The operator issues certificates by the API server's clock, and its own machine's clock can be wrong by any amount.
 #[tokio::test]
 async fn certificates_are_judged_by_the_clock_that_is_given_and_not_by_the_machines() {
     const YEAR: i64 = 365 * 86_400;
@@ -121,7 +121,7 @@ async fn certificates_are_judged_by_the_clock_that_is_given_and_not_by_the_machi
         let refused = connect(&at(wrong)).await;
         assert!(matches!(refused, Err(MemberError::Untrusted(_))), "{refused:?}");
     }
-    // One that this machine's clock would refuse: of a cluster whose clock is a year behind.
+    // A certificate that this machine's clock would refuse, from a cluster whose clock is a year behind.
     let past = issue::authority("q", now() - YEAR).unwrap();
     let expired = issue::certificate(&past, &[NAME.to_owned()], now() - YEAR).unwrap();
     put(&server.directory, &expired);

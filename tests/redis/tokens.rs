@@ -130,7 +130,7 @@ async fn restart(quorum: &mut Quorum, server: usize, floor: FencingToken) {
     connected(&quorum.members[server]).await;
 }
 
-/// Locks are granted by each majority, to the operator and to a client that may only INCR, and tokens rise. The last one.
+/// Grants locks by each majority, to the operator and to a client with INCR only, while tokens rise. Returns the last token.
 async fn tokens_rise(quorum: &Quorum, mut last: FencingToken) -> FencingToken {
     let direct = Redlock::new(Arc::new(SystemClock), settings()).with_token_reach(1_000);
     for away in 0..quorum.servers.len() {
@@ -173,7 +173,7 @@ async fn tokens_rise_after_an_upgrade_from_millisecond_counters_with_locks_held(
     assert!(held.token.get() < now() / 100, "in milliseconds: {}", held.token);
     let mut last = held.token;
     for server in 0..3 {
-        // What was held is lost on it, and left on the two others.
+        // Held locks are lost on it, and stay on the two others.
         restart(&mut quorum, server, last).await;
         last = tokens_rise(&quorum, last).await;
         assert!(last.get() > now() / 2, "in microseconds: {last}");

@@ -1,5 +1,5 @@
-//! A client: it acquires, renews when `Holds` says so, repairs, and ends its holds in every way there is. A hold may have a
-//! standby, which renews it too and takes over when the first one dies.
+//! A client: it acquires, renews when `Holds` says so, repairs, and ends its holds in every way there is. Some holds have a
+//! standby, which also renews them and takes over when the first one dies.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ pub(crate) struct Replica {
     engine: Redlock<SimClock>,
     pub(crate) links: Vec<Arc<Link<SimClock>>>,
     quorum: Arc<Quorum>,
-    /// What it last read of the status.
+    /// The status that it last read.
     admitted: Arc<Mutex<Vec<Option<RunId>>>>,
 }
 
@@ -251,7 +251,7 @@ impl Replica {
         }
     }
 
-    /// Renews what another replica has published, tells nobody, and takes over after a while.
+    /// Renews a hold that another replica has published, without a publication of its own, and takes over after a while.
     async fn stand_by(self, held: Held, published: Boottime, first: Self, mut rng: Rng) {
         sleep(rng.millis(0, 700)).await;
         let left = first.true_time(published).saturating_sub(self.quorum.history.now()).min(TTL);

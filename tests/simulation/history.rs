@@ -1,4 +1,4 @@
-//! What each holder believed, and whether it may have.
+//! The beliefs of each holder, and a check of them.
 
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use redlock_operator::redlock::FencingToken;
 use tokio::time::Instant;
 
-/// Who believed to hold a key, from when and until when.
+/// One belief: the holder, its key, and the interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
     pub(crate) who: String,

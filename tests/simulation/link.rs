@@ -86,7 +86,7 @@ impl<C: Clock> Wire<C> {
                     self.broken(job);
                     continue;
                 }
-                // What was written is not lost, but late.
+                // Written requests are not lost, but late.
                 sleep_until(weather.cut_until).await;
             }
             self.server.thaw().await;
@@ -119,7 +119,7 @@ impl<C: Clock> Wire<C> {
             self.execute_later(job.commands.clone(), 1_500);
         }
         if self.rng.percent(weather.deaf) {
-            // Nobody ever hears of it; the sender's deadline passes.
+            // The request is lost, and the sender's deadline passes.
             tokio::spawn(async move {
                 sleep(Duration::from_secs(5)).await;
                 drop(job.answer);
@@ -134,7 +134,7 @@ impl<C: Clock> Wire<C> {
         });
     }
 
-    /// The connection is gone. What was on it may have reached the member all the same.
+    /// The connection is gone. Requests on it can still have reached the member.
     fn broken(&mut self, job: Job) {
         self.process = 0;
         self.owed.extend(job.commands.iter().filter(|command| matches!(command, Command::Release { .. })).cloned());

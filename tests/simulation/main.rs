@@ -1,6 +1,7 @@
-//! The real engine and the real renewal table, on paused time, against simulated members: they restart, freeze and have
-//! their clocks stepped; requests and answers are late, lost, cut off and duplicated; clients pause and die. A checker looks
-//! at what every holder believed (docs/dev/proof.md).
+//! The real engine and the real renewal table, on paused time, against simulated members.
+//!
+//! Members restart, freeze and have their clocks stepped. Requests and answers are late, lost, cut off and duplicated. Clients pause and die.
+//! A checker judges the belief of every holder (docs/dev/proof.md).
 //!
 //! Everything comes from a seed. `SEEDS=10000` tries more of them, `SEED=17` one alone, with its history (`FENCE=off`
 //! as the control run has it).

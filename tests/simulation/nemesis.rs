@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! The faults.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct Nemesis {
 
 impl Nemesis {
     pub(crate) async fn run(mut self) {
-        // Without a fence members vote at once; with it nothing happens before the first wait is over.
+        // Without a fence members vote at once; with it nothing happens before the end of the first wait.
         sleep(if self.quorum.fence { Duration::from_millis(2_300) } else { Duration::from_millis(300) }).await;
         loop {
             sleep(self.rng.millis(200, 1_800)).await;

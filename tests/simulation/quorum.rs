@@ -18,7 +18,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 const FLOOR_STEP: i64 = 64;
 
-/// What status would say, to everybody who looks.
+/// The content of the status, for every reader.
 #[derive(Default)]
 pub(crate) struct Status {
     pub(crate) admitted: Vec<Option<RunId>>,
@@ -82,7 +82,7 @@ impl Quorum {
         process.open = true;
     }
 
-    /// Looks after one member for ever.
+    /// Observes and admits one member until the end of the run.
     pub(crate) async fn keep(self: Arc<Self>, member: usize, mut rng: Rng) {
         let clock = SimClock::new(0);
         let server = self.servers[member].clone();

@@ -14,7 +14,7 @@ const EPOCH_MICROS: i64 = 1_767_225_600_000_000;
 pub(crate) struct Process {
     pub(crate) number: u32,
     pub(crate) up: bool,
-    /// The voting users may run commands.
+    /// The voting users can run commands.
     pub(crate) open: bool,
     pub(crate) counter: i64,
     /// By key: the value, and the last millisecond of the member's time in which it is there.

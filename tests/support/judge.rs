@@ -1,4 +1,4 @@
-//! Pure: what the holders of locks believed, and whether they may have. It gets a history and gives what is wrong with it.
+//! Pure: judges the recorded beliefs of holders. It gets a history and returns its violations.
 //!
 //! Times are milliseconds of one clock. Suite `chaos` judges by it, and tests/chaos tests it with bad histories.
 #![allow(missing_docs, unreachable_pub, reason = "it is a module of two test programs")]
@@ -20,13 +20,13 @@ const WITHOUT_LEADER: Millis = 20_000;
 pub struct Hold {
     /// The holder.
     pub who: String,
-    /// What is locked.
+    /// The locked key.
     pub key: String,
     /// Claims and elections have one, clients outside have none.
     pub token: Option<i64>,
     /// When the holder learnt of it.
     pub from: Millis,
-    /// Until when it may believe in it, after the last renewal that it knows of.
+    /// The last deadline of the holder, after the last renewal that it knows of.
     pub until: Millis,
     /// When it began to give the lock back.
     pub released: Option<Millis>,
@@ -49,14 +49,14 @@ impl Hold {
 pub struct Loss {
     /// When.
     pub at: Millis,
-    /// What kind of end.
+    /// The kind of end.
     pub kind: LossKind,
 }
 
 /// How a holder lost a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
-    /// The validity that the holder knew of ended before it heard of another. The lock may have been renewed all the while.
+    /// The known validity ended before the holder read a later one. The lock can have been renewed in that time.
     Lapsed,
     /// It is told that it has the lock no more.
     Taken,
@@ -79,13 +79,13 @@ pub struct Fault {
     pub api_server: bool,
     /// A member's clock was stepped ahead.
     ///
-    /// Until it is fenced, clients outside may be granted what another one holds, and docs/safety.md says so: they see no clock.
+    /// Until the member is fenced, clients outside can get a lock of another client, because they check no clock (docs/safety.md).
     pub clock: bool,
     /// This holder itself was hit, or asked for the end.
     pub holder: Option<String>,
 }
 
-/// What is wrong with a history.
+/// A violation in a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Two holders at a time.
@@ -104,7 +104,7 @@ pub struct Verdict {
 
 /// Judges a history.
 ///
-/// `majority` members have to be out, and `replicas` of the operator, before locks may be lost.
+/// Locks can be lost only while `majority` members or `replicas` of the operator are out.
 #[must_use]
 pub fn check(holds: &[Hold], faults: &[Fault], majority: usize, replicas: usize) -> Verdict {
     let mut keys: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();

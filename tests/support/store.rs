@@ -1,5 +1,6 @@
-//! What a lock protects: a set that workers read, change and write back as a whole, so that two at once lose what one of them added.
-//! One store checks fencing tokens as docs/fencing.md says, the other trusts its writers.
+//! The protected data of a lock: a set that workers read, change and write back as a whole. Two at once lose an addition of one of them.
+//!
+//! One store checks fencing tokens as in docs/fencing.md, the other trusts its writers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ struct Protected {
     /// The largest token that was seen. A reading counts: what is written back is made of it.
     highest: i64,
     elements: BTreeSet<u64>,
-    /// Whose writer was told that it is in.
+    /// The additions that were confirmed to their writers.
     acknowledged: BTreeSet<u64>,
 }
 
