@@ -57,7 +57,7 @@ fn module(path: &Path, sources: &str) -> Vec<String> {
     path.iter().map(|part| part.to_str().unwrap().to_owned()).filter(|part| part != "lib").collect()
 }
 
-/// Whether it is compiled for tests only: those may look at whatever they like.
+/// Whether the module is compiled for tests only. Such a module can import anything.
 fn is_test(module: &[String]) -> bool {
     module.iter().any(|part| ["tests", "properties", "fake"].contains(&part.as_str()))
 }
@@ -130,7 +130,7 @@ fn place(path: &[String], order: &[&str]) -> usize {
     order.iter().position(|entry| entry.is_empty() || begins(entry)).unwrap()
 }
 
-/// What each file imports, as modules that exist.
+/// The imports of each file, as existing modules.
 fn graph(package: &Package) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let files: BTreeMap<_, _> = sources(Path::new(package.sources))
         .into_iter()

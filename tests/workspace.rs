@@ -113,7 +113,7 @@ fn no_test_binary_is_left_out() {
     assert_eq!(found, TEST_BINARIES.map(str::to_owned).into());
 }
 
-/// `go get` finds a version of the module by the tag `go/v<version>`. A release without it is a module that nobody can get.
+/// `go get` finds a version of the module by the tag `go/v<version>`. A release without the tag has no module to fetch.
 #[test]
 fn a_release_needs_the_tag_of_the_go_module() {
     let folder = std::env::temp_dir().join(format!("redlock-release-{}", std::process::id()));

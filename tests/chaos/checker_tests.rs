@@ -111,7 +111,7 @@ fn one_operator_explains_a_late_publication_and_not_a_loss() {
     assert!(explained(LossKind::Lapsed, &one));
     assert!(!explained(LossKind::Taken, &one));
     assert!(explained(LossKind::Taken, &[operators(&["p", "o"], 98_000, 99_000)]));
-    // Nobody set the key again on a member that came back long before.
+    // The key was not set again on a member that came back long before.
     let both =
         [operators(&["p"], 85_000, 86_000), members(&["q-0"], 80_000, 81_000), members(&["q-1"], 99_000, 99_500)];
     assert!(explained(LossKind::Taken, &both));

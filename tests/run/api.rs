@@ -25,7 +25,7 @@ use tokio::{
     time::sleep,
 };
 
-/// What the operator grants.
+/// The token that the operator grants.
 pub(crate) const TOKEN: i64 = 1_795_284_168_033_127;
 /// With what its value begins.
 pub(crate) const NONCE: &str = "0102030405060708090a";
@@ -48,7 +48,7 @@ struct World {
     /// Added to the clock of the API server, in seconds.
     ahead: i64,
     claim: Option<Value>,
-    /// Of the next grant.
+    /// Token of the next grant.
     token: i64,
     /// Nothing is answered, and watches are silent.
     is_away: bool,
@@ -61,7 +61,7 @@ struct World {
     stepped_down: Option<String>,
     /// Requests to create a claim.
     creations: usize,
-    /// So many of them are carried out and answered with an error.
+    /// How many of them are carried out and answered with an error.
     unanswered: usize,
 }
 
@@ -228,7 +228,7 @@ impl World {
     /// A watch that begins now.
     fn watched(&mut self) -> Body {
         let (watcher, events) = mpsc::unbounded_channel();
-        // What a list has shown is shown again, which is harmless.
+        // The watch repeats objects of the list, which is harmless.
         if let Some(claim) = &self.claim {
             let _ = watcher.send(Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": claim}))));
         }

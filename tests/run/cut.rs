@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-/// What comes through.
+/// The traffic that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passes {
     All,
@@ -52,7 +52,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
-        // Who accepts sees it with the next connection.
+        // The accepting thread notices it at the next connection.
         self.ports.iter().for_each(|port| drop(TcpStream::connect(("127.0.0.1", *port))));
     }
 }

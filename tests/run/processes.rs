@@ -13,7 +13,7 @@ use redlock_operator::time::{Boottime, Clock, SystemClock};
 
 use crate::servers::Servers;
 
-/// Generous, since the machine may be busy.
+/// Generous, because the machine can be busy.
 const LONG: Duration = Duration::from_secs(20);
 /// All processes of one test have this variable.
 const MARK: &str = "REDLOCK_TEST_RUN";
@@ -89,7 +89,7 @@ impl Place {
         running
     }
 
-    /// What the command has written.
+    /// A file that the command has written.
     pub(crate) fn read(&self, file: &str) -> String {
         fs::read_to_string(self.folder.join(file)).unwrap_or_default().trim().to_owned()
     }
@@ -117,7 +117,7 @@ impl Place {
         Some(has(&|entry| entry == mark.as_bytes()) && has(&|entry| entry.starts_with(b"REDLOCK_SOCKET=")))
     }
 
-    /// The same where no member answers: none may be there at that time. A slow look of the test itself is no fault.
+    /// Checks that no process is left at that time, without an answer of a member. A slow check of the test is no fault.
     pub(crate) fn ends_before(&self, end: Boottime) {
         until("the command has ended", || {
             let looked = now();
@@ -127,7 +127,7 @@ impl Place {
         });
     }
 
-    /// Waits until no process of the command is left. None may be there when the lock is not.
+    /// Waits until no process of the command is left. None can be left when the lock is gone.
     pub(crate) fn ends_before_the_lock(&self, servers: &Servers) {
         until("the command has ended", || {
             let is_held = servers.have_majority(LOCK);

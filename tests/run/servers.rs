@@ -17,7 +17,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// The value of a key on one member, and until when it is there.
 pub(crate) type Sight = Option<(String, Boottime)>;
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Majority {
     /// A majority has this value, until then.
@@ -79,7 +79,7 @@ impl Servers {
         self.0.iter().filter_map(|(_, port)| left(*port)).max().unwrap_or(0)
     }
 
-    /// What a majority of the members shows now. One that was silenced before shows what it had then, until that runs out.
+    /// The key on a majority of the members now. A silenced member counts with its key at that time, until the key expires.
     pub(crate) fn majority(&self, key: &str, silenced: Option<&Sight>) -> Majority {
         let silenced = silenced.map(|sight| Some(sight.clone().filter(|(_, until)| *until > now())));
         let asked = self.0.iter().skip(usize::from(silenced.is_some())).map(|(_, port)| look(*port, key, ""));
@@ -93,11 +93,11 @@ impl Servers {
                 return Majority::Holds { value: value.clone(), until: *until };
             }
         }
-        // With one that does not answer the value may be on a majority.
+        // With a silent member the value can be on a majority.
         if seen.iter().all(Option::is_some) { Majority::DoesNot } else { Majority::Unknown }
     }
 
-    /// What each member has. From that moment on the first so many do nothing: nothing is renewed on them any more.
+    /// The key on each member. From now on the first `count` members do nothing, so nothing is renewed on them.
     pub(crate) fn silence(&self, count: usize, key: &str) -> Vec<Sight> {
         let silent = self.0.iter().take(count);
         silent.map(|(_, port)| look(*port, key, "CLIENT PAUSE 60000 ALL\r\n").expect("it answers")).collect()
@@ -148,7 +148,7 @@ fn start(port: u16) -> (Child, u16) {
 /// A key on one member: its value, and until when it is there as things are now. `None` from a member that does not answer.
 fn look(port: u16, key: &str, then: &str) -> Option<Sight> {
     let script = "EVAL \"return {redis.call('GET',KEYS[1]),redis.call('PTTL',KEYS[1])}\" 1";
-    // What follows is executed before anything that others have sent meanwhile.
+    // The next commands are executed before all requests of other clients in that time.
     let is_whole = |said: &str| said.lines().any(|line| line.starts_with(':')) && said.ends_with("\r\n");
     let said = ask_for(port, &format!("{script} {key}\r\n{then}"), is_whole)?;
     let lines: Vec<_> = said.lines().collect();

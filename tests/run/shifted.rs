@@ -34,7 +34,7 @@ impl WallClock {
     }
 
     pub(crate) fn set_by(&self, seconds: i64) {
-        // Renamed, so that nobody reads half a number.
+        // Renamed, so that no reader gets half a number.
         let new = self.0.with_extension("new");
         fs::write(&new, (seconds * 1_000).to_string()).unwrap();
         fs::rename(new, &self.0).unwrap();

@@ -1,4 +1,4 @@
-//! What a command gets, and what `redlock run` answers.
+//! The environment of a command, and the exit codes of `redlock run`.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -71,7 +71,7 @@ fn a_lock_that_is_taken_is_not_acquired() {
     assert_eq!(refused(&["--try", "--not-acquired-exit-code", "0"]).status.code(), Some(0));
     let output = refused(&["--wait", "200ms"]);
     assert_eq!(output.status.code(), Some(122), "{output:?}");
-    // Somebody presses Ctrl-C while it waits.
+    // A user presses Ctrl-C while it waits.
     let mut waiting = place.command(&servers, &[], &["touch", "ran"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = [0; 64];
     assert!(waiting.stderr.as_mut().unwrap().read(&mut said).unwrap() > 0);

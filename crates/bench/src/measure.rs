@@ -1,4 +1,4 @@
-//! What is measured, and how figures are made of it.
+//! Measurements, and the figures that are computed from them.
 
 use crate::servers::{self, Servers, Totals};
 use redlock_client::{Boottime, Clock, SystemClock};
@@ -16,12 +16,12 @@ pub(crate) struct Measured {
     pub(crate) elapsed: Duration,
     pub(crate) acquires: Vec<Duration>,
     pub(crate) releases: Vec<Duration>,
-    /// What a program of its own has said about them.
+    /// The report of a separate program about them.
     pub(crate) times: Option<Times>,
     /// Microseconds per cycle.
     pub(crate) cpu_client: f64,
     pub(crate) cpu_servers: f64,
-    /// Of all servers, per cycle.
+    /// Commands of all servers, per cycle.
     pub(crate) commands: f64,
     pub(crate) reads: f64,
     pub(crate) looks: f64,

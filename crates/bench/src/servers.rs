@@ -9,7 +9,7 @@ use std::time::Duration;
 /// For connecting and for the answer: a frozen server gives none.
 const STATS_DEADLINE: Duration = Duration::from_millis(200);
 
-/// What all servers together have done.
+/// Counters of all servers together.
 #[derive(Default)]
 pub(crate) struct Totals {
     pub(crate) commands: u64,
@@ -81,7 +81,7 @@ impl Servers {
         self.children.iter().map(|child| cpu_ticks(&child.id().to_string())).sum()
     }
 
-    /// What the servers have done so far.
+    /// The counters of the servers so far.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for port in &self.ports {

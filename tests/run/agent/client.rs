@@ -18,7 +18,7 @@ use crate::servers::Servers;
 /// For an answer that does not wait for anything.
 const ANSWER: Duration = Duration::from_secs(90);
 
-/// What the agent answered.
+/// An answer of the agent.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) status: u16,
@@ -36,7 +36,7 @@ impl Said {
         self.body["fencingToken"].as_i64().unwrap()
     }
 
-    /// Until when an application may work that counts from before it asked.
+    /// The deadline of an application that counts from before its request.
     pub(crate) fn end(&self) -> Boottime {
         self.asked + Duration::from_millis(self.body["validForMs"].as_u64().unwrap())
     }
@@ -79,7 +79,7 @@ impl Agent {
                 break port.trim().parse().unwrap();
             }
         };
-        // Nobody waits for a full pipe.
+        // The pipe is drained, so that no process waits for it.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::stderr()));
         Self { child, port }
     }

@@ -39,7 +39,7 @@ fn a_second_command_does_not_end_the_first_one() {
     let waiting = agent.run_with(&place, &["--wait", "1m"], "touch third").spawn().unwrap();
     std::fs::write(place.folder.join("end"), "").unwrap();
     assert_eq!(first.wait().unwrap().code(), Some(0));
-    // It has told the agent of its end, so nobody waits until it counts as gone.
+    // It has unregistered from the agent, so the next command does not wait for its timeout.
     assert_eq!(waiting.wait_with_output().unwrap().status.code(), Some(0));
     assert!(place.folder.join("third").exists());
 }

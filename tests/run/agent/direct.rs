@@ -197,7 +197,7 @@ fn an_agent_that_was_frozen_does_not_promise_what_has_passed() {
     assert!(agent.until_leads(&instance).token() > token);
 }
 
-/// What a container is charged for beyond the program itself, which is the same memory for all containers of a node.
+/// The memory that a container is charged for, without the program, which all containers of a node share.
 #[test]
 fn an_agent_stays_small() {
     const MOST_KB: u64 = 15_000;

@@ -16,10 +16,10 @@ use crate::{
     processes::{now, until},
 };
 
-/// What it has heard of one hold.
+/// The answers about one hold.
 struct Heard {
     token: i64,
-    /// Until when it may work.
+    /// The deadline of its work.
     deadline: Boottime,
     /// When it asked for the newest answer that said anything but that it leads.
     refused: Option<Boottime>,
@@ -40,7 +40,7 @@ impl Heard {
     }
 }
 
-/// Asks until the agent is gone or the test is over.
+/// Asks until the agent is gone or the test ends.
 fn ask(agent: &Agent, instance: &str, heard: &Mutex<Option<Heard>>) {
     loop {
         let asked = now();
@@ -50,7 +50,7 @@ fn ask(agent: &Agent, instance: &str, heard: &Mutex<Option<Heard>>) {
         match said {
             Some(said) if said.status == 200 => {
                 heard.leads(&said.body);
-                // What is counted from before the question is never later.
+                // A time that counts from before the request is never later.
                 heard.deadline =
                     heard.deadline.max(if said.token() == heard.token { said.end() } else { heard.deadline });
             }
@@ -73,7 +73,7 @@ fn listen(events: impl Iterator<Item = String>, heard: &Mutex<Option<Heard>>) {
     }
 }
 
-/// However the test ends: nobody asks any more, and nobody waits for an answer.
+/// Stops all requests at the end of the test, after success and failure.
 struct End<'a> {
     agent: &'a Agent,
     heard: &'a Mutex<Option<Heard>>,

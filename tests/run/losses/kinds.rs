@@ -1,13 +1,13 @@
-//! Who holds the lock, and what happens to it.
+//! Kinds of holders, and faults.
 
 use std::fmt;
 
-/// Whose lock is lost.
+/// The holder of the lost lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// `redlock run`, straight from the members.
     Direct,
-    /// `redlock run` by a claim, with a Secret that may only look. The clock of the API server is 30 s wrong.
+    /// `redlock run` by a claim, with a Secret of `access: Read`. The clock of the API server is 30 s wrong.
     Claim,
     /// `redlock run --agent`, whose agent has the lock from the members.
     OfAgent,

@@ -13,7 +13,7 @@ pub(super) struct Hold<'a> {
     value: String,
     end: Boottime,
     has_ended: bool,
-    /// What the first member had when it was silenced.
+    /// The key on the first member when it was silenced.
     silenced: Option<Sight>,
 }
 

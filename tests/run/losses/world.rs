@@ -1,4 +1,4 @@
-//! What a lock needs, and what is done to it.
+//! The parts that a lock needs, and their faults.
 
 use std::{process::Stdio, sync::mpsc, thread, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     shifted::WallClock,
 };
 
-/// Of claims: published for so long, and so long on the members.
+/// The `ttl` of claims, as published and on the members.
 const CLAIM_TTL: &str = "4s";
 const CLAIM_TTL_MILLIS: u64 = 4_000;
 const RENEW_INTERVAL: Duration = Duration::from_millis(500);
@@ -27,8 +27,9 @@ const RENEW_INTERVAL: Duration = Duration::from_millis(500);
 const WRONG: i64 = 30;
 const AN_HOUR: i64 = 3_600;
 
-/// A command with a child and with a daemon in a session of its own. None of them ends when it is asked to, and each writes down when
-/// it lives, by the clock that members count with, too: that of the machine since it was started.
+/// A command with a child and with a daemon in its own session.
+///
+/// All of them ignore SIGTERM. Each records when it lives, by the clock of the machine since its start, as the members do.
 const LIVES: &str = r#"
     trap '' TERM
     beat='while :; do read up rest </proc/uptime; echo "$up" >>beats; sleep 0.05; done'
@@ -133,7 +134,7 @@ impl World {
         hold.silence();
     }
 
-    /// What needs neither a command nor its guard.
+    /// Faults that need neither a command nor its guard.
     pub(super) fn force(&self, fault: Fault, agent: Option<&Agent>, hold: &mut Hold<'_>) {
         let tell = |name| agent.unwrap().signal(name);
         match fault {
@@ -153,7 +154,7 @@ impl World {
             Fault::NotRenewed => self.stop_renewing(),
             fault => unreachable!("{fault:?} is about a command"),
         }
-        // Nobody else keeps the lock of a holder that is gone.
+        // No other process keeps the lock of a missing holder.
         self.stop_renewing();
     }
 
