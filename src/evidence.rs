@@ -6,18 +6,19 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
-/// The kubelet writes this reason when it does not know what became of a container.
-/// The container runtime could not tell it, so the container may still run.
+/// The kubelet writes this reason when it has lost a container.
+///
+/// The container runtime did not report the end, so the container can still run.
 const UNKNOWN: &str = "ContainerStatusUnknown";
 
-/// What is known of one container.
+/// The state of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerEvidence {
     /// The kubelet reports that it runs.
     Runs,
     /// The kubelet reported that it has terminated.
     Dead,
-    /// Nobody can tell.
+    /// There is no evidence for either.
     Doubt,
 }
 
@@ -86,7 +87,7 @@ fn has_terminated(container: &ContainerStatus, container_id: &str) -> bool {
         .any(|terminated| terminated.container_id.as_deref() == Some(container_id) && !is_unknown(terminated))
 }
 
-/// Whether the container may run on, although the kubelet reports it as terminated.
+/// Whether the container can still run, although the kubelet reports it as terminated.
 #[must_use]
 pub fn is_unknown(terminated: &ContainerStateTerminated) -> bool {
     terminated.reason.as_deref() == Some(UNKNOWN)

@@ -46,7 +46,7 @@ use crate::time::{Clock, SystemClock};
 /// Locks are not released.
 const HANDOVER: Duration = Duration::from_secs(10);
 
-/// The networks that this process may call for members and holders.
+/// The networks that this process can contact for members and holders.
 ///
 /// The API server is not among them: it answers this process as it answers no other.
 fn outward(args: &OperatorArgs) -> Outward {
@@ -148,7 +148,7 @@ impl Operator {
         Self { args, context, follow_caches: follow_caches.boxed(), candidacy, leadership, health }
     }
 
-    /// What its HTTP face shows.
+    /// The state that its HTTP server shows.
     pub fn face(&self) -> http::Face {
         let (context, leadership) = (self.context.clone(), self.leadership.clone());
         http::Face { health: self.health.subscribe(), context, leadership }
@@ -191,7 +191,7 @@ impl Operator {
         }
         resign.cancel();
         campaign.await?;
-        // No other part may rely on a replica that is not whole: it ends at once, and starts again.
+        // An incomplete replica ends at once and starts again, so that no other part relies on it.
         if let Some(ended) = ended {
             return Err(ended);
         }
@@ -212,11 +212,11 @@ fn ended_early(ended: Option<Result<String, JoinError>>) -> anyhow::Error {
     }
 }
 
-/// What keeps locks held, on every replica.
+/// The tasks that renew locks, on every replica.
 pub struct Keeping {
     /// Connections to all quorums.
     pub sessions: Sessions,
-    /// What is renewed.
+    /// The holds that are renewed.
     pub holds: Arc<Holds>,
 }
 

@@ -1,8 +1,8 @@
 //! Redis (7.0 or later) and Valkey masters as members of a quorum.
 //!
-//! [`RedisMember`] is the voting connection, of the library `redlock-client`. [`AdminConnection`] is the operator's hand on a managed
-//! member: it checks and opens the fence on one connection, which cannot outlive its process (docs/dev/rules.md). On a master
-//! that others run it is nobody's hand: it looks, as the user of the locking path. [`acl`] has the permissions of every user.
+//! [`RedisMember`] is the voting connection, of the library `redlock-client`. [`AdminConnection`] checks and opens the fence of a managed
+//! member on one connection, which cannot outlive its process (docs/dev/rules.md). On an external master it logs in as the
+//! locking user and only reads. [`acl`] has the permissions of every user.
 
 pub mod acl;
 mod admin;

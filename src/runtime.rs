@@ -1,4 +1,4 @@
-//! What quorums and locks stand on: the API client, the watched caches, leadership, metrics, and what this replica was told.
+//! The base of quorums and locks: the API client, the watched caches, leadership, metrics, and the settings of this replica.
 
 pub mod cache;
 pub mod context;

@@ -1,6 +1,7 @@
-//! Who may do what on a managed member: the text of its ACL file, and the arguments of the `ACL SETUSER` that opens and
-//! closes users. Redis keeps ACL changes in memory only, so a member that starts is closed, whatever happened before
-//! (redis.io/docs/latest/operate/oss_and_stack/management/security/acl). Only what Redis 7.0 knows is used: it refuses
+//! The rights on a managed member: its ACL file, and the arguments of the `ACL SETUSER` that opens and closes users.
+//!
+//! Redis keeps ACL changes in memory only, so a starting member is closed, whatever happened before
+//! (redis.io/docs/latest/operate/oss_and_stack/management/security/acl). The file uses only commands of Redis 7.0, which refuses
 //! to start on an unknown command.
 //!
 //! No user is granted ACL SAVE, ACL LOAD or CONFIG: a saved open state would be open at the next start.
@@ -15,41 +16,46 @@ use super::Secret;
 pub(super) const LOCKER_CLIENT: &str = "locker";
 /// The operator's own user on every member.
 pub const OPERATOR_USER: &str = "operator";
-/// The user of the kubelet's readiness probe. All that it may do is `ECHO`, and that only while the member votes, so that readiness
-/// follows admission whatever the users of the day are called. It has a password, since Redis takes more from a client that has logged in.
+/// The user of the kubelet's readiness probe.
+///
+/// It can only run `ECHO`, and only while the member votes. So readiness follows admission, whatever the names of the other users are.
+/// It has a password, because Redis accepts more from a client that has logged in.
 pub const PROBE_USER: &str = "readiness";
 
-/// What a closed user may do. Not `off`: with `off` Redisson cannot start, and node-redis never connects, while one
-/// member of three is fenced.
+/// The rights of a closed user.
+///
+/// With `off` instead Redisson cannot start, and node-redis never connects, while one member of three is fenced.
 pub(super) const CLOSED: &str = "-@all +ping";
-/// What the locking path needs, and nothing more.
+/// The rights of the operator's locking user.
 const LOCKER: &str =
     "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict +incr";
 /// The same on a master that others run, where each vote is a script.
 const EXTERNAL: &str =
     "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict";
-/// What the Redlock libraries need (docs/clients.md). The first line is for all of them, the second for LockExtend and
-/// LockRelease of StackExchange.Redis, the third for Redisson, whose locks are hashes and who tells waiters by a channel. The selector
-/// lets a client of the library take numbers of the token counter: it may INCR that and do nothing else with it.
+/// The rights of Redlock libraries (docs/clients.md).
+///
+/// The first line is for all of them, and the second for LockExtend and LockRelease of StackExchange.Redis. The third is for Redisson,
+/// whose locks are hashes and which notifies waiters by a channel. The selector allows only INCR on the token counter.
 const CLIENT: &str = "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load \
     +expire +watch +multi +exec +unwatch \
     +hexists +hincrby +publish +subscribe +unsubscribe \
     (~#token resetchannels -@all +incr)";
-/// What a client needs that only looks: whose value a key has, and how long it is still there.
+/// The rights of a client that only reads: the value of a key, and its time to live.
 const READER: &str = "-@all +ping +get +pttl";
 /// Ends the name of a user that only looks.
 const READER_SUFFIX: &str = "-read";
 /// How a probe sees that its member votes.
 const PROBE: &str = "-@all +ping +echo";
-/// What the operator's own user may do on a member.
-/// It may run what `admin.rs` needs: reading, the operator's own keys, the users, and the end of other connections and
+/// The rights of the operator's own user on a member.
+///
+/// It can run the commands of `admin.rs`: reads, the operator's own keys, the users, and the end of other connections and
 /// of scripts.
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +get +set +eval +watch +unwatch +multi +exec \
     +acl|setuser +acl|getuser +acl|deluser +client|kill +client|no-evict +script|kill";
 
 /// The `ACL SETUSER` of the user that the operator is given on a master that others run.
 ///
-/// The user may take the operator's locking path, and nothing more. `PASSWORD` stands for the password.
+/// The user of the operator's locking path on an external master. `PASSWORD` is a placeholder.
 pub fn external_user(name: &str) -> String {
     format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {EXTERNAL}")
 }
@@ -71,8 +77,9 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// The keys that a client outside the operator may use: `^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$`. Anything else could
-/// add rules to the ACL file, or reach into another client's keys or the operator's own.
+/// The keys of a client outside the operator: `^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$`.
+///
+/// Any other text could add rules to the ACL file, or reach keys of another client or of the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPrefix(String);
 
@@ -104,7 +111,7 @@ impl KeyPrefix {
 )]
 pub struct NotAKeyPrefix;
 
-/// A user that is open only while its member may vote.
+/// A user that is open only while its member can vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
@@ -125,8 +132,10 @@ impl UserRule {
         }
     }
 
-    /// A Redlock client outside the operator: its prefix only. Redisson keeps a channel beside every lock, which its
-    /// scripts name as a key, and for a moment the outcome of a release; no lock has such a name, as no key has a brace.
+    /// A Redlock client outside the operator, with its prefix only.
+    ///
+    /// Redisson has a channel for every lock, which its scripts name as a key, and for a moment the outcome of a release. No lock has such
+    /// a name, because no key has a brace.
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
         let prefix = prefix.as_str();
         let channel = format!("redisson_lock__channel:{{{prefix}*");

@@ -42,7 +42,7 @@ pub struct AdminConnection {
     driver: AbortOnDropHandle<()>,
 }
 
-/// What a process says about itself.
+/// The state that a process reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// The process.
@@ -53,15 +53,15 @@ pub struct Observation {
     pub valkey_version: Option<String>,
     /// Whether it is a master. Anything else must not vote.
     pub is_master: bool,
-    /// What it calls its data: another one as soon as it has been a replica.
+    /// Its name for the history of its data, which changes when it becomes a replica.
     pub replication_id: String,
     /// Whether it writes an append-only file. It must not: a file is no proof of memory.
     pub append_only: bool,
-    /// `standalone`, or it may be anything but one independent master.
+    /// `standalone`, or it is possibly no independent master.
     pub mode: String,
-    /// `noeviction`, or it may throw locks away.
+    /// `noeviction`, or it can evict locks.
     pub maxmemory_policy: String,
-    /// Which of the users asked about may do more than PING, by name.
+    /// The requested users with more rights than PING, by name.
     pub open_users: Vec<String>,
     /// The operator's epoch, if one was raised on this process.
     pub epoch: Option<i64>,
@@ -152,7 +152,7 @@ impl AdminConnection {
         }
     }
 
-    /// What the process says about itself, and which of these users are open.
+    /// Reads the state of the process, and which of these users are open.
     ///
     /// # Errors
     /// If there is no answer in time.
@@ -196,7 +196,7 @@ impl AdminConnection {
     /// A new leader's first act on each member. Never lowers; raising to the present epoch is fine.
     ///
     /// # Errors
-    /// If there is no answer in time: it may or may not have been raised.
+    /// If there is no answer in time: it is unknown whether it was raised.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<Guarded, MemberError> {
         loop {
             match self.watch_epoch().await? {
@@ -216,8 +216,9 @@ impl AdminConnection {
         }
     }
 
-    /// Raises the counter of tokens to `token` if it is lower, and returns what it is then. Before opening, and only
-    /// after the rejoin delay: grants may be in flight until then.
+    /// Raises the token counter to `token` if it is lower, and returns the result.
+    ///
+    /// Call it before the opening, and only after the rejoin delay, because grants can be under way until then.
     ///
     /// # Errors
     /// If there is no answer in time.
@@ -229,14 +230,14 @@ impl AdminConnection {
 
     /// Opens users, if the member still has this epoch.
     ///
-    /// So nothing that an operator which is no longer the leader has begun can open a member. Never try this again on
-    /// another connection without a new check of the process.
+    /// A request of a former leader thus opens no member. Never repeat this on another connection without a new check
+    /// of the process.
     ///
-    /// Connections of a user end if none of their passwords is the user's any more: they are another client's, which
-    /// had the name before.
+    /// Connections of a user end if the user has none of their passwords any more, because they belong to an earlier
+    /// client of the same name.
     ///
     /// # Errors
-    /// If there is no answer in time: the users may or may not be open, on this process and no other.
+    /// If there is no answer in time: it is unknown whether the users are open, on this process and no other.
     pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<Guarded, MemberError> {
         let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, true)).collect();
         rules.extend(self.of_others(users).await?.iter().map(|user| kill(user)));
@@ -249,7 +250,7 @@ impl AdminConnection {
     /// the epoch like opening.
     ///
     /// # Errors
-    /// If there is no answer in time: the users may or may not be closed.
+    /// If there is no answer in time: it is unknown whether the users are closed.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<Guarded, MemberError> {
         self.close_all(epoch, users, &[]).await
     }
@@ -359,7 +360,7 @@ fn field<'a>(acl: &'a Value, name: &str) -> Option<&'a Value> {
     pairs.iter().find(|[key, _]| wire::text(key).as_deref() == Some(name)).map(|[_, value]| value)
 }
 
-/// Whether an `ACL GETUSER` answer shows a user that may do more than a closed one. In doubt it may.
+/// Whether an `ACL GETUSER` answer shows more rights than those of a closed user. Doubt means yes.
 pub(super) fn is_open(acl: &Value) -> bool {
     if *acl == Value::Nil {
         return false;

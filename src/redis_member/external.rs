@@ -1,5 +1,6 @@
-//! What is done on a master that others run. There is no admin credential for it: all of this is what the locking path's user
-//! may do, see [`super::acl::external_user`].
+//! Operations on an external master.
+//!
+//! There is no admin credential for it, so all of them use the rights of the locking user, see [`super::acl::external_user`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
 const LONGEST_LIST: usize = 9 * (253 + 7);
 /// The longest name that an operator can give: a namespace and a name.
 const LONGEST_NAME: usize = 63 + 1 + 253;
-/// So many claims of others are kept.
+/// Maximum number of records of other operators.
 const MOST_OTHERS: usize = 16;
 
 /// The claim of one operator for its quorum. Durations are whole milliseconds on the wire.
@@ -31,7 +32,7 @@ pub struct Claim {
     pub ttl: Duration,
     /// See [`crate::quorum::model::lists::Lists::record_epoch`].
     pub epoch: i64,
-    /// What was promised under earlier epochs has expired.
+    /// All holds of earlier epochs have expired.
     pub ended: bool,
     /// Generation of the specification that this is from.
     pub generation: i64,
@@ -143,7 +144,7 @@ pub async fn raise_counter(admin: &mut AdminConnection, token: FencingToken) -> 
     FencingToken::new(counter).ok_or_else(wire::unexpected)
 }
 
-/// Loaded each time: the scripts of a master that is not the operator's may be flushed at any time.
+/// Loads the script each time, because the scripts of an external master can be flushed at any time.
 async fn run_script(admin: &mut AdminConnection, code: &str, key: &str, argument: &str) -> Result<Value, MemberError> {
     let mut pipeline = redis::Pipeline::new();
     pipeline.cmd("SCRIPT").arg("LOAD").arg(code);

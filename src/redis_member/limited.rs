@@ -1,7 +1,7 @@
 //! A bound on what a peer can make this process keep in memory.
 //!
-//! The client library collects an answer until it is complete, whatever its size, and a member may be anybody's: a hostile master
-//! would fill this process, and with it end the renewal of every other lock. So the bytes are counted below the library.
+//! The client library collects an answer until it is complete, whatever its size. A hostile external master could fill the memory of
+//! this process, and end the renewal of every other lock. So this layer below the library counts the bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that may come in without completing an answer. The longest answer that is asked for is that about all users.
+/// Maximum bytes of an incomplete answer. The longest expected answer lists all users.
 const LONGEST_ANSWER: usize = 256 << 10;
 
-/// How much more may come in before an answer has to be complete. The owner of the connection reports each complete answer.
+/// How many more bytes can arrive before an answer has to be complete. The owner of the connection reports each complete answer.
 #[derive(Clone, Debug)]
 pub(super) struct Incoming(Arc<AtomicIsize>);
 
@@ -28,13 +28,13 @@ impl Incoming {
         self.expect(LONGEST_ANSWER);
     }
 
-    /// The next answer may have so many bytes.
+    /// Sets the maximum bytes of the next answer.
     pub(super) fn expect(&self, bytes: usize) {
         self.0.store(bytes as isize, Ordering::Relaxed);
     }
 }
 
-/// A connection that fails when an answer is longer than it may be.
+/// A connection that fails when an answer is too long.
 pub(super) struct Limited<S> {
     stream: S,
     incoming: Incoming,

@@ -11,10 +11,10 @@ use super::tls::Fingerprint;
 use super::{Connect, Endpoint, wire};
 use crate::redlock::MemberError;
 
-/// Requests that may wait for the socket before a sender has to.
+/// Maximum requests that wait for the socket before a sender waits.
 const BUFFERED_REQUESTS: usize = 1024;
 
-/// What moves the bytes of a connection; it ends when the connection is closed, by either side.
+/// The task that moves the bytes of a connection. It ends when either side closes the connection.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection that lives as long as its driver, and never reconnects.

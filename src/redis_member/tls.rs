@@ -31,7 +31,7 @@ pub enum TlsError {
     Certificate(#[from] rustls::Error),
 }
 
-/// Whose certificates are trusted. Cheap to clone; equal if made from the same authorities.
+/// The trusted authorities. Cheap to clone, and equal if made from the same authorities.
 #[derive(Clone)]
 pub struct Authorities {
     id: [u8; 32],
@@ -125,7 +125,7 @@ impl fmt::Debug for Authorities {
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of a certificate in DER.
+    /// The fingerprint of a certificate in DER.
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         Self(Sha256::digest(certificate).into())
     }

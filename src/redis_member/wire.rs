@@ -7,7 +7,7 @@ use crate::time::UnixMicros;
 
 /// The command that keeps a connection when a member runs out of memory for its clients.
 ///
-/// The operator's connections are the last that may go.
+/// Excludes the operator's connections from Redis' eviction of clients.
 pub(super) fn no_evict() -> Cmd {
     let mut command = redis::cmd("CLIENT");
     command.arg("NO-EVICT").arg("ON");
@@ -70,7 +70,7 @@ fn known(code: &str) -> &'static str {
     CODES.into_iter().find(|known| *known == code).unwrap_or("an unknown error")
 }
 
-/// Only the error's code or category: details may quote commands and their arguments.
+/// Keeps only the error's code or category, because details can quote commands and their arguments.
 pub(super) fn error(error: &RedisError) -> MemberError {
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::NoPerm) => MemberError::Fenced,

@@ -40,7 +40,7 @@ const DEPARTED_CAPACITY: usize = 4096;
 const DEPARTED_TIME: Duration = Duration::from_secs(3600);
 /// Objects in one answer to a list. An object can have more than a megabyte, and an answer is read as a whole.
 const PAGE: u32 = 50;
-/// Changes that a slow reader may fall behind before it is told to look at everything again.
+/// Changes that a slow reader can miss before it has to read everything again.
 const CHANGES_CAPACITY: usize = 4096;
 
 /// One change of a watched object.
@@ -236,7 +236,7 @@ impl<K: Kind> Cache<K> {
         self.interruptions.load(Ordering::Relaxed)
     }
 
-    /// The last state of an object that was seen to be deleted. None proves nothing: the deletion may have been missed.
+    /// The last state of an object whose deletion was observed. `None` proves nothing, because the deletion can have been missed.
     pub fn departed(&self, uid: &str) -> Option<Arc<K>> {
         self.departed.lock().by_uid.get(uid).cloned()
     }

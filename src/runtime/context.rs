@@ -1,4 +1,4 @@
-//! What every part of the operator shares: the API client, the watched caches, the clock and the event recorder.
+//! The shared parts of the operator: the API client, the watched caches, the clock and the event recorder.
 
 use std::sync::Arc;
 
@@ -25,8 +25,9 @@ use crate::redis_member::{Connect, Machine};
 use crate::redlock::Drift;
 use crate::time::{Clock, ClockOffset, UnixMillis};
 
-/// So many requests about locks are under way to the API server at once.
-/// It knows no namespaces among the requests of one account, so more of them only wait for each other there.
+/// Maximum simultaneous requests about locks to the API server.
+///
+/// The API server does not separate namespaces among the requests of one account, so more of them only wait for each other there.
 const REQUESTS: usize = 8;
 
 /// One replica of the operator.
@@ -36,7 +37,7 @@ pub struct Replica {
     pub namespace: String,
     /// Name of this replica's pod.
     pub pod_name: String,
-    /// What it was told.
+    /// The settings of the chart.
     pub settings: Arc<Settings>,
 }
 
@@ -57,7 +58,7 @@ pub struct Context {
     pub requests: FairQueue,
     /// Which nodes are silent or gone for too long.
     pub node_watch: Arc<NodeWatch>,
-    /// What this replica counts.
+    /// The metrics of this replica.
     pub metrics: Arc<Metrics>,
     /// All pods, without what the operator does not read.
     pub pods: Cache<Pod>,

@@ -73,7 +73,7 @@ struct Queue<W> {
     used: HashMap<String, usize>,
     /// The namespaces that wait, the next one first.
     turns: VecDeque<String>,
-    /// What waits in each of them, by class and then by arrival.
+    /// The waiting entries of each namespace, by class and then by arrival.
     waiting: HashMap<String, BTreeMap<(Class, u64), W>>,
     arrivals: u64,
 }

@@ -23,9 +23,9 @@ const READ_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/default-container", "controller.kubernetes.io/pod-deletion-cost"];
 /// A longer value of an annotation is none that the operator can read.
 const LONGEST_ANNOTATION: usize = 4096;
-/// So many labels of ours are kept of an object.
+/// Maximum number of labels of this operator in the cache, per object.
 const OUR_LABELS: usize = 256;
-/// So many others are kept. The chart's policy refuses more of them on locks and quorums.
+/// Maximum number of other labels in the cache. The chart's policy refuses more of them on locks and quorums.
 const OTHER_LABELS: usize = 64;
 /// Labels of others that are kept in any case.
 const READ_LABELS: [&str; 3] = [JOB_UID_LABEL, "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"];
@@ -127,7 +127,7 @@ impl Kind for Pod {
         owners.chain([keys::namespace(&self.namespace().unwrap_or_default())]).collect()
     }
 
-    /// What proves whether the containers have ended, and of which Job and hold the pod was.
+    /// The evidence for the end of the containers, and the Job and hold of the pod.
     fn last_state(&self) -> Option<Self> {
         let labels = self.labels().get_key_value(JOB_UID_LABEL).map(|(key, uid)| (key.clone(), uid.clone()));
         let token = self.annotations().get_key_value(JOB_TOKEN_ANNOTATION);
@@ -156,7 +156,7 @@ impl Kind for Pod {
 }
 
 impl Kind for Job {
-    /// Of the pods of a Job only their annotations and their grace period matter.
+    /// Keeps only the annotations and the grace period of a Job's pod template.
     fn slim(job: &mut Value) {
         bound_metadata(job);
         if let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) {

@@ -1,12 +1,13 @@
 //! Which replica leads: a Kubernetes Lease, taken and renewed by compare-and-swap and judged by this replica's own clock.
 //!
-//! Guarantees: two replicas never both write the same version of the Lease (`replace` carries the resourceVersion), and a
-//! Lease is taken over only after its holder left it unchanged for its whole duration on the taker's own CLOCK_BOOTTIME. No wall
-//! clocks are compared. A holder stops earlier, by its own CLOCK_BOOTTIME: no attempt to renew and no pause lasts longer than its term,
-//! and work for a term asks the clock before every step ([`Term::bound`]). What a frozen leader had already begun to write is refused by
-//! resourceVersion (Kubernetes) or by the epoch (Redis members), see docs/dev/rules.md.
+//! Two replicas never both write the same version of the Lease, because `replace` carries the resourceVersion. A replica takes a
+//! Lease only if it was unchanged for its whole duration on the replica's own CLOCK_BOOTTIME. No wall clocks are compared.
 //!
-//! A leader that does not reach a quorum with locks lets the Lease go, see `hand_over` and docs/dev/algorithm.md.
+//! A holder stops earlier, by its own CLOCK_BOOTTIME. No attempt to renew and no pause lasts longer than its term, and work for a term
+//! checks the clock before every step ([`Term::bound`]). The resourceVersion (Kubernetes) or the epoch (Redis members) refuses a write that
+//! a frozen leader had begun, see docs/dev/rules.md.
+//!
+//! A leader that does not reach a quorum with locks releases the Lease, see `hand_over` and docs/dev/algorithm.md.
 
 mod attempt;
 mod hand_over;
@@ -34,7 +35,7 @@ use crate::time::{Boottime, Clock, UnixMillis};
 pub use self::reach::Sight;
 pub use self::term::Term;
 
-/// Others may take the Lease over when its holder has not changed it for this long.
+/// Another replica can take the Lease when its holder has not changed it for this long.
 const LEASE_DURATION: Duration = Duration::from_secs(4);
 /// How long a leader goes on leading without a renewal.
 /// It is a second shorter than the Lease, which covers slow clocks and requests.
@@ -51,7 +52,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two terms that begin for the sake of a member that obeys a higher epoch.
 const RAISE_PERIOD: Duration = Duration::from_secs(10);
 
-/// What a replica sees around it.
+/// The surroundings of a replica.
 pub trait Surroundings: Send + Sync {
     /// A look at every quorum that is to be served.
     fn sights(&self) -> Vec<Sight>;
@@ -86,7 +87,7 @@ pub struct Candidacy<C: ?Sized> {
     follows: Option<String>,
     /// When a term last began for the sake of such a member.
     raised: Option<Boottime>,
-    /// Until then others may take the Lease, and this replica does not.
+    /// Until then other replicas can take the Lease, and this one does not.
     aside_until: Boottime,
 }
 
@@ -133,7 +134,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             self.attempt_in_time(&around).await;
             self.end_if_overdue();
             let woken = self.pause(&shutdown, around.api_now()).await;
-            // Before anything else: this process may have been stopped for a long time.
+            // First of all, because this process can have been stopped for a long time.
             self.end_if_overdue();
             match woken {
                 Woken::ByTime => {}
@@ -194,7 +195,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
     }
 
-    /// How long we may still believe that we lead.
+    /// How long this replica still leads.
     fn left(&self) -> Option<Duration> {
         self.leading.as_ref().map(|term| term.until().since(self.clock.boottime()))
     }

@@ -20,7 +20,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Of two numbers of which zero stands for no limit.
+    /// Limits from two numbers. Zero means no limit.
     #[must_use]
     pub fn new(locks: usize, quorums: usize) -> Self {
         let limit = |number: usize| if number == 0 { usize::MAX } else { number };

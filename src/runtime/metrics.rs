@@ -1,4 +1,4 @@
-//! What the operator counts, in the OpenMetrics text format on `/metrics`.
+//! The metrics of the operator, in the OpenMetrics text format on `/metrics`.
 //!
 //! Labels are bounded: outcomes, reasons, and members of quorums. No label carries the name of a holder, and a
 //! label carries the name of a lock only where the chart asks for that.
@@ -49,7 +49,7 @@ pub struct MemberLabels {
     member: String,
 }
 
-/// What was built.
+/// The labels of `redlock_build_info`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BuildLabels {
     version: &'static str,
@@ -85,7 +85,7 @@ pub struct StateLabels {
 }
 
 impl MemberLabels {
-    /// Of a member of this quorum.
+    /// The labels of a member of this quorum.
     pub fn of(quorum: &ObjectRef<RedisQuorum>, member: &str) -> Self {
         let quorum_namespace = quorum.namespace.clone().unwrap_or_default();
         Self { quorum_namespace, quorum: quorum.name.clone(), member: member.to_owned() }

@@ -2,10 +2,10 @@
 //!
 //! The node controller sets a node's condition `Ready` to `Unknown` when its kubelet has been silent. An outage of the API server
 //! has the same effect, on all nodes at once, until the kubelets are heard again. So silence counts after a short while only if
-//! most nodes report. If they do not, it counts after a long while: half of the nodes may be gone for good.
+//! most nodes report. If they do not, it counts after a long while, because half of the nodes can be gone for good.
 //!
-//! Time is counted on this replica's boot-time clock, from its own first sight. A replica that cannot look, because it does not reach
-//! the API server or was frozen, learns nothing and judges nothing meanwhile, and counts again from its next look.
+//! Time is counted on this replica's boot-time clock, from its own first sight. A replica that does not reach
+//! the API server, or was frozen, draws no conclusion from that time, and counts again from its next observation.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -21,17 +21,18 @@ use crate::time::Boottime;
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// A silent node among others that report is given so long to be heard again.
 const SILENT: Duration = Duration::from_secs(15);
-/// A node whose object vanished is given so long to register again: its kubelet may be well.
+/// How long a node whose object vanished has to register again, because its kubelet can be healthy.
 const VANISHED: Duration = Duration::from_secs(60);
 /// Any node, when most others do not report either.
 const WHATEVER_THE_OTHERS: Duration = Duration::from_secs(300);
-/// How long the API server may not answer before it counts as not reached.
-/// A gap between two looks that is longer counts as if nothing was looked at.
+/// How long the API server can be silent before it counts as not reached.
+///
+/// A longer gap between two observations counts as no observation.
 const BLIND: Duration = Duration::from_secs(5);
-/// What is known of a node that has not been back for so long is forgotten. Nothing is held there any more.
+/// How long the state of a vanished node is kept. After that no hold is left there.
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
 
-/// What this replica knows of silent and vanished nodes.
+/// The silent and vanished nodes that this replica has observed.
 #[derive(Debug)]
 pub struct NodeWatch {
     seen: Mutex<Seen>,
@@ -72,7 +73,9 @@ impl NodeWatch {
 
     /// Takes a look at all nodes that exist.
     ///
-    /// Of those that cannot be read only the name is known, and they count as heard. `last_answer` is when the API
+    /// Updates the state of all nodes.
+    ///
+    /// Only the name of an unreadable node is known, and it counts as reporting. `last_answer` is when the API
     /// server was last reached.
     pub fn look<N: AsRef<Node>>(
         &self,

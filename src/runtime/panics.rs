@@ -1,11 +1,11 @@
-//! Panics, and what they may end: the handling of one object, the session of one quorum, or the process.
+//! Panics, and their scope: the handling of one object, the session of one quorum, or the process.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 
-/// What a panic said.
+/// The message of a panic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("panicked: {0}")]
 pub struct Panicked(pub String);
@@ -19,10 +19,10 @@ impl Panicked {
     }
 }
 
-/// Awaits a future, and catches its panic. What it shares with others is behind locks that a panic does not poison for us, and every
-/// order of writes is safe against a crash; so a panic is one.
+/// Awaits a future, and catches its panic.
 ///
-/// The future is on the heap: what handles an object is so large that a few copies of it on the way here fill a thread's stack.
+/// Shared state is behind locks that a panic does not poison, and every order of writes is safe against a crash. So a panic is safe, too.
+/// The future is on the heap, because a few copies of a large future would fill a thread's stack.
 pub fn caught<T>(future: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
     let future = Box::pin(future);
     async move { AssertUnwindSafe(future).catch_unwind().await.map_err(|thrown| Panicked::of(&*thrown)) }

@@ -69,7 +69,7 @@ impl Scope {
         }
     }
 
-    /// What the API server is asked to leave out of an answer for the whole cluster.
+    /// The selector that excludes namespaces from an answer for the whole cluster.
     #[must_use]
     pub fn fields(&self) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! What the operator was told about its surroundings, by the chart.
+//! The settings of the operator, from the chart.
 
 use std::collections::BTreeSet;
 
@@ -20,9 +20,9 @@ pub struct Settings {
     pub installation: String,
     /// This operator, `<namespace>/<Lease name>`, for people and commands.
     pub operator: String,
-    /// Whose locks it looks after.
+    /// Namespaces whose locks it serves.
     pub locks: Scope,
-    /// Whose quorums it looks after.
+    /// Namespaces whose quorums it serves.
     pub quorums: Scope,
     /// Where copies of the Secrets of clients go. `*`: everywhere.
     pub clients: BTreeSet<String>,

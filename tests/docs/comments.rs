@@ -7,11 +7,17 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use super::{files_below, prose, root};
 
 /// Folders and files whose comments follow every rule. Add a room when it is clean.
-const CLEAN: [&str; 12] = [
+const CLEAN: [&str; 18] = [
     "crates/api",
     "crates/bench",
+    "src/evidence.rs",
     "src/job",
     "src/operator",
+    "src/operator.rs",
+    "src/redis_member",
+    "src/redis_member.rs",
+    "src/runtime",
+    "src/runtime.rs",
     "tests/chaos",
     "tests/docs",
     "tests/generated",
@@ -54,7 +60,7 @@ fn comments_of(file: &str, text: &str) -> Vec<Comment> {
         };
         let comment = comment.trim();
         in_example ^= comment.starts_with("```");
-        if comment.is_empty() || in_example || comment.starts_with(['`', '#', '|']) && comment.starts_with(['#', '|']) {
+        if comment.is_empty() || in_example || comment.starts_with(['#', '|']) {
             continues = false;
             continue;
         }

@@ -22,7 +22,7 @@ const DEFAULT_USER: &str = "default";
 pub struct Users {
     /// All of them.
     pub names: Vec<String>,
-    /// Those that may do more than a closed one.
+    /// Users with more rights than a closed one.
     pub open: Vec<String>,
 }
 
@@ -34,8 +34,9 @@ impl Users {
 }
 
 impl AdminConnection {
-    /// Asks for all users. The operator may not list them, and gives itself the one command for this one moment: a user that may
-    /// change users can do so anyway.
+    /// Reads all users.
+    ///
+    /// The operator has no right to list them, and grants itself the command for the moment. A user that can change users can do so anyway.
     ///
     /// # Errors
     /// If there is no answer in time.
@@ -82,7 +83,7 @@ impl AdminConnection {
     /// Closes users like [`AdminConnection::close`], and others of whom only the name is known.
     ///
     /// # Errors
-    /// If there is no answer in time: the users may or may not be closed.
+    /// If there is no answer in time: it is unknown whether the users are closed.
     pub async fn close_all(
         &mut self,
         epoch: i64,
@@ -108,7 +109,7 @@ impl AdminConnection {
     /// that is no longer accepted. Guarded by the epoch like opening.
     ///
     /// # Errors
-    /// If there is no answer in time: they may or may not have them.
+    /// If there is no answer in time: it is unknown whether the users have them.
     pub async fn set_passwords(
         &mut self,
         epoch: i64,
@@ -134,8 +135,8 @@ impl AdminConnection {
     ///
     /// They count for connections from now on, and those that are there stay.
     ///
-    /// No user has CONFIG: the operator gives itself the one command for this one moment. A user that may change users
-    /// can do so anyway, and what is set does not outlive the process.
+    /// No user has CONFIG, so the operator grants itself the command for the moment. A user that can change users
+    /// can do so anyway, and the setting ends with the process.
     ///
     /// # Errors
     /// If there is no answer in time, or the files are missing or do not belong together; then all is as it was.

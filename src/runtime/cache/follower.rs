@@ -18,7 +18,7 @@ pub(super) struct Follower<K: Kind> {
     watches: Vec<Watch<K>>,
     /// Every watch has listed its objects once. Until then the store is empty, and they are kept for it.
     is_filled: bool,
-    /// What is gone again before the store is filled.
+    /// Objects that are deleted again before the store is filled.
     gone: HashSet<ObjectRef<K>>,
 }
 
@@ -26,9 +26,9 @@ struct Watch<K: Kind> {
     /// `None` stands for all.
     namespace: Option<String>,
     was_listed: bool,
-    /// What the list under way has shown.
+    /// Objects of the list under way.
     listing: HashSet<ObjectRef<K>>,
-    /// What earlier lists have shown, which ended before they were complete.
+    /// Objects of earlier lists that ended incomplete.
     interrupted: HashSet<ObjectRef<K>>,
 }
 
@@ -232,7 +232,7 @@ mod tests {
         std::iter::once(Event::Init).chain(applied).chain([Event::InitDone])
     }
 
-    /// What those who listen are told, as words.
+    /// The changes that subscribers get, as text.
     fn told<K>(changes: &mut (impl futures::Stream<Item = Change<K>> + Unpin)) -> Vec<String>
     where
         K: Resource<DynamicType = ()>,

@@ -1,7 +1,7 @@
-//! An object that may be unreadable for this version of the operator.
+//! An object that is possibly unreadable for this version of the operator.
 //!
-//! A list is read as a whole: without this guard one object with a field that our types refuse would keep the cache of its
-//! kind from ever being filled, on every replica.
+//! A list is parsed as a whole. Without this guard one object with a field that our types refuse would keep the cache of its
+//! kind empty, on every replica.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +41,7 @@ impl Unreadable {
         self.object.get("spec")?.get(field).filter(|value| !value.is_null())
     }
 
-    /// What the object says under `status.<field>`, if it says anything.
+    /// The value of `status.<field>`, if there is one.
     #[must_use]
     pub fn status(&self, field: &str) -> Option<&Value> {
         self.object.get("status")?.get(field).filter(|value| !value.is_null())
@@ -86,12 +86,12 @@ impl<K> From<K> for Guarded<K> {
 impl<'de, K: Kind> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Value::deserialize(deserializer)?;
-        // The operator needs none of them. A client that may write the object may write into them what our types refuse: a time in the year 9999.
+        // The operator needs none of them. A client that can write the object can set values that our types refuse, such as a time in the year 9999.
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
         K::slim(&mut object);
-        // What people and controllers write must not be able to end the process, whatever it is.
+        // No value from a user or a controller can end the process.
         let error = match catch_unwind(AssertUnwindSafe(|| K::deserialize(&object))) {
             Ok(Ok(read)) => return Ok(Self::Read(read)),
             Ok(Err(error)) => error.to_string(),

@@ -12,7 +12,7 @@ pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Deb
     /// Removes what the operator does not read, before the object is parsed.
     fn slim(_object: &mut Value) {}
 
-    /// What can be read of an object that cannot be read as a whole, if that is enough to judge it. `error` says why it cannot be read.
+    /// The readable part of an unreadable object, if that is enough to judge it. `error` is the reason why it is unreadable.
     fn lenient(_object: &Value, _metadata: ObjectMeta, _error: &str) -> Option<Self> {
         None
     }
@@ -22,7 +22,7 @@ pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Deb
         Vec::new()
     }
 
-    /// What is remembered of a deleted object, if anything is.
+    /// The state of a deleted object that is kept, if any is.
     fn last_state(&self) -> Option<Self> {
         None
     }

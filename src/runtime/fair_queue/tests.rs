@@ -6,7 +6,7 @@ fn renewal(left: u64) -> Class {
     Class::Renewal(Boottime::new(Duration::from_secs(left)))
 }
 
-/// What is served now.
+/// The entries that are served now.
 fn served<W>(queue: &mut Queue<W>) -> Vec<W> {
     queue.serve().into_iter().map(|(_, waits)| waits).collect()
 }

@@ -18,11 +18,12 @@ use crate::time::{Boottime, Clock, UnixMillis};
 ///
 /// It does so while it does not reach a quorum itself.
 const RELUCTANCE: Duration = Duration::from_millis(1_500);
-/// How old a wish may be when the quorum is reached, before it is dropped.
-/// By then the links have noticed if members are silent.
+/// How old a wish can be when the quorum is reached, before it is dropped.
+///
+/// By then the links have noticed silent members.
 const WISH_AGE: Duration = Duration::from_secs(5);
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 pub(super) enum Attempt {
     /// The Lease is as it should be.
     Done,

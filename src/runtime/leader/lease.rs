@@ -1,4 +1,4 @@
-//! What a Lease says, decided without IO.
+//! Pure: decisions about the Lease.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const EPOCH_ORIGIN_SECONDS: i64 = 1_700_000_000;
 /// above it would use up the epochs that are left.
 const EPOCH_LEAD: i64 = 31 * 86_400;
 
-/// What to do about the Lease.
+/// The next step for the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is ours, in the term that we know: renew it.
@@ -27,7 +27,9 @@ pub(super) enum Verdict {
     Wait,
 }
 
-/// What every renewal changes. People can write into the Lease, too, so its resourceVersion says nothing of its holder.
+/// The fields that every renewal changes.
+///
+/// Users can edit the Lease, so its resourceVersion is no evidence for a renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     holder: Option<String>,
@@ -37,7 +39,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Of a Lease.
+    /// The mark of a Lease.
     #[must_use]
     pub(super) fn of(lease: &Lease) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
@@ -68,7 +70,7 @@ impl Sighting {
     }
 }
 
-/// Who asks, and what it knows.
+/// The deciding replica and its knowledge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker<'a> {
     /// Its identity.
@@ -113,7 +115,7 @@ pub(super) fn next_epoch(last: Option<i32>, now: UnixMillis) -> Option<i32> {
     last.map_or(Some(by_clock), |last| last.checked_add(1).map(|next| next.max(by_clock)))
 }
 
-/// The epoch that a member obeys, if a new term may begin above it.
+/// The epoch that a member requires, if a new term can begin above it.
 #[must_use]
 pub(super) fn believable(epoch: i64, last: Option<i32>, now: UnixMillis) -> Option<i32> {
     let limit = i64::from(last.unwrap_or(0).max(by_clock(now))).saturating_add(EPOCH_LEAD);

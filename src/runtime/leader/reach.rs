@@ -13,13 +13,13 @@ pub(super) const STEADY: Duration = Duration::from_secs(3);
 pub struct Sight {
     /// `<namespace>/<name>`.
     pub quorum: String,
-    /// A majority of its members answers this replica. They may be fenced: then they are so for every replica.
+    /// A majority of its members answers this replica. They can be fenced, and then they are fenced for every replica.
     pub is_reached: bool,
     /// A lock is held on it, or a majority of its members runs and the leader has to admit them. False for a quorum that is reached.
     pub is_wanted: bool,
 }
 
-/// What the looks have shown.
+/// The results of the checks so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach(BTreeMap<String, QuorumState>);
 

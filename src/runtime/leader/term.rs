@@ -23,9 +23,9 @@ pub struct Term {
     /// Rises with every change of leader, also when the Lease object was deleted in between. Redis members refuse to be
     /// opened or closed by an epoch lower than the highest that they have seen.
     pub epoch: i64,
-    /// Cancelled when the term is over.
+    /// Cancelled when the term ends.
     pub over: CancellationToken,
-    /// Until when we may believe that we lead: nanoseconds of the boot-time clock.
+    /// The end of the leadership: nanoseconds of the boot-time clock.
     until: Arc<AtomicU64>,
     outdated: Arc<SetOnce<i64>>,
     wishes: Arc<Wishes>,
@@ -54,7 +54,7 @@ impl Term {
         }
     }
 
-    /// Until when we may believe that we lead.
+    /// The end of the leadership.
     pub(super) fn until(&self) -> Boottime {
         Boottime::new(Duration::from_nanos(self.until.load(Ordering::Acquire)))
     }
@@ -64,8 +64,9 @@ impl Term {
         self.until.store(nanos, Ordering::Release);
     }
 
-    /// Runs a future for as long as the term lasts; `None` if the term was over first. The clock is asked before every single step:
-    /// a process that was stopped for a while, or whose machine was suspended, does nothing more for a term that is over.
+    /// Runs a future while the term lasts, and returns `None` if the term ended first.
+    ///
+    /// It checks the clock before every step, so a stopped process, or one on a suspended machine, does nothing more for an ended term.
     pub async fn bound<T>(&self, clock: &(impl Clock + ?Sized), future: impl Future<Output = T>) -> Option<T> {
         let (mut over, mut future) = (pin!(self.over.cancelled()), pin!(future));
         poll_fn(|context| {
@@ -166,7 +167,7 @@ mod tests {
             let mut work = pin!(term.bound(&clock, work));
             wake.notify_one();
             assert_eq!((&mut work).now_or_never(), None);
-            // As after SIGSTOP or a suspend: much time is over, and what was waited for has happened. Nobody else has ended the term.
+            // As after SIGSTOP or a suspend: much time has passed, and the awaited event has happened. The term was not ended otherwise.
             advance(Duration::from_secs(60)).await;
             wake.notify_one();
             assert_eq!(work.now_or_never(), Some(None::<()>));

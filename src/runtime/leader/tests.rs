@@ -120,7 +120,7 @@ async fn a_term_begins_above_the_epoch_that_a_member_obeys() {
     assert!(before.outdated(before.epoch + 3_600));
     until(|| before.over.is_cancelled() && a.leads(), millis(1_500)).await;
     assert!(epoch(&a) > before.epoch + 3_600);
-    // One that was written by hand would use up all epochs.
+    // An epoch that was written by hand would use up all epochs.
     sleep(RAISE_PERIOD).await;
     let term = a.term().unwrap();
     assert!(term.outdated(i64::from(i32::MAX)));

@@ -1,4 +1,4 @@
-//! What the caches show when the metrics are asked for.
+//! Metrics from the caches at the moment of a request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true}
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
 use crate::time::UnixMillis;
 
-/// What the caches have.
+/// Gauges of the caches.
 #[derive(Debug)]
 pub struct Objects<'a> {
     /// All locks.
@@ -37,7 +37,7 @@ pub struct Objects<'a> {
     pub per_lock: bool,
 }
 
-/// What is read off the caches when the metrics are asked for.
+/// Metrics that are computed from the caches at each request.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) leader: Gauge,
