@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::api::DistributedLock;
 use crate::api::conditions::{LockCondition, is_true};
-use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, designation};
+use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, SharedRef, designation};
 use crate::lock::model::queue::{Age, age};
 use crate::runtime::cache::{Change, Lookup};
 
@@ -25,13 +25,13 @@ pub(super) struct Index(Mutex<Inner>);
 struct Inner {
     contention: Contention,
     /// The oldest first.
-    by_namespace: HashMap<String, BTreeMap<Age, LockRef>>,
+    by_namespace: HashMap<String, BTreeMap<Age, SharedRef>>,
     /// By the quorums that they name or are held on.
-    by_quorum: Lookup<LockRef, Designation>,
-    bound_to: Lookup<LockRef, Bond>,
-    facts: HashMap<LockRef, Facts>,
+    by_quorum: Lookup<SharedRef, Designation>,
+    bound_to: Lookup<SharedRef, Bond>,
+    facts: HashMap<SharedRef, Box<Facts>>,
     /// As last written here, which the watch may show only later.
-    entries: HashMap<LockRef, Entry>,
+    entries: HashMap<SharedRef, Box<Entry>>,
     node_states: HashMap<String, Option<String>>,
 }
 
@@ -118,13 +118,13 @@ impl Index {
         newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>,
     ) -> Vec<LockRef> {
         let lock = change.object();
-        let reference = LockRef::from_obj(&**lock);
         let mut inner = self.0.lock();
-        let facts = Facts::of(lock);
+        let reference = inner.shared(&LockRef::from_obj(&**lock));
+        let facts = Box::new(Facts::of(lock));
         let before = inner.facts.remove(&reference);
         let now = matches!(change, Change::Applied(_)).then(|| facts.clone());
         inner.refresh(&reference, newest(&reference).as_deref());
-        inner.link(&reference, before.as_ref(), now.as_ref());
+        inner.link(&reference, before.as_deref(), now.as_deref());
         let matters = before != now;
         if let Some(now) = now {
             inner.facts.insert(reference, now);
@@ -135,7 +135,8 @@ impl Index {
     /// Takes what was written here of a lock. `newest` is asked while no other change can come in between.
     pub(super) fn refresh(&self, lock: &LockRef, newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>) {
         let mut inner = self.0.lock();
-        inner.refresh(lock, newest(lock).as_deref());
+        let lock = inner.shared(lock);
+        inner.refresh(&lock, newest(&lock).as_deref());
     }
 
     /// The locks on the same key that a change of this one matters to, itself perhaps among them.
@@ -172,7 +173,7 @@ impl Index {
 
     /// The locks of this namespace.
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
-        self.0.lock().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values).cloned().collect()
+        refs(self.0.lock().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values))
     }
 
     /// Whether there are so many older locks in its namespace.
@@ -189,12 +190,12 @@ impl Index {
     pub(super) fn last_of(&self, namespace: &str, number: usize) -> Option<LockRef> {
         let inner = self.0.lock();
         let locks = inner.by_namespace.get(namespace).filter(|locks| locks.len() >= number)?;
-        locks.values().nth(number.checked_sub(1)?).cloned()
+        locks.values().nth(number.checked_sub(1)?).map(|lock| LockRef::clone(lock))
     }
 
     /// The locks that name this quorum, or are held on it. `None` stands for the default.
     pub(super) fn of_quorum(&self, quorum: &Designation) -> Vec<LockRef> {
-        self.0.lock().by_quorum.under(quorum)
+        refs(&self.0.lock().by_quorum.under(quorum))
     }
 
     /// The locks that depend on this pod.
@@ -203,13 +204,13 @@ impl Index {
         let owner = pod.owner_references().iter().find(|owner| owner.kind == "Job");
         let job = owner.map(|owner| Bond::Job(namespace.clone(), owner.name.clone()));
         let bonds = [Bond::Pod(namespace.clone(), pod.name_any()), Bond::Namespace(namespace)];
-        bonds.iter().chain(&job).flat_map(|bond| inner.bound_to.under(bond)).collect()
+        bonds.iter().chain(&job).flat_map(|bond| refs(&inner.bound_to.under(bond))).collect()
     }
 
     /// The locks that depend on this Job.
     pub(super) fn job_changed(&self, job: &Job) -> Vec<LockRef> {
         let bond = Bond::Job(job.namespace().unwrap_or_default(), job.name_any());
-        self.0.lock().bound_to.under(&bond)
+        refs(&self.0.lock().bound_to.under(&bond))
     }
 
     /// The locks that depend on pods, if the node's readiness changed (its heartbeats do not matter). All of them: how many nodes
@@ -226,34 +227,47 @@ impl Index {
                 false
             }
         };
-        if same { Vec::new() } else { inner.bound_to.all() }
+        if same { Vec::new() } else { refs(&inner.bound_to.all()) }
     }
 
     /// The locks that depend on pods.
     pub(super) fn bound(&self) -> Vec<LockRef> {
-        self.0.lock().bound_to.all()
+        refs(&self.0.lock().bound_to.all())
     }
 
     /// Every lock.
     pub(super) fn all(&self) -> Vec<LockRef> {
-        self.0.lock().facts.keys().cloned().collect()
+        refs(self.0.lock().facts.keys())
     }
 }
 
+fn refs<'a>(locks: impl IntoIterator<Item = &'a SharedRef>) -> Vec<LockRef> {
+    locks.into_iter().map(|lock| LockRef::clone(lock)).collect()
+}
+
 impl Inner {
-    fn refresh(&mut self, reference: &LockRef, newest: Option<&DistributedLock>) {
-        let now = newest.map(Entry::of);
+    /// The one reference to a lock that all tables have.
+    fn shared(&self, reference: &LockRef) -> SharedRef {
+        let filed = self.facts.get_key_value(reference).map(|(shared, _)| shared);
+        let filed = filed.or_else(|| Some(self.entries.get_key_value(reference)?.0));
+        // Without its version and UID, which change under the name.
+        let named = || LockRef::new(&reference.name).within(reference.namespace.as_deref().unwrap_or_default());
+        filed.cloned().unwrap_or_else(|| SharedRef::new(named()))
+    }
+
+    fn refresh(&mut self, reference: &SharedRef, newest: Option<&DistributedLock>) {
+        let now = newest.map(|newest| Box::new(Entry::of(newest)));
         let before = match &now {
             Some(now) => self.entries.insert(reference.clone(), now.clone()),
             None => self.entries.remove(reference),
         };
         if before != now {
-            self.contention.changed(reference, before.as_ref(), now.as_ref());
+            self.contention.changed(reference, before.as_deref(), now.as_deref());
         }
     }
 
     /// Files a lock under what it depends on; under nothing when it is gone.
-    fn link(&mut self, reference: &LockRef, before: Option<&Facts>, now: Option<&Facts>) {
+    fn link(&mut self, reference: &SharedRef, before: Option<&Facts>, now: Option<&Facts>) {
         if let Some(before) = before
             && let Some(namespace) = self.by_namespace.get_mut(&before.namespace)
         {

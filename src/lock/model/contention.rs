@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
@@ -16,6 +17,8 @@ use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, find_con
 
 /// A lock by its name.
 pub type LockRef = ObjectRef<DistributedLock>;
+/// The same, for tables that have each lock.
+pub type SharedRef = Arc<LockRef>;
 /// Namespace and name of a quorum; none stands for the operator's default.
 pub type Designation = Option<(String, String)>;
 
@@ -27,7 +30,7 @@ const ENDED: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     key: String,
-    group: Group,
+    group: Arc<Group>,
     turn: Turn,
     age: Age,
     /// It waits for its turn.
@@ -56,16 +59,16 @@ pub struct Contention(HashMap<String, OnKey>);
 
 #[derive(Debug, Default)]
 struct OnKey {
-    holders: BTreeMap<Age, LockRef>,
-    elections: BTreeMap<Age, LockRef>,
-    ended: BTreeMap<(Reverse<i64>, Age), LockRef>,
-    waiting: BTreeMap<Group, Waiting>,
+    holders: BTreeMap<Age, SharedRef>,
+    elections: BTreeMap<Age, SharedRef>,
+    ended: BTreeMap<(Reverse<i64>, Age), SharedRef>,
+    waiting: BTreeMap<Arc<Group>, Waiting>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    by_turn: BTreeMap<Turn, (LockRef, bool)>,
-    by_age: BTreeMap<Age, LockRef>,
+    by_turn: BTreeMap<Turn, (SharedRef, bool)>,
+    by_age: BTreeMap<Age, SharedRef>,
 }
 
 /// Which quorum a lock names.
@@ -83,16 +86,16 @@ impl Entry {
             .filter(|_| is_true(conditions, LockCondition::Finished))
             .map(|finished| finished.last_transition_time.0.as_second());
         let has_held = lock.status.as_ref().is_some_and(|status| status.transitions > 0);
-        let waits = is_queued(lock);
+        let (waits, age) = (is_queued(lock), age(lock));
         Self {
             key: lock.key(),
-            group: Group {
+            group: Arc::new(Group {
                 namespace: lock.namespace().unwrap_or_default(),
                 designation: designation(lock),
                 slots: slots(lock),
-            },
-            turn: turn(lock),
-            age: age(lock),
+            }),
+            turn: (Reverse(lock.spec.priority), age.clone()),
+            age,
             waits,
             able: waits && is_able(lock),
             holds: holds(lock),
@@ -120,9 +123,13 @@ fn reason(lock: &DistributedLock, condition: LockCondition) -> Option<&str> {
     find_condition(conditions, condition).map(|condition| condition.reason.as_str())
 }
 
+fn refs<'a>(locks: impl Iterator<Item = &'a SharedRef>) -> impl Iterator<Item = LockRef> {
+    locks.map(|lock| LockRef::clone(lock))
+}
+
 impl Contention {
     /// Takes the change of one lock, which is gone if it has no entry now.
-    pub fn changed(&mut self, lock: &LockRef, before: Option<&Entry>, now: Option<&Entry>) {
+    pub fn changed(&mut self, lock: &SharedRef, before: Option<&Entry>, now: Option<&Entry>) {
         if let Some(before) = before {
             self.remove(before);
         }
@@ -145,12 +152,12 @@ impl Contention {
     /// their position. `spans` says whether the keys of the quorum belong to no namespace.
     pub fn concerned(&self, entry: &Entry, spans: bool) -> Vec<LockRef> {
         let Some(on_key) = self.0.get(&entry.key) else { return Vec::new() };
-        let mut concerned: Vec<_> = on_key.holders.values().cloned().collect();
+        let mut concerned: Vec<_> = refs(on_key.holders.values()).collect();
         for (group, waiting) in &on_key.waiting {
             if spans || group.namespace == entry.group.namespace {
                 let first = waiting.by_turn.values().filter(|(_, able)| *able).map(|(lock, _)| lock);
-                concerned.extend(waiting.by_age.values().next().cloned());
-                concerned.extend(first.take(LAST_POSITION + group.slots).cloned());
+                concerned.extend(refs(waiting.by_age.values()).next());
+                concerned.extend(refs(first).take(LAST_POSITION + group.slots));
             }
         }
         concerned.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
@@ -160,17 +167,17 @@ impl Contention {
 
     /// Those that hold this key, on whatever quorum.
     pub fn holders(&self, key: &str) -> Vec<LockRef> {
-        self.0.get(key).map(|on_key| on_key.holders.values().cloned().collect()).unwrap_or_default()
+        self.0.get(key).map(|on_key| refs(on_key.holders.values()).collect()).unwrap_or_default()
     }
 
     /// The elections that hold this key or wait for it, on whatever quorum, the oldest first.
     pub fn elections(&self, key: &str) -> Vec<LockRef> {
-        self.0.get(key).map(|on_key| on_key.elections.values().cloned().collect()).unwrap_or_default()
+        self.0.get(key).map(|on_key| refs(on_key.elections.values()).collect()).unwrap_or_default()
     }
 
     /// The locks that have held this key and are finished, the last one first.
     pub fn ended(&self, key: &str) -> Vec<LockRef> {
-        self.0.get(key).map(|on_key| on_key.ended.values().take(ENDED).cloned().collect()).unwrap_or_default()
+        self.0.get(key).map(|on_key| refs(on_key.ended.values()).take(ENDED).collect()).unwrap_or_default()
     }
 
     /// The locks of the same shape before `lock` that are able to hold the key, the first one first.
@@ -187,7 +194,7 @@ impl Contention {
         std::iter::from_fn(move || {
             let next = queues.iter_mut().filter_map(|queue| Some((queue.peek()?.0.clone(), queue)));
             let (_, queue) = next.min_by(|(one, _), (other, _)| one.cmp(other))?;
-            queue.next().map(|(_, (lock, _))| lock)
+            queue.next().map(|(_, (lock, _))| &**lock)
         })
     }
 
@@ -200,13 +207,13 @@ impl Contention {
         std::iter::from_fn(move || {
             let next = queues.iter_mut().filter_map(|queue| Some((queue.peek()?.0.clone(), queue)));
             let (_, queue) = next.min_by(|(one, _), (other, _)| one.cmp(other))?;
-            queue.next().map(|(_, lock)| lock)
+            queue.next().map(|(_, lock)| &**lock)
         })
     }
 }
 
 impl OnKey {
-    fn insert(&mut self, entry: &Entry, lock: &LockRef) {
+    fn insert(&mut self, entry: &Entry, lock: &SharedRef) {
         if entry.holds {
             self.holders.insert(entry.age.clone(), lock.clone());
         }
@@ -267,10 +274,14 @@ mod tests {
         claim(name, created, json!({}))
     }
 
+    fn shared(lock: &DistributedLock) -> SharedRef {
+        SharedRef::new(LockRef::from_obj(lock))
+    }
+
     fn of(locks: &[&DistributedLock]) -> Contention {
         let mut contention = Contention::default();
         for lock in locks {
-            contention.changed(&LockRef::from_obj(*lock), None, Some(&Entry::of(lock)));
+            contention.changed(&shared(lock), None, Some(&Entry::of(lock)));
         }
         contention
     }
@@ -333,7 +344,7 @@ mod tests {
             (election("young", 9, json!({})), election("idle", 1, json!({"spec": {"suspend": true}})));
         let mut contention = of(&[&young, &holds, &suspended, &waits("a", 1)]);
         assert_eq!(names(&contention.elections("k")), ["holds", "young"]);
-        contention.changed(&LockRef::from_obj(&holds), Some(&Entry::of(&holds)), None);
+        contention.changed(&shared(&holds), Some(&Entry::of(&holds)), None);
         assert_eq!(names(&contention.elections("k")), ["young"]);
     }
 
@@ -342,7 +353,7 @@ mod tests {
         let before = waits("a", 1);
         let mut contention = of(&[&before]);
         let held = claim("a", 1, json!({"status": {"transitions": 1, "holder": {"identity": "a"}}}));
-        contention.changed(&LockRef::from_obj(&held), Some(&Entry::of(&before)), Some(&Entry::of(&held)));
+        contention.changed(&shared(&held), Some(&Entry::of(&before)), Some(&Entry::of(&held)));
         assert_eq!(names(&contention.holders("k")), ["a"]);
         assert_eq!(names(contention.before(&waits("b", 2), false)), [""; 0]);
         let finished = claim(
@@ -351,10 +362,10 @@ mod tests {
             json!({"status": {"transitions": 1, "conditions": [{"type": "Finished",
             "status": "True", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
         );
-        contention.changed(&LockRef::from_obj(&held), Some(&Entry::of(&held)), Some(&Entry::of(&finished)));
+        contention.changed(&shared(&held), Some(&Entry::of(&held)), Some(&Entry::of(&finished)));
         assert!(contention.holders("k").is_empty());
         assert_eq!(names(&contention.ended("k")), ["a"]);
-        contention.changed(&LockRef::from_obj(&held), Some(&Entry::of(&finished)), None);
+        contention.changed(&shared(&held), Some(&Entry::of(&finished)), None);
         assert!(contention.0.is_empty());
     }
 }

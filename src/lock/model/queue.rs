@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -122,14 +123,16 @@ pub(in crate::lock) fn holds(lock: &DistributedLock) -> bool {
 }
 
 /// When an object was created, its namespace and its name.
-pub(in crate::lock) type Age = (Option<Timestamp>, String, String);
+///
+/// Several maps have it as a key, and most keys have one lock. A map allocates room for eleven entries, so an entry must be small.
+pub(in crate::lock) type Age = Arc<(Option<Timestamp>, String, String)>;
 /// What decides whose turn it is.
 pub(in crate::lock) type Turn = (Reverse<i32>, Age);
 
 /// Older first, then by name.
 pub(in crate::lock) fn age(lock: &DistributedLock) -> Age {
     let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    (created, lock.namespace().unwrap_or_default(), lock.name_any())
+    Arc::new((created, lock.namespace().unwrap_or_default(), lock.name_any()))
 }
 
 /// Higher priority first, then older, then by name, so that every replica sees the same order.

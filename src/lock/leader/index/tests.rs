@@ -156,3 +156,52 @@ fn a_job_and_its_pods_concern_the_claims_that_name_it() {
     assert_eq!((index.pod_changed(&pod("j")), index.job_changed(&job("j"))), (here.clone(), here));
     assert!(index.pod_changed(&pod("other")).is_empty() && index.job_changed(&job("other")).is_empty());
 }
+
+/// How many locks a child of the test files.
+const NUMBER: &str = "REDLOCK_TEST_INDEXED";
+/// Bytes that a lock costs at most while it waits, and afterwards while it is held.
+const BOUND: u64 = 3_800;
+
+/// Kilobytes of this process.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Files locks that wait on keys of their own, and are held afterwards. Prints the memory of both times.
+#[test]
+fn child() {
+    let Some(number) = std::env::var(NUMBER).ok().and_then(|number| number.parse::<usize>().ok()) else { return };
+    let index = Index::default();
+    let lock = |number: usize, holder: serde_json::Value| {
+        let mut lock = claim(&format!("claim-{number:05}"), &format!("orders/{number:05}"));
+        lock.metadata.resource_version = Some("1000".to_owned());
+        lock.status = serde_json::from_value(json!({"transitions": 1, "holder": holder})).unwrap();
+        lock
+    };
+    (0..number).for_each(|number| drop(changed(&index, &applied(&lock(number, json!(null))))));
+    let waiting = resident();
+    let quorum = json!({"namespace": "redlock-system", "name": "main", "uid": "00000000-0000-4000-8000-000000000000"});
+    let holder = json!({"identity": "worker", "nonce": "0123456789abcdef0123", "quorum": quorum});
+    (0..number).for_each(|number| drop(changed(&index, &applied(&lock(number, holder.clone())))));
+    println!("\nresident {waiting} {}", resident());
+    assert_eq!(index.all().len(), number);
+}
+
+fn resident_with(number: usize) -> [u64; 2] {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "lock::leader::index::tests::child", "--nocapture"]).env(NUMBER, number.to_string());
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("resident ")).unwrap_or_else(|| panic!("{text}"));
+    let (waiting, held) = line.split_once(' ').unwrap();
+    [waiting, held].map(|size| size.parse().unwrap())
+}
+
+#[test]
+fn a_lock_costs_the_leader_a_few_kilobytes_beside_the_cache() {
+    let (few, many) = (resident_with(1_000), resident_with(10_000));
+    let [waiting, held] = [0, 1].map(|at| many[at].saturating_sub(few[at]) * 1024 / 9_000);
+    println!("a lock that waits: {waiting} bytes, and held: {held}");
+    assert!(waiting <= BOUND && held <= BOUND, "{waiting} and {held} bytes for each lock");
+}
