@@ -21,8 +21,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How many locks the child reads.
 const NUMBER: &str = "REDLOCK_TEST_LOCKS";
-/// Bytes that a lock costs at most, at rest and while all are read: 3,672 measured, and less than a fifth in reserve.
-const BOUND: u64 = 4_300;
+/// Bytes that a lock costs at most, at rest and while all are read: 4,911 measured, and less than a fifth in reserve.
+const BOUND: u64 = 5_800;
 
 /// A claim that is held, with everything that its status says after some transitions.
 fn lock(number: usize) -> Value {
@@ -78,6 +78,14 @@ fn resident() -> [u64; 2] {
     ["VmRSS:", "VmHWM:"].map(|name| of(name).unwrap())
 }
 
+/// Whether this process has huge pages, on a machine that gives them only to those who ask.
+fn huge_pages() -> bool {
+    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let maps = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let huge = maps.lines().find_map(|line| line.strip_prefix("AnonHugePages:")?.split_whitespace().next());
+    !enabled.contains("[always]") && huge.is_some_and(|size| size != "0")
+}
+
 /// Is run once more by itself, with a number of locks.
 #[tokio::test]
 async fn child() {
@@ -89,6 +97,7 @@ async fn child() {
     let following = tokio::spawn(follow);
     assert!(tokio::time::timeout(Duration::from_secs(120), cache.ready()).await.unwrap());
     assert_eq!((cache.all().len(), cache.unreadable().len()), (number, 0));
+    assert!(!huge_pages(), "the allocator asks for huge pages");
     let [now, most] = resident();
     println!("\nresident {now} {most}");
     following.abort();
