@@ -137,7 +137,7 @@ fn triggers(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>
         context
             .namespaces
             .news()
-            .flat_map(move |change| stream::iter(namespaces.index.in_namespace(&change.object().name_any())))
+            .flat_map(move |change| stream::iter(namespaces.index.namespace_changed(&change)))
             .boxed(),
         told(members.holds.news()).boxed(),
         told(peers.nudged()).boxed(),

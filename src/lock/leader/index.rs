@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
@@ -12,6 +12,7 @@ use crate::api::DistributedLock;
 use crate::api::conditions::{LockCondition, is_true};
 use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, SharedRef, designation};
 use crate::lock::model::queue::{Age, age};
+use crate::lock::model::verdict::is_ending;
 use crate::runtime::cache::{Change, Lookup};
 
 /// Locks of a queue that are taken out of the index at once. They are judged when it is free again.
@@ -33,6 +34,8 @@ struct Inner {
     /// As last written here, which the watch may show only later.
     entries: HashMap<SharedRef, Box<Entry>>,
     node_states: HashMap<String, Option<String>>,
+    /// The labels of the namespaces that have changed, and whether they are being deleted.
+    namespaces: HashMap<String, (BTreeMap<String, String>, bool)>,
 }
 
 /// Which pods a lock depends on.
@@ -171,8 +174,27 @@ impl Index {
         self.0.lock().contention.oldest(lock, spans).skip(skip).take(PART).cloned().collect()
     }
 
+    /// The locks of a namespace whose labels or deletion changed.
+    ///
+    /// Kubernetes counts in its status what is left of a namespace that is being deleted. No lock depends on that.
+    pub(super) fn namespace_changed(&self, change: &Change<Namespace>) -> Vec<LockRef> {
+        let namespace = change.object();
+        let (name, state) = (namespace.name_any(), (namespace.labels().clone(), is_ending(namespace)));
+        let same = match change {
+            Change::Applied(_) => {
+                let mut inner = self.0.lock();
+                inner.namespaces.insert(name.clone(), state.clone()) == Some(state)
+            }
+            Change::Deleted(_) | Change::Vanished(_) => {
+                self.0.lock().namespaces.remove(&name);
+                false
+            }
+        };
+        if same { Vec::new() } else { self.in_namespace(&name) }
+    }
+
     /// The locks of this namespace.
-    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
+    fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
         refs(self.0.lock().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values))
     }
 

@@ -139,6 +139,23 @@ fn a_heartbeat_of_a_node_concerns_nobody() {
 }
 
 #[test]
+fn a_namespace_concerns_its_locks_when_its_labels_change_or_its_deletion_begins() {
+    let index = Index::default();
+    changed(&index, &applied(&claim("a", "k")));
+    let concerned = |labels: serde_json::Value, deleted: Option<&str>, message: &str| {
+        let namespace = json!({"metadata": {"name": "ns", "labels": labels, "deletionTimestamp": deleted},
+            "status": {"conditions": [{"type": "NamespaceContentRemaining", "status": "True", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        index.namespace_changed(&Change::Applied(Arc::new(serde_json::from_value(namespace).unwrap()))).len()
+    };
+    let deleted = Some("2026-01-01T00:00:00Z");
+    assert_eq!(concerned(json!({}), None, ""), 1, "nothing was known of it");
+    assert_eq!((concerned(json!({}), None, ""), concerned(json!({"a": "b"}), None, "")), (0, 1));
+    assert_eq!(concerned(json!({"a": "b"}), deleted, "9,999 are left"), 1);
+    assert_eq!(concerned(json!({"a": "b"}), deleted, "9,998 are left"), 0, "none of these 9,998 is looked at again");
+}
+
+#[test]
 fn a_job_and_its_pods_concern_the_claims_that_name_it() {
     let index = Index::default();
     let mut of_job = claim("of-job", "k");
