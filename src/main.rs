@@ -5,7 +5,9 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use redlock_cli::{self as cli, UserCommand, acquire, agent, hold, release, run};
+use redlock_cli::change::release;
+use redlock_cli::hold::{acquire, hold_command};
+use redlock_cli::{self as cli, UserCommand, agent, run};
 use redlock_operator::api;
 use redlock_operator::operator::args::OperatorArgs;
 use redlock_operator::operator::lock_check::{self, LockCheckArgs};
@@ -47,7 +49,7 @@ enum Command {
     /// Run a command under a lock, and end it before the lock ends.
     Run(Box<run::RunArgs>),
     /// Keep a lock until this is stopped, and print its token.
-    Hold(Box<hold::HoldArgs>),
+    Hold(Box<hold_command::HoldArgs>),
     /// Take a lock for a later step, and print its token.
     Acquire(Box<acquire::AcquireArgs>),
     /// Release a lock by its token.
@@ -61,7 +63,7 @@ enum Command {
     /// Prepares and becomes the command of `run`.
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
-    Become(run::StageArgs),
+    Become(run::ExecArgs),
     /// Gives the terminal back to `run`.
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
@@ -81,7 +83,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Crds => print_crds(),
         // These have no runtime yet, and their exit codes are part of the interface.
         Command::Run(args) => return Ok(run::run(&args)),
-        Command::Hold(args) => return Ok(hold::run(&args)),
+        Command::Hold(args) => return Ok(hold_command::run(&args)),
         Command::Acquire(args) => return Ok(acquire::run(&args)),
         Command::Release(args) => return Ok(release::run(&args)),
         Command::Agent(args) => return Ok(agent::run(&args)),

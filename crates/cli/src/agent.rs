@@ -36,11 +36,11 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::exit::OWN_ERROR;
-use super::holding::{DirectArgs, LockArgs, LockName, Signals, Way, block_on, environment, of_process, own_pod};
-use super::loopback::{Listener, Place, Question};
 use crate::cluster::ClusterArgs;
 use crate::console;
+use crate::hold::exit::OWN_ERROR;
+use crate::hold::{DirectArgs, LockArgs, LockName, LockSource, Signals, block_on, environment, of_process, own_pod};
+use crate::loopback::{Listener, Place, Question};
 use redlock_api::GoDuration;
 
 /// An application that has not asked for so long, or for one ttl, counts as gone.
@@ -200,13 +200,13 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
         template = template.resolved().await?;
     }
     let patience = args.patience.map_or_else(|| args.ttl.get().max(LEAST_PATIENCE), GoDuration::get);
-    let way = match election {
+    let source = match election {
         Some(_) => None,
-        None => Some(Arc::new(Way::new(&template).await?)),
+        None => Some(Arc::new(LockSource::new(&template).await?)),
     };
     let order = Order { args: template.clone(), request: None, is_unattended: false, least: Duration::ZERO };
     let state = AgentState::new(order, election.is_some(), !args.hooks.is_empty(), patience);
-    let task = Task::new(state, way, args.hooks.clone());
+    let task = Task::new(state, source, args.hooks.clone());
     let election = election.map(|election| {
         let members = args.direct.members(environment());
         Follower::new(task.agent(), election, args.cluster.clone(), members, args.skew.get()).run().boxed()

@@ -1,6 +1,9 @@
 //! The way to the API server: the kubeconfig, deadlines, and errors that say what to do next.
 
+pub mod installation;
+pub mod objects;
 mod proxy;
+pub mod target;
 
 use std::fmt;
 use std::path::PathBuf;

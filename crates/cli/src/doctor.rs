@@ -8,11 +8,11 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, ClusterArgs, Problem};
-use super::installation;
-use super::objects::{LockObject, QuorumObject};
-use super::output::{Answer, OutputArgs, Paint, Printer, Tone};
-use super::text::count;
+use crate::cluster::installation::{self, OPERATOR_LABELS};
+use crate::cluster::objects::{LockObject, QuorumObject};
+use crate::cluster::{Cluster, ClusterArgs, Problem};
+use crate::output::format::count;
+use crate::output::{Answer, OutputArgs, Paint, Printer, Tone};
 use redlock_api::{self, GROUP, VERSION};
 use redlock_engine::time::{Clock as _, SystemClock};
 
@@ -21,9 +21,6 @@ mod jobs;
 mod quorums;
 
 use checks::{Finding, Right, State};
-
-/// The label of the operator's pods.
-pub(super) const OPERATOR_LABELS: &str = "app.kubernetes.io/name=redlock-operator";
 
 /// Where to look.
 #[derive(Debug, clap::Args)]

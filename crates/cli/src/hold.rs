@@ -1,62 +1,137 @@
-//! `redlock hold`: has a lock until it is stopped.
+//! A lock that this process holds: by a claim, which an operator grants and renews, or straight from the members.
+//!
+//! `redlock run`, `hold` and `acquire` and the agent stand on it.
 
-use std::process::ExitCode;
+pub mod acquire;
+mod arguments;
+mod claim;
+mod direct;
+pub(super) mod exit;
+mod held_lock;
+pub mod hold_command;
+mod identity;
+mod lock_response;
+mod mounted_secret;
+mod progress;
+mod signals;
 
-use super::exit::{self, Outcome};
-use super::holding::{LockArgs, Signals, block_on, take};
-use crate::console;
+use crate::cluster::Cluster;
+use anyhow::Context as _;
+pub use arguments::{DirectArgs, LockArgs, LockName};
+pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
+pub(super) use claim::{HoldState, Holding, ValiditySource, check_wall_clock, own_pod, send_release, take_detached};
+pub(super) use held_lock::{End, HeldLock, LONGEST_SLEEP, NotHeld, Renewal, Source, Validity, reserve};
+pub(super) use identity::{of_process, whoami};
+pub(super) use lock_response::LockResponse;
+pub(super) use progress::Progress;
+use serde::{Deserialize, Serialize};
+pub(super) use signals::Signals;
 
-/// The lock that is held.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example:\n  redlock hold --lock shop/maintenance --max-hold 1h")]
-pub struct HoldArgs {
-    #[command(flatten)]
-    lock: LockArgs,
-    /// Exit code when the lock was not acquired.
-    #[arg(long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
-    not_acquired_exit_code: u8,
+/// How locks are taken.
+pub(super) enum LockSource {
+    /// By claims. The members, if there is a way to them, tell what is left of a hold.
+    Claims { members: Option<Members> },
+    /// From the members, by one client for all locks.
+    Direct(direct::Direct),
 }
 
-/// Takes the lock, prints its token, and releases it after a signal.
-pub fn run(args: &HoldArgs) -> ExitCode {
-    let outcome = block_on(hold(args)).unwrap_or_else(|error| Some(Outcome::Failed(error)));
-    outcome
-        .map_or(ExitCode::SUCCESS, |outcome| outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code))
-}
-
-/// `None` when it was stopped and the lock is released.
-async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
-    let mut signals = Signals::new()?;
-    let args = &HoldArgs { lock: args.lock.resolved().await?, ..args.clone() };
-    let mut held = match take(&args.lock, &mut signals).await {
-        Ok(held) => held,
-        Err(not_held) => return Ok(Some(not_held.into())),
-    };
-    if let Err(error) = console::print(held.token) {
-        // The lock is of no use to a reader that does not get its token.
-        let released = held.release().await;
-        return released
-            .and(Err(anyhow::Error::new(error).context("the token was not printed, and the lock is released")));
-    }
-    console::report(format_args!(
-        "lock {} is held by {} with token {} until this is stopped",
-        held.lock, held.holder, held.token
-    ));
-    let max_hold = async {
-        match args.lock.max_hold {
-            Some(most) => tokio::time::sleep(most.get()).await,
-            None => std::future::pending().await,
+impl LockSource {
+    /// # Errors
+    /// If options are missing, or exclude each other.
+    pub(super) async fn new(args: &LockArgs) -> anyhow::Result<Self> {
+        let members = args.direct.members(environment());
+        if !args.direct.direct {
+            return Ok(Self::Claims { members });
         }
-    };
-    let ended = tokio::select! {
-        biased;
-        end = held.lost() => Some(end),
-        _ = signals.ending() => None,
-        () = max_hold => Some(super::holding::End::MaxHold),
-    };
-    let released = held.release().await;
-    match ended {
-        Some(end) => Ok(Some(Outcome::Ended(end))),
-        None => released.map(|()| None),
+        args.refuse_queue()?;
+        args.refuse_short_ttl()?;
+        let members = members.context(
+            "--direct needs the members: --members URL,URL,URL, or the Secret of a client by --members-secret DIRECTORY",
+        )?;
+        Ok(Self::Direct(direct::Direct::connect(args, &members).await?))
     }
+
+    /// Waits until what was released has reached the members.
+    pub(super) async fn close(&self) {
+        if let Self::Direct(direct) = self {
+            direct.close().await;
+        }
+    }
+
+    /// Takes the lock from the operator or from the members.
+    pub(super) async fn take(
+        &self,
+        args: &LockArgs,
+        signals: &mut Signals,
+        progress: &mut Progress,
+    ) -> Result<HeldLock, NotHeld> {
+        match self {
+            Self::Claims { members } => claim::take(args, members.clone(), signals, progress).await,
+            Self::Direct(direct) => direct::take(direct, args, signals, progress).await,
+        }
+    }
+}
+
+/// Takes one lock, for a process that takes no other.
+pub(super) async fn take(args: &LockArgs, signals: &mut Signals) -> Result<HeldLock, NotHeld> {
+    let source = LockSource::new(args).await?;
+    let taken = source.take(args, signals, &mut Progress::new(&args.lock)).await;
+    if taken.is_err() {
+        source.close().await;
+    }
+    taken
+}
+
+/// What the remaining validity will come from.
+pub(super) fn expected_source(args: &LockArgs) -> Source {
+    let has_members = args.direct.direct || args.direct.members(environment()).is_some();
+    if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
+}
+
+/// The place of a lock. Locks of one name at two places exclude nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Location {
+    /// A claim.
+    Cluster { server: String, quorum: Option<String> },
+    /// Without Kubernetes.
+    Members { addresses: String },
+    /// By the agent that listens there.
+    Agent { address: String },
+}
+
+impl Location {
+    pub(super) async fn of(args: &LockArgs) -> anyhow::Result<Self> {
+        if args.direct.direct {
+            let members = args.direct.members(environment());
+            let addresses = members.map(|members| direct::addresses(&members)).transpose()?;
+            return Ok(Self::Members { addresses: addresses.unwrap_or_default() });
+        }
+        let server = Cluster::connect(&args.cluster).await?.server;
+        Ok(Self::Cluster { server, quorum: args.quorum.clone() })
+    }
+
+    /// Whether both are one place. `None`: they cannot be compared.
+    pub(super) fn is(&self, other: &Self) -> Option<bool> {
+        match (self, other) {
+            _ if self == other => Some(true),
+            (Self::Members { .. }, Self::Members { .. }) => Some(false),
+            (Self::Cluster { server: one, .. }, Self::Cluster { server: two, .. }) if one != two => Some(false),
+            (Self::Cluster { quorum: Some(_), .. }, Self::Cluster { quorum: Some(_), .. }) => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// Variables that are no text name no members.
+pub(super) fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// On this thread: the guard of a command has to be started by one that lives as long as the process.
+pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(future);
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
+    result
 }

@@ -1,7 +1,10 @@
 //! The commands of people and applications.
 //!
-//! They look at locks and quorums, act on them through the API server, and run other commands under a lock. They stand on top of
-//! everything: they use the API's types and the library, never what decides about locks and quorums.
+//! They use the API's types and the library, and never the code that decides about locks and quorums.
+//!
+//! - [`show`] prints locks and quorums, [`change`] acts on them through the API server, [`top`] does both on a full screen.
+//! - [`doctor`] and [`report`] help when something is wrong.
+//! - [`hold`] takes a lock for this process. `run` runs a command under it, and `agent` tells an application whether it leads.
 //!
 //! `run` and `agent` need Linux and refuse elsewhere. The program compiles for macOS and Windows (`dev/targets.sh`).
 //!
@@ -9,46 +12,31 @@
 
 use std::process::ExitCode;
 
-pub mod acquire;
-pub mod act;
-pub mod advice;
 #[cfg(target_os = "linux")]
 pub mod agent;
+pub mod change;
 pub mod cluster;
 pub mod console;
 pub mod doctor;
-#[cfg(any(test, not(target_os = "linux")))]
-pub mod elsewhere;
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "what only `run` needs"))]
-mod exit;
-pub mod explain;
 pub mod help;
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, unused_imports, reason = "only `run` and the agent need it"))]
 pub mod hold;
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, unused_imports, reason = "what only `run` and the agent need"))]
-pub mod holding;
-pub mod installation;
-pub mod line;
-pub mod list;
 #[cfg(target_os = "linux")]
 pub mod loopback;
-pub mod objects;
 pub mod output;
-pub mod picture;
-pub mod quorum;
-pub mod release;
 pub mod report;
 #[cfg(target_os = "linux")]
 pub mod run;
 pub mod shell;
-pub mod status;
-pub mod target;
-pub mod text;
+pub mod show;
 pub mod top;
-pub mod version;
-pub mod wait;
+#[cfg(any(test, not(target_os = "linux")))]
+pub mod unsupported;
 
+use change::{break_lock, quorum_restart, step_down};
+use show::{explain, history, list, quorum, status, version, wait};
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{agent, run};
+pub use unsupported::{agent, run};
 
 /// The answer is no: the time of a wait has passed, or doctor has found something to mend.
 const NO: u8 = 1;
@@ -75,16 +63,16 @@ pub enum UserCommand {
     Top(top::TopArgs),
     /// Ask a holder to pass its lock on. The hold runs out within one ttl.
     #[command(after_help = "Example:\n  redlock step-down shop/scheduler")]
-    StepDown(act::StepDownArgs),
+    StepDown(step_down::StepDownArgs),
     /// Take a lock from its holder. The hold runs out within one ttl.
     #[command(after_help = "Example:\n  redlock break shop/reindex --reason 'stuck since noon'")]
-    Break(act::BreakArgs),
+    Break(break_lock::BreakArgs),
     /// Wait until a lock is held, free, finished or gone. Exit code 1: not in time.
     #[command(after_help = "Example:\n  redlock wait shop/reindex --for free --timeout 5m")]
     Wait(wait::WaitArgs),
     /// Look at quorums, and restart a member.
     #[command(subcommand)]
-    Quorum(quorum::QuorumCommand),
+    Quorum(QuorumCommand),
     /// Check an installation, and say how to mend what is wrong. Exit code 1: something is.
     #[command(after_help = "Example:\n  redlock doctor")]
     Doctor(doctor::DoctorArgs),
@@ -103,6 +91,17 @@ pub enum UserCommand {
     /// Copy this program into a directory, for example from an init container into a volume.
     #[command(after_help = "Example:\n  redlock install /shared/bin")]
     Install(shell::DirectoryArgs),
+}
+
+/// Commands for quorums.
+#[derive(Debug, clap::Subcommand)]
+pub enum QuorumCommand {
+    /// Show the members of quorums: who votes, who is fenced and until when, and how far clocks are apart.
+    #[command(after_help = "Example:\n  redlock quorum status -n redlock-system main")]
+    Status(quorum::StatusArgs),
+    /// Restart one member safely: only while all others vote, and wait until it votes again.
+    #[command(after_help = "Example:\n  redlock quorum restart -n redlock-system main-0")]
+    Restart(quorum_restart::RestartArgs),
 }
 
 /// Carries a command out; `tree` is that of the whole program.
@@ -134,13 +133,13 @@ async fn ask(command: UserCommand) -> anyhow::Result<bool> {
         UserCommand::List(args) => list::run(args).await?,
         UserCommand::Status(args) => status::run(args).await?,
         UserCommand::Explain(args) => explain::run(args).await?,
-        UserCommand::History(args) => status::history(args).await?,
+        UserCommand::History(args) => history::run(args).await?,
         UserCommand::Top(args) => top::run(args).await?,
-        UserCommand::StepDown(args) => act::step_down(args).await?,
-        UserCommand::Break(args) => act::break_lock(args).await?,
+        UserCommand::StepDown(args) => step_down::run(args).await?,
+        UserCommand::Break(args) => break_lock::run(args).await?,
         UserCommand::Wait(args) => return wait::run(args).await,
-        UserCommand::Quorum(quorum::QuorumCommand::Status(args)) => quorum::status(args).await?,
-        UserCommand::Quorum(quorum::QuorumCommand::Restart(args)) => return quorum::restart(args).await,
+        UserCommand::Quorum(QuorumCommand::Status(args)) => quorum::status(args).await?,
+        UserCommand::Quorum(QuorumCommand::Restart(args)) => return quorum_restart::run(args).await,
         UserCommand::Doctor(args) => return doctor::run(args).await,
         UserCommand::Report(args) => report::run(args).await?,
         UserCommand::Version(args) => version::run(args).await?,

@@ -1,5 +1,7 @@
 //! What a command prints: tables and sentences for people, JSON and YAML for programs.
 
+pub mod format;
+
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::Value;
@@ -240,6 +242,12 @@ impl Printer {
     #[must_use]
     pub const fn format(&self) -> Option<Format> {
         self.format
+    }
+
+    /// Whether the output is for programs.
+    #[must_use]
+    pub const fn is_for_programs(&self) -> bool {
+        matches!(self.format, Some(Format::Json | Format::Yaml | Format::Name))
     }
 
     /// Prints an answer in the format that was asked for.

@@ -9,13 +9,13 @@ use kube::api::LogParams;
 use kube::{Api, Resource, ResourceExt as _};
 use serde_json::Value;
 
-use super::cluster::{Cluster, Problem, ScopeArgs, any_of};
-use super::doctor;
-use super::objects::{LockObject, QuorumObject};
-use super::output::{Answer as _, Paint};
-use super::picture::Picture;
-use super::text::{count, date};
+use crate::cluster::objects::{LockObject, QuorumObject};
+use crate::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use crate::console;
+use crate::doctor;
+use crate::output::format::{count, date};
+use crate::output::{Answer as _, Paint};
+use crate::show::picture::Picture;
 
 mod html;
 pub mod redact;

@@ -3,39 +3,41 @@
 //! Three processes: `run` has the lock and the network, the `guard` has a deadline, the `stage` becomes the command. Each of them can
 //! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
 
-mod chain;
+mod command_env;
+mod exec;
 mod guard;
+mod guard_handle;
+mod guard_protocol;
+mod guard_state;
 mod limits;
-mod line;
+mod outer_locks;
 mod outside;
-mod plan;
-mod share;
+mod process_tree;
 mod signal_name;
-mod stage;
-mod supervise;
 mod terminal;
-mod tree;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use chain::{Chain, HELD};
+use command_env::{CommandEnv, Directory};
+pub use exec::ExecArgs;
 pub use guard::GuardArgs;
+use guard_handle::{GuardHandle, GuardTask};
+use guard_protocol::{GuardCommand, GuardEvent};
 use limits::Limits;
-use line::{Order, Report};
-use share::{Directory, Share};
+use outer_locks::{HELD, OuterLocks};
 pub use signal_name::SignalName;
-pub use stage::StageArgs;
-use supervise::{Guard, Task};
 pub use terminal::ForegroundArgs;
 use tokio::time::sleep;
 
-use super::exit::{self, Outcome};
-use super::holding::{Answer, End, Held, Location, LockArgs, Signals, Validity, block_on, expected_source, take};
-use super::loopback::Place;
 use crate::console;
+use crate::hold::exit::{self, Outcome};
+use crate::hold::{
+    End, HeldLock, Location, LockArgs, LockResponse, Signals, Validity, block_on, expected_source, take,
+};
+use crate::loopback::Place;
 use redlock_api::GoDuration;
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
@@ -71,7 +73,7 @@ pub struct RunArgs {
 
 /// Takes the lock, runs the command, releases the lock.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let outcome = block_on(conduct(args)).unwrap_or_else(Outcome::Failed);
+    let outcome = block_on(run_async(args)).unwrap_or_else(Outcome::Failed);
     outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code)
 }
 
@@ -81,8 +83,8 @@ pub fn guard(args: &GuardArgs) -> ExitCode {
 }
 
 /// The hidden command that becomes the command.
-pub fn become_command(args: StageArgs) -> ExitCode {
-    stage::run(args)
+pub fn become_command(args: ExecArgs) -> ExitCode {
+    exec::run(args)
 }
 
 /// The hidden command that gives the terminal back.
@@ -90,11 +92,11 @@ pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
     terminal::set_foreground(args)
 }
 
-async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
+async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::new()?;
     let args = &RunArgs { lock: args.lock.resolved().await?, ..args.clone() };
     let lock = args.lock.lock.to_string();
-    let around = Chain::of(std::env::var_os(HELD))?;
+    let around = OuterLocks::of(std::env::var_os(HELD))?;
     let place = match &args.agent {
         Some(agent) => Location::Agent { address: agent.to_string() },
         None => Location::of(&args.lock).await?,
@@ -106,17 +108,17 @@ async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
     }
     let directory = Directory::new()?;
     let taken = match (outer, &args.agent) {
-        (Some(socket), _) => outside::of_outer(socket, lock).await,
-        (None, Some(place)) => outside::of_agent(place, &args.lock, &mut signals).await,
+        (Some(socket), _) => outside::take_from_outer_run(socket, lock).await,
+        (None, Some(place)) => outside::take_from_agent(place, &args.lock, &mut signals).await,
         (None, None) => take(&args.lock, &mut signals).await,
     };
     let held = match taken {
         Ok(held) => held,
         Err(not_held) => return Ok(not_held.into()),
     };
-    let answer = Answer::new(held.lock.clone(), held.holder.clone(), held.token);
-    let share = Share::new(directory, answer, place, around);
-    let outcome = match under(args, share, &held, &mut signals).await {
+    let answer = LockResponse::new(held.lock.clone(), held.holder.clone(), held.token);
+    let environment = CommandEnv::new(directory, answer, place, around);
+    let outcome = match run_command(args, environment, &held, &mut signals).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Failed(error),
     };
@@ -127,25 +129,31 @@ async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Runs the command until nothing of it is left.
-async fn under(args: &RunArgs, share: Share, held: &Held, signals: &mut Signals) -> anyhow::Result<Outcome> {
+async fn run_command(
+    args: &RunArgs,
+    environment: CommandEnv,
+    held: &HeldLock,
+    signals: &mut Signals,
+) -> anyhow::Result<Outcome> {
     let limits = Limits::new(args.grace, args.lock.ttl, held.source)?;
-    let task = Task {
+    let task = GuardTask {
         command: args.command.clone(),
-        environment: share.environment(),
+        environment: environment.environment(),
         signal: args.signal.0,
         grace: limits.grace,
     };
-    let guard = Guard::start(&task).await.context("the guard of the command could not be started")?;
+    let guard = GuardHandle::start(&task).await.context("the guard of the command could not be started")?;
     let now = SystemClock.boottime();
     let max_hold = args.lock.max_hold.map(|most| now + most.get());
-    let course = Course { guard, share, limits, signal: args.signal.0, max_hold, kill: now, why: None, status: None };
-    Ok(course.run(held, signals).await)
+    let supervision =
+        Supervision { guard, environment, limits, signal: args.signal.0, max_hold, kill: now, why: None, status: None };
+    Ok(supervision.run(held, signals).await)
 }
 
 /// A command that runs.
-struct Course {
-    guard: Guard,
-    share: Share,
+struct Supervision {
+    guard: GuardHandle,
+    environment: CommandEnv,
     limits: Limits,
     signal: i32,
     max_hold: Option<Boottime>,
@@ -153,11 +161,11 @@ struct Course {
     kill: Boottime,
     /// Why the command is being ended.
     why: Option<End>,
-    status: Option<exit::Status>,
+    status: Option<exit::CommandStatus>,
 }
 
-impl Course {
-    async fn run(mut self, held: &Held, signals: &mut Signals) -> Outcome {
+impl Supervision {
+    async fn run(mut self, held: &HeldLock, signals: &mut Signals) -> Outcome {
         let mut validity = held.validity.clone();
         validity.mark_changed();
         let mut is_followed = true;
@@ -165,14 +173,14 @@ impl Course {
             let pause = self.pause();
             tokio::select! {
                 biased;
-                report = self.guard.next() => match report {
-                    Some(Report::Empty) => {
-                        self.guard.leave().await;
+                event = self.guard.next() => match event {
+                    Some(GuardEvent::Empty) => {
+                        self.guard.await_exit().await;
                         return Outcome::of(self.why, self.status);
                     }
-                    Some(report) => self.handle(report),
+                    Some(event) => self.handle(event),
                     None => {
-                        self.guard.bury().await;
+                        self.guard.kill_descendants().await;
                         return Outcome::of(self.why, self.status);
                     }
                 },
@@ -181,21 +189,21 @@ impl Course {
                     let current = validity.borrow_and_update().clone();
                     self.apply(current).await;
                 }
-                signal = signals.next() => self.guard.send(Order::Forward(signal)).await,
+                signal = signals.next() => self.guard.send(GuardCommand::Forward(signal)).await,
                 () = sleep(pause) => self.tick().await,
             }
         }
     }
 
-    fn handle(&mut self, report: Report) {
-        match report {
-            Report::Ending => {
+    fn handle(&mut self, event: GuardEvent) {
+        match event {
+            GuardEvent::Ending => {
                 let lost = || End::Lost("it was not renewed in time".to_owned());
                 self.why.get_or_insert_with(lost);
             }
             // What ends by itself has not been ended.
-            Report::Ended(status) => self.status = Some(status),
-            Report::Started(_) | Report::Empty => {}
+            GuardEvent::Ended(status) => self.status = Some(status),
+            GuardEvent::Started(_) | GuardEvent::Empty => {}
         }
     }
 
@@ -206,8 +214,8 @@ impl Course {
             self.end(end).await;
         } else if self.why.is_none() && kill > self.kill {
             self.kill = kill;
-            self.share.set_deadline(kill);
-            self.guard.send(Order::Until { ask, kill }).await;
+            self.environment.set_deadline(kill);
+            self.guard.send(GuardCommand::Until { ask, kill }).await;
         }
     }
 
@@ -218,9 +226,9 @@ impl Course {
         }
         self.why = Some(why);
         let kill = (SystemClock.boottime() + self.limits.grace).min(self.kill);
-        self.guard.send(Order::End { signal: self.signal, kill }).await;
+        self.guard.send(GuardCommand::End { signal: self.signal, kill }).await;
         self.kill = kill;
-        self.share.set_deadline(kill);
+        self.environment.set_deadline(kill);
     }
 
     /// Until the clock has to be looked at.

@@ -5,8 +5,8 @@ use std::{fs, io};
 
 use clap_complete::Shell;
 
-use super::cluster::Problem;
-use super::{console, help};
+use crate::cluster::Problem;
+use crate::{console, help};
 
 /// For which shell.
 #[derive(Debug, clap::Args)]

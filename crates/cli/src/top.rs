@@ -6,12 +6,12 @@ use std::io::{self, IsTerminal as _};
 
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, Problem, ScopeArgs, any_of};
-use super::explain::of_quorum;
-use super::objects::{LockObject, QuorumObject};
-use super::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
-use super::picture::{KeyState, Picture};
-use super::text::{count, span};
+use crate::cluster::objects::{LockObject, QuorumObject};
+use crate::cluster::{Cluster, Problem, ScopeArgs, any_of};
+use crate::output::format::{count, span};
+use crate::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
+use crate::show::explain::of_quorum;
+use crate::show::picture::{KeyState, Picture};
 use redlock_api::MilliTime;
 
 mod draw;
@@ -128,8 +128,8 @@ async fn quorums(cluster: &Cluster) -> Result<(Vec<QuorumObject>, Option<&str>),
 
 #[cfg(test)]
 mod tests {
-    use super::super::objects::fake::{held, lock, now, quorum, waiting};
     use super::*;
+    use crate::cluster::objects::fake::{held, lock, now, quorum, waiting};
 
     #[test]
     fn what_most_wait_for_comes_first() {

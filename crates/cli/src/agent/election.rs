@@ -10,13 +10,13 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use super::super::holding::{
-    HoldState, Holding, LONGEST_SLEEP, Members, Trust, check_wall_clock, reserve, send_release,
-};
 use super::leadership::{Hold, Leadership};
 use super::task::{Agent, now};
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::console;
+use crate::hold::{
+    HoldState, Holding, LONGEST_SLEEP, Members, ValiditySource, check_wall_clock, reserve, send_release,
+};
 use redlock_api::DistributedLock;
 use redlock_api::api_time::ApiTime;
 use redlock_api::conditions::{LockCondition, find_condition};
@@ -76,7 +76,7 @@ fn state(lock: &DistributedLock, pod_uid: &str) -> State {
 struct Followed {
     holding: Holding,
     is_own: bool,
-    trust: Trust,
+    trust: ValiditySource,
     /// The members or the object have shown that it is lost.
     is_lost: bool,
 }
@@ -245,12 +245,13 @@ impl Follower {
             Some(followed) if followed.holding.nonce == holding.nonce => {}
             Some(followed) if holding.token <= followed.holding.token => return Ok(()),
             Some(followed) => {
-                followed.trust.turn_to(&holding)?;
+                followed.trust.follow_hold(&holding)?;
                 (followed.is_own, followed.is_lost) = (is_own, false);
                 followed.holding = holding.clone();
             }
             None => {
-                let trust = Trust::new(self.members.clone(), connection.api_time.clone(), self.skew, &holding).await?;
+                let trust =
+                    ValiditySource::new(self.members.clone(), connection.api_time.clone(), self.skew, &holding).await?;
                 self.followed = Some(Followed { holding: holding.clone(), is_own, trust, is_lost: false });
             }
         }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::run::SignalName;
 use crate::console;
+use crate::run::SignalName;
 
 /// A signal, and the file with the number of the process that gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,11 +16,11 @@ use axum::routing::{get, post};
 use futures::stream;
 use serde_json::json;
 
-use super::super::holding::{LockArgs, LockName};
 use super::leadership::{Answer, Refusal};
 use super::request::{Query, is_loopback};
 use super::response::{Reply, no_lock, no_method, no_path, of_answer, of_refusal};
 use super::task::{Agent, now};
+use crate::hold::{LockArgs, LockName};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// The description of all endpoints.

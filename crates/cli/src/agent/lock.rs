@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::holding::{End, LockArgs};
 use super::leadership::{Hold, Leadership, Status};
+use crate::hold::{End, LockArgs};
 use redlock_engine::time::Boottime;
 
 /// After an attempt that failed.

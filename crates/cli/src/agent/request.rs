@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::holding::{LockArgs, LockName};
 use super::lock::Order;
+use crate::hold::{LockArgs, LockName};
 use redlock_api::GoDuration;
 
 /// The longest wait of one request.

@@ -6,8 +6,8 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::super::holding::Answer as HeldLock;
 use super::leadership::{Answer, Refusal};
+use crate::hold::LockResponse;
 use redlock_engine::time::Boottime;
 
 const JSON: &str = "application/json";
@@ -50,7 +50,7 @@ pub(super) fn of_answer(lock: &str, answer: Answer, now: Boottime) -> Reply {
     match answer {
         Answer::Leads { deadline, .. } if deadline <= now => unknown("the validity has passed meanwhile"),
         Answer::Leads { token, holder, deadline } => {
-            let held = HeldLock::new(lock.to_owned(), holder, token).at(deadline, now);
+            let held = LockResponse::new(lock.to_owned(), holder, token).at(deadline, now);
             Reply::ok(serde_json::to_value(held).unwrap_or_default())
         }
         Answer::No(refusal) => of_refusal(refusal),

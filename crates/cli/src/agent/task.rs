@@ -10,12 +10,12 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::super::holding::{Held, LONGEST_SLEEP, LockArgs, NotHeld, Progress, Signals, Validity, Way, reserve};
 use super::hooks::HookArgs;
 use super::leadership::{Hold, Refusal};
 use super::lock::{Action, Lock};
 use super::state::AgentState;
 use crate::console;
+use crate::hold::{HeldLock, LONGEST_SLEEP, LockArgs, LockSource, NotHeld, Progress, Signals, Validity, reserve};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// The number of the signal that ends an attempt: SIGTERM.
@@ -96,7 +96,7 @@ pub(super) struct Task {
     agent: Agent,
     inputs: mpsc::UnboundedReceiver<Input>,
     changes: watch::Sender<bool>,
-    way: Option<Arc<Way>>,
+    source: Option<Arc<LockSource>>,
     hooks: HookArgs,
     /// The signals that end the attempt for a lock.
     attempts: BTreeMap<String, mpsc::Sender<i32>>,
@@ -104,13 +104,13 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// `way`: how locks are taken, unless the operator elects the leader.
-    pub(super) fn new(state: AgentState, way: Option<Arc<Way>>, hooks: HookArgs) -> Self {
+    /// `source`: how locks are taken, unless the operator elects the leader.
+    pub(super) fn new(state: AgentState, source: Option<Arc<LockSource>>, hooks: HookArgs) -> Self {
         let (sender, inputs) = mpsc::unbounded_channel();
         let (changes, receiver) = watch::channel(false);
         let agent = Agent { inputs: sender, changes: receiver };
         let (attempts, futures) = (BTreeMap::new(), FuturesUnordered::new());
-        Self { state, agent, inputs, changes, way, hooks, attempts, futures }
+        Self { state, agent, inputs, changes, source, hooks, attempts, futures }
     }
 
     pub(super) fn agent(&self) -> Agent {
@@ -132,8 +132,8 @@ impl Task {
             }
             self.perform();
         }
-        if let Some(way) = &self.way {
-            way.close().await;
+        if let Some(source) = &self.source {
+            source.close().await;
         }
     }
 
@@ -156,16 +156,16 @@ impl Task {
     }
 
     fn start(&mut self, lock: String, args: LockArgs) {
-        let Some(way) = self.way.clone() else { return };
+        let Some(source) = self.source.clone() else { return };
         let (end, signals) = Signals::of_one_wait();
         self.attempts.retain(|_, end| !end.is_closed());
-        self.futures.push(Box::pin(attempt(self.agent.clone(), way, lock.clone(), args, signals)));
+        self.futures.push(Box::pin(attempt(self.agent.clone(), source, lock.clone(), args, signals)));
         self.attempts.insert(lock, end);
     }
 }
 
 /// Takes a lock, reports its validity, and releases it after a signal.
-async fn attempt(agent: Agent, way: Arc<Way>, lock: String, args: LockArgs, mut signals: Signals) {
+async fn attempt(agent: Agent, source: Arc<LockSource>, lock: String, args: LockArgs, mut signals: Signals) {
     let mut progress = Progress::reported(&args.lock, {
         let (agent, lock) = (agent.clone(), lock.clone());
         move |why, is_certain| agent.report(&lock, not_held(why.to_owned(), is_certain))
@@ -174,7 +174,7 @@ async fn attempt(agent: Agent, way: Arc<Way>, lock: String, args: LockArgs, mut 
         agent.report(&lock, not_held(why, is_certain));
         agent.report(&lock, Lock::failed);
     };
-    let mut held = match way.take(&args, &mut signals, &mut progress).await {
+    let mut held = match source.take(&args, &mut signals, &mut progress).await {
         Ok(held) => held,
         Err(NotHeld::Signal(_)) => return agent.report(&lock, Lock::released),
         Err(NotHeld::NotAcquired(why)) => return failed(why, true),
@@ -196,7 +196,7 @@ fn not_held(why: String, is_certain: bool) -> impl FnOnce(&mut Lock, Boottime) +
 }
 
 /// Reports the validity until a signal comes.
-async fn follow(agent: &Agent, lock: &str, held: &mut Held, reserve: Duration, signals: &mut Signals) {
+async fn follow(agent: &Agent, lock: &str, held: &mut HeldLock, reserve: Duration, signals: &mut Signals) {
     loop {
         let Validity { until, end } = held.validity.borrow_and_update().clone();
         let hold = Hold::new(held.token, held.holder.clone(), true, until, reserve);

@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-use super::super::cluster::Problem;
-use super::super::installation::Leader;
-use super::super::objects::LockObject;
-use super::super::text::{and, between, count, span};
-use super::super::{advice, line};
+use crate::cluster::Problem;
+use crate::cluster::installation::Leader;
+use crate::cluster::objects::LockObject;
+use crate::output::format::{and, between, count, span};
+use crate::show::{advice, lock_row};
 use redlock_api::conditions::LockCondition;
 use redlock_api::{GROUP, MilliTime};
 
@@ -18,7 +18,7 @@ use redlock_api::{GROUP, MilliTime};
 const OLDEST_MINOR: u32 = 30;
 /// A clock that is off by so many milliseconds misleads its reader.
 const CLOCK_TOLERANCE: i64 = 2_000;
-/// So long a deletion takes at most, in milliseconds, unless something is in its way.
+/// So long a deletion takes at most, in milliseconds, unless something is in its source.
 const LONGEST_DELETION: i64 = 300_000;
 /// So many names a finding has.
 const NAMED: usize = 5;
@@ -304,7 +304,7 @@ pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
         let since = lock.metadata.deletion_timestamp.as_ref().map(|time| MilliTime::from(time.0));
         since.is_some_and(|since| between(since, now) > LONGEST_DELETION)
     };
-    let is_troubled = |lock: &&LockObject| line::is_troubled(lock, now);
+    let is_troubled = |lock: &&LockObject| lock_row::is_troubled(lock, now);
     let names = |locks: Vec<&LockObject>| {
         let more = locks.len().saturating_sub(NAMED);
         let mut names: Vec<_> =

@@ -4,8 +4,8 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use super::checks::{Finding, State};
-use crate::objects::LockObject;
-use crate::text::{and, between, count};
+use crate::cluster::objects::LockObject;
+use crate::output::format::{and, between, count};
 use redlock_api::MilliTime;
 use redlock_api::jobs::{asked_lock, is_finished, is_suspended};
 

@@ -1,11 +1,11 @@
 //! Pure: the state of each quorum, with one line for each member that does not vote.
 
-use super::super::advice;
-use super::super::explain::{self, member_says, of_quorum};
-use super::super::objects::{QuorumMember, QuorumObject};
-use super::super::quorum::is_trouble;
-use super::super::text::{count, moment};
 use super::checks::{Finding, State, finding};
+use crate::cluster::objects::{QuorumMember, QuorumObject};
+use crate::output::format::{count, moment};
+use crate::show::advice;
+use crate::show::explain::{self, member_says, of_quorum};
+use crate::show::quorum::is_trouble;
 use redlock_api::MilliTime;
 
 /// The quorums, and that one at most is the default.
@@ -19,7 +19,7 @@ pub(super) fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> 
     found
 }
 
-/// A quorum before its first vote, in which every member is on its way.
+/// A quorum before its first vote, in which every member is on its source.
 fn is_starting(quorum: &QuorumObject) -> bool {
     let on_its_way = |member: &&QuorumMember| {
         matches!(member.state.as_str(), "Admitted" | "Fenced" | "Starting" | "Pending")
@@ -75,8 +75,8 @@ fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::objects::fake::{now, quorum};
     use super::*;
+    use crate::cluster::objects::fake::{now, quorum};
 
     #[test]
     fn a_quorum_that_grants_nothing_is_broken_and_one_without_reserve_is_a_warning() {

@@ -2,13 +2,13 @@
 
 use kube::ResourceExt as _;
 
-use super::super::line::{state, tone};
-use super::super::objects::{LockObject, QuorumObject};
-use super::super::output::Tone;
-use super::super::picture::lanes::{Hold, Lanes};
-use super::super::picture::{KeyState, Picture, absent_members, member_state, validity, votes};
-use super::super::text::{between, date, span};
 use super::redact::redact_text;
+use crate::cluster::objects::{LockObject, QuorumObject};
+use crate::output::Tone;
+use crate::output::format::{between, date, span};
+use crate::show::lock_row::{state, tone};
+use crate::show::picture::lanes::{Hold, Lanes};
+use crate::show::picture::{KeyState, Picture, absent_members, member_state, validity, votes};
 
 /// Keys of one page. The bundle has all of them.
 const KEYS: usize = 500;
@@ -76,7 +76,7 @@ fn troubles(picture: &Picture<'_>) -> String {
     if troubles.is_empty() {
         return "<p class=\"Good\">No lock and no quorum is in trouble.</p>\n".into();
     }
-    let one = |trouble: &super::super::picture::Trouble| {
+    let one = |trouble: &crate::show::picture::Trouble| {
         let (about, text, next) = (escape(&trouble.about), escape(&trouble.text), escape(&trouble.next));
         format!("<div class=\"bad\"><b>{about}</b> {text}<br>Next: <code>{next}</code></div>\n")
     };
@@ -178,8 +178,8 @@ const fn class(tone: Tone) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::objects::fake::{held, now, quorum, waiting};
     use super::*;
+    use crate::cluster::objects::fake::{held, now, quorum, waiting};
 
     fn html(locks: &[LockObject], states: [&str; 3]) -> String {
         page(&Picture::of(locks, &[quorum(states)], now()), "namespace shop", "0.1.0")

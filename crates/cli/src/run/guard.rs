@@ -21,12 +21,12 @@ use rustix::process::{
 };
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::super::exit;
 use super::SELF;
-use super::line::{Order, Report};
-use super::plan::{Act, Event, Plan};
-use super::{share, terminal, tree};
+use super::guard_protocol::{GuardCommand, GuardEvent};
+use super::guard_state::{Action, GuardState, Input};
+use super::{command_env, process_tree, terminal};
 use crate::console;
+use crate::hold::exit;
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// Between two looks at processes that get SIGKILL.
@@ -75,7 +75,7 @@ pub(super) fn run(args: &GuardArgs) -> ExitCode {
 
 struct Guard<'a> {
     args: &'a GuardArgs,
-    plan: Plan,
+    state: GuardState,
     control: UnixStream,
     /// What of a line has been read.
     read: Vec<u8>,
@@ -84,12 +84,12 @@ struct Guard<'a> {
     command: Option<(Pid, Option<OwnedFd>)>,
     has_started: bool,
     /// `run` has ended.
-    is_alone: bool,
+    is_run_gone: bool,
 }
 
 impl<'a> Guard<'a> {
     fn new(args: &'a GuardArgs) -> io::Result<Self> {
-        tree::adopt_orphans()?;
+        process_tree::adopt_orphans()?;
         let control = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&args.control)?)?;
         control.set_nonblocking(true)?;
         let parent = Pid::from_raw(args.parent);
@@ -99,53 +99,55 @@ impl<'a> Guard<'a> {
         }
         Ok(Self {
             args,
-            plan: Plan::new(args.signal, Duration::from_millis(args.grace)),
+            state: GuardState::new(args.signal, Duration::from_millis(args.grace)),
             control,
             read: Vec::new(),
             timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?,
             command: None,
             has_started: false,
-            is_alone: false,
+            is_run_gone: false,
         })
     }
 
     /// Until nothing of the command is left.
     fn watch(&mut self) -> io::Result<()> {
         loop {
-            self.see_end()?;
-            let is_any_left = tree::reap(self.command.as_ref().map(|(pid, _)| *pid))?;
-            if (self.has_started || self.plan.is_killing()) && !is_any_left {
-                self.send(Report::Empty);
-                if self.is_alone {
-                    share::remove_what_is_left();
+            self.observe_end()?;
+            let is_any_left = process_tree::reap(self.command.as_ref().map(|(pid, _)| *pid))?;
+            if (self.has_started || self.state.is_killing()) && !is_any_left {
+                self.send(GuardEvent::Empty);
+                if self.is_run_gone {
+                    command_env::remove_directory();
                 }
                 return Ok(());
             }
-            if self.plan.is_killing() {
-                tree::signal_children(Signal::KILL)?;
+            if self.state.is_killing() {
+                process_tree::signal_children(Signal::KILL)?;
             }
             self.sleep()?;
-            self.hear()?;
-            self.happens(Event::Tick)?;
+            self.read_commands()?;
+            self.handle(Input::Tick)?;
         }
     }
 
     /// The end of the command itself. It is reaped last: its process group certainly exists until then.
-    fn see_end(&mut self) -> io::Result<()> {
+    fn observe_end(&mut self) -> io::Result<()> {
         let Some(pid) = self.command.as_ref().map(|(pid, _)| *pid) else { return Ok(()) };
-        let Some(status) = tree::end_of(pid, WaitIdOptions::NOWAIT)? else { return self.go_on_after_stop(pid) };
+        let Some(status) = process_tree::end_of(pid, WaitIdOptions::NOWAIT)? else {
+            return self.continue_after_stop(pid);
+        };
         if let Some(run_group) = self.args.terminal {
             terminal::take_back(pid, run_group);
         }
-        self.send(Report::Ended(status));
-        self.happens(Event::CommandEnded)?;
-        tree::end_of(pid, WaitIdOptions::empty())?;
+        self.send(GuardEvent::Ended(status));
+        self.handle(Input::CommandEnded)?;
+        process_tree::end_of(pid, WaitIdOptions::empty())?;
         self.command = None;
         Ok(())
     }
 
     /// A command that was stopped at the keyboard goes on: its lock is renewed as if it worked.
-    fn go_on_after_stop(&self, pid: Pid) -> io::Result<()> {
+    fn continue_after_stop(&self, pid: Pid) -> io::Result<()> {
         if self.args.terminal.is_none() {
             return Ok(());
         }
@@ -163,7 +165,7 @@ impl<'a> Guard<'a> {
     }
 
     fn sleep(&self) -> io::Result<()> {
-        let wakes_at = self.plan.wakes_at().unwrap_or_default().since_boot();
+        let wakes_at = self.state.wakes_at().unwrap_or_default().since_boot();
         let it_value = Timespec {
             tv_sec: i64::try_from(wakes_at.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(wakes_at.subsec_nanos()),
@@ -173,9 +175,9 @@ impl<'a> Guard<'a> {
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
         let mut waits = vec![PollFd::new(&self.timer, PollFlags::IN)];
         let mut longest = KILL_PAUSE;
-        if !self.plan.is_killing() {
+        if !self.state.is_killing() {
             longest = TICK;
-            waits.extend((!self.is_alone).then(|| PollFd::new(&self.control, PollFlags::IN)));
+            waits.extend((!self.is_run_gone).then(|| PollFd::new(&self.control, PollFlags::IN)));
             waits.extend(self.command.iter().flat_map(|(_, end)| end).map(|end| PollFd::new(end, PollFlags::IN)));
         }
         let longest = Timespec { tv_sec: 0, tv_nsec: i64::from(longest.subsec_nanos()) };
@@ -186,66 +188,66 @@ impl<'a> Guard<'a> {
     }
 
     /// What `run` has said since.
-    fn hear(&mut self) -> io::Result<()> {
-        if self.plan.is_killing() || self.is_alone {
+    fn read_commands(&mut self) -> io::Result<()> {
+        if self.state.is_killing() || self.is_run_gone {
             return Ok(());
         }
         let mut buffer = [0; 1024];
         loop {
             match self.control.read(&mut buffer) {
-                Ok(0) => return self.is_left_alone(),
+                Ok(0) => return self.lose_run(),
                 Ok(read) => self.read.extend_from_slice(&buffer[..read]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.is_left_alone(),
+                Err(_) => return self.lose_run(),
             }
         }
         while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.read.drain(..=end).collect();
-            let order = std::str::from_utf8(&line[..end]).ok().and_then(|line| line.parse::<Order>().ok());
-            let Some(order) = order else { return Err(io::Error::other("an order cannot be read")) };
-            self.happens(Event::Order(order))?;
+            let command = std::str::from_utf8(&line[..end]).ok().and_then(|line| line.parse::<GuardCommand>().ok());
+            let Some(command) = command else { return Err(io::Error::other("a command cannot be read")) };
+            self.handle(Input::Command(command))?;
         }
         Ok(())
     }
 
-    fn is_left_alone(&mut self) -> io::Result<()> {
-        self.is_alone = true;
-        self.happens(Event::RunGone)
+    fn lose_run(&mut self) -> io::Result<()> {
+        self.is_run_gone = true;
+        self.handle(Input::RunGone)
     }
 
-    fn happens(&mut self, event: Event) -> io::Result<()> {
-        for act in self.plan.on(event, now()) {
-            match act {
-                Act::Start => self.start()?,
-                Act::Forward(signal) => {
+    fn handle(&mut self, event: Input) -> io::Result<()> {
+        for action in self.state.on(event, now()) {
+            match action {
+                Action::Start => self.start()?,
+                Action::Forward(signal) => {
                     if let Some(signal) = Signal::from_named_raw(signal) {
                         self.forward(signal);
                     }
                 }
-                Act::Signal(signal) => {
+                Action::Signal(signal) => {
                     self.ask_to_end(Signal::from_named_raw(signal).unwrap_or(Signal::TERM))?;
                 }
-                Act::ReportEnding => self.send(Report::Ending),
+                Action::ReportEnding => self.send(GuardEvent::Ending),
             }
         }
         Ok(())
     }
 
     fn start(&mut self) -> io::Result<()> {
-        let mut stage = Command::new(SELF);
-        stage.arg0("redlock").args(["become", "--guard", &getpid().as_raw_nonzero().to_string()]);
+        let mut exec = Command::new(SELF);
+        exec.arg0("redlock").args(["become", "--guard", &getpid().as_raw_nonzero().to_string()]);
         if self.args.terminal.is_some() {
-            stage.arg("--terminal").process_group(0);
+            exec.arg("--terminal").process_group(0);
         }
-        let child = stage.arg("--").args(&self.args.command).spawn()?;
+        let child = exec.arg("--").args(&self.args.command).spawn()?;
         let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
             return Err(io::Error::other("a process without an ID"));
         };
         self.has_started = true;
         // Old kernels and some sandboxes refuse it. Each tick looks at the command as well.
         self.command = Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()));
-        self.send(Report::Started(pid.as_raw_nonzero().get()));
+        self.send(GuardEvent::Started(pid.as_raw_nonzero().get()));
         Ok(())
     }
 
@@ -259,7 +261,7 @@ impl<'a> Guard<'a> {
     fn ask_to_end(&self, signal: Signal) -> io::Result<()> {
         let was_sent = self.forward(signal);
         let group = self.command.as_ref().map(|(pid, _)| *pid);
-        for child in tree::children()? {
+        for child in process_tree::children()? {
             let is_in_group = rustix::process::getpgid(Some(child)).is_ok_and(|of| Some(of) == group);
             if !(was_sent && is_in_group) {
                 let _ = kill_process(child, signal);
@@ -271,7 +273,7 @@ impl<'a> Guard<'a> {
     }
 
     /// `run` may be stopped, and is not waited for.
-    fn send(&mut self, report: Report) {
+    fn send(&mut self, report: GuardEvent) {
         let _ = self.control.write_all(format!("{report}\n").as_bytes());
     }
 }

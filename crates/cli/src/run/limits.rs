@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::holding::{Source, reserve};
+use crate::hold::{Source, reserve};
 use redlock_api::GoDuration;
 use redlock_engine::time::Boottime;
 

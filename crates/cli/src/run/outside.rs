@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::holding::{
-    Answer, End, Held, LONGEST_SLEEP, LockArgs, NotHeld, Renewal, Signals, Source, Validity, Wait,
+use crate::hold::{
+    End, HeldLock, LONGEST_SLEEP, LockArgs, LockResponse, NotHeld, Renewal, Signals, Source, Validity, Wait,
 };
-use super::super::loopback::{Place, Question};
+use crate::loopback::{Place, Question};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// A hold that an agent or an outer `run` renews.
@@ -26,7 +26,7 @@ struct Followed {
 impl Renewal for Followed {
     fn release(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
         self.task.abort();
-        Box::pin(async move { self.outside.leave().await })
+        Box::pin(async move { self.outside.unregister().await })
     }
 }
 
@@ -49,7 +49,7 @@ struct Outside {
 /// The answer of such a process.
 enum Reply {
     Leads {
-        answer: Answer,
+        answer: LockResponse,
         until: Boottime,
     },
     DoesNot {
@@ -62,7 +62,7 @@ enum Reply {
 }
 
 /// Shares the hold of the `run` around this one.
-pub(super) async fn of_outer(socket: PathBuf, lock: String) -> Result<Held, NotHeld> {
+pub(super) async fn take_from_outer_run(socket: PathBuf, lock: String) -> Result<HeldLock, NotHeld> {
     let outer = Outside { place: Place::Unix(socket), instance: None };
     match outer.ask(ANSWER).await {
         Reply::Leads { answer, until } => Ok(outer.held(lock, &answer, until)),
@@ -73,7 +73,11 @@ pub(super) async fn of_outer(socket: PathBuf, lock: String) -> Result<Held, NotH
 }
 
 /// Registers, and waits until the agent says that this instance leads.
-pub(super) async fn of_agent(place: &Place, args: &LockArgs, signals: &mut Signals) -> Result<Held, NotHeld> {
+pub(super) async fn take_from_agent(
+    place: &Place,
+    args: &LockArgs,
+    signals: &mut Signals,
+) -> Result<HeldLock, NotHeld> {
     let lock = args.lock.to_string();
     let begun = SystemClock.boottime();
     let deadline = |free: Duration| match args.wait() {
@@ -94,7 +98,7 @@ pub(super) async fn of_agent(place: &Place, args: &LockArgs, signals: &mut Signa
     match leads {
         Ok((answer, until)) => Ok(agent.held(lock, &answer, until)),
         Err(not_held) => {
-            let _ = agent.leave().await;
+            let _ = agent.unregister().await;
             Err(not_held)
         }
     }
@@ -135,7 +139,7 @@ impl Outside {
         Ok(Self { place: place.clone(), instance: Some(id) })
     }
 
-    async fn until_leads(&self, lock: &str, deadline: Option<Boottime>) -> Result<(Answer, Boottime), NotHeld> {
+    async fn until_leads(&self, lock: &str, deadline: Option<Boottime>) -> Result<(LockResponse, Boottime), NotHeld> {
         loop {
             let why = match self.ask(ANSWER).await {
                 Reply::Leads { answer, until } => return Ok((answer, until)),
@@ -145,13 +149,13 @@ impl Outside {
         }
     }
 
-    fn held(self, lock: String, answer: &Answer, until: Boottime) -> Held {
+    fn held(self, lock: String, answer: &LockResponse, until: Boottime) -> HeldLock {
         let left = until.since(SystemClock.boottime());
         let (published, validity) = watch::channel(Validity { until, end: None });
         let (token, holder) = (answer.fencing_token, answer.holder.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(self.clone().follow(token, published)));
         let renewal = Box::new(Followed { outside: self, task });
-        Held { lock, token, holder, validity, source: Source::Outer { left }, renewal }
+        HeldLock { lock, token, holder, validity, source: Source::Outer { left }, renewal }
     }
 
     /// The validity counts from before the question.
@@ -163,7 +167,7 @@ impl Outside {
             Err(error) => return Reply::Unknown { why: format!("{error:#}") },
         };
         let why = || detail(&serde_json::from_slice(&body).unwrap_or_default());
-        match (status, serde_json::from_slice::<Answer>(&body)) {
+        match (status, serde_json::from_slice::<LockResponse>(&body)) {
             (StatusCode::OK, Ok(answer)) => {
                 let until = asked + Duration::from_millis(answer.valid_for_ms);
                 Reply::Leads { answer, until }
@@ -198,7 +202,7 @@ impl Outside {
     }
 
     /// Tells an agent that this instance has ended. The lock of an outer `run` stays with that one.
-    async fn leave(&self) -> anyhow::Result<()> {
+    async fn unregister(&self) -> anyhow::Result<()> {
         let Some(id) = &self.instance else { return Ok(()) };
         let asked = self.place.ask(Question::post(format!("/unregister?instance={id}")), ANSWER).await;
         let (status, _) =

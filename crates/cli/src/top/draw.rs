@@ -7,14 +7,14 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Wrap};
 
-use super::super::explain::State;
-use super::super::line::{state, tone};
-use super::super::objects::{LockObject, QuorumObject};
-use super::super::output::{Tone, shorten};
-use super::super::picture::lanes::Lanes;
-use super::super::picture::{KeyState, Picture, bar, member_state, validity, votes};
-use super::super::text::{between, clock, span};
 use super::view::{Mode, View};
+use crate::cluster::objects::{LockObject, QuorumObject};
+use crate::output::format::{between, clock, span};
+use crate::output::{Tone, shorten};
+use crate::show::explain::State;
+use crate::show::lock_row::{state, tone};
+use crate::show::picture::lanes::Lanes;
+use crate::show::picture::{KeyState, Picture, bar, member_state, validity, votes};
 use redlock_api::MilliTime;
 
 /// Lines of the part about what is wrong.
@@ -241,9 +241,9 @@ mod tests {
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::KeyCode;
 
-    use super::super::super::objects::fake::now;
     use super::super::view::tests::{press, view};
     use super::*;
+    use crate::cluster::objects::fake::now;
 
     fn drawn(view: &View, width: u16, height: u16) -> (String, bool) {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

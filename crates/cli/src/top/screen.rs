@@ -14,10 +14,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::super::act;
-use super::super::cluster::Cluster;
-use super::super::objects::{LockObject, QuorumObject};
 use super::view::{Action, Name, View};
+use crate::change;
+use crate::cluster::Cluster;
+use crate::cluster::objects::{LockObject, QuorumObject};
 use redlock_api::STEP_DOWN_ANNOTATION;
 
 /// The pause between two frames, in which bars and countdowns move.
@@ -84,7 +84,7 @@ pub(super) async fn run(
 
 /// Asks a holder to step down. Gives the result as a sentence.
 async fn step_down(cluster: &Cluster, lock: Box<LockObject>) -> String {
-    match act::annotate(cluster, &lock, &json!({STEP_DOWN_ANNOTATION: "redlock top"})).await {
+    match change::annotate(cluster, &lock, &json!({STEP_DOWN_ANNOTATION: "redlock top"})).await {
         Ok(()) => format!("The holder of {} was asked to step down.", lock.lock()),
         Err(problem) => format!("error: {}", problem.what),
     }

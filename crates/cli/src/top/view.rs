@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::super::explain::{Explanation, QuorumState, chain};
-use super::super::objects::{LockObject, QuorumObject};
-use super::super::picture::{KeyState, Picture};
+use crate::cluster::objects::{LockObject, QuorumObject};
+use crate::show::explain::{Explanation, QuorumState, chain};
+use crate::show::picture::{KeyState, Picture};
 use redlock_api::MilliTime;
 
 /// `(namespace, name)` of an object.
@@ -185,8 +185,8 @@ const fn on_explain(code: KeyCode, line: u16) -> Mode {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::super::objects::fake::{held, lock, now, quorum, waiting};
     use super::*;
+    use crate::cluster::objects::fake::{held, lock, now, quorum, waiting};
 
     /// `shop/reindex` with a holder and a waiter, `shop/quiet`, and a quorum with one fenced member.
     pub(in super::super) fn view() -> View {

@@ -12,7 +12,7 @@ fn at(millis: u64) -> Boottime {
 }
 
 fn order(lock: &str, request: Option<&str>) -> Order {
-    let args = crate::holding::LockArgs { lock: lock.parse().unwrap(), ..template() };
+    let args = crate::hold::LockArgs { lock: lock.parse().unwrap(), ..template() };
     Order { args, request: request.map(str::to_owned), is_unattended: false, least: Duration::ZERO }
 }
 

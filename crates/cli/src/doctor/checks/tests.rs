@@ -1,7 +1,7 @@
 use serde_json::json;
 
-use super::super::super::objects::fake::{held, now, waiting};
 use super::*;
+use crate::cluster::objects::fake::{held, now, waiting};
 
 #[test]
 fn an_old_api_server_and_a_wrong_clock_are_found() {

@@ -1,0 +1,83 @@
+//! `redlock break`: takes a lock from its holder.
+
+use std::io::{self, IsTerminal as _};
+
+use serde_json::json;
+
+use super::annotation::{AnnotatedHold, annotate, held};
+use crate::cluster::objects::LockObject;
+use crate::cluster::{Cluster, Problem};
+use crate::console;
+use crate::hold::whoami;
+use crate::output::Printer;
+use crate::show::status::LockArgs;
+use redlock_api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION};
+
+/// Arguments of `redlock break`.
+#[derive(Debug, clap::Args)]
+pub struct BreakArgs {
+    #[command(flatten)]
+    lock: LockArgs,
+    /// Why. The history of the lock and Events show it, with your name.
+    #[arg(long, required = true)]
+    reason: String,
+    /// Delete the key at once. The holder may still work, so this gives up exclusion.
+    #[arg(long)]
+    force: bool,
+    /// Do not ask whether --force is meant.
+    #[arg(long, requires = "force")]
+    yes: bool,
+}
+
+/// Takes a lock from its holder.
+///
+/// # Errors
+/// If the lock is not held, the user does not mean it, or the API server refuses.
+pub async fn run(args: BreakArgs) -> anyhow::Result<()> {
+    if args.reason.trim().is_empty() {
+        return Err(Problem::new("--reason is empty", "Say why: the history of the lock shows it.").into());
+    }
+    let cluster = Cluster::connect(&args.lock.cluster).await?;
+    let lock = held(&cluster, &args.lock).await?;
+    if args.force && !args.yes {
+        confirm(&lock)?;
+    }
+    let user = user(&cluster).await?;
+    let annotation = if args.force { BREAK_FORCE_ANNOTATION } else { BREAK_ANNOTATION };
+    annotate(&cluster, &lock, &json!({annotation: format!("{user}: {}", args.reason)})).await?;
+    let who = lock.who();
+    let (act, then) = if args.force {
+        ("break-force", format!("the key is deleted at once, and {who} may still work. Make sure that it has stopped."))
+    } else {
+        let ttl = lock.ttl_text();
+        (
+            "break",
+            format!("{who} loses the lock: the hold runs out within {ttl}. Make sure that {who} has stopped by then."),
+        )
+    };
+    Printer::new(args.lock.output).show(&AnnotatedHold { lock, act, then })?;
+    Ok(())
+}
+
+fn confirm(lock: &LockObject) -> Result<(), Problem> {
+    let stop = |what: &str| Problem::new(what, "Use --force --yes if you are sure that the holder has stopped.");
+    if !io::stdin().is_terminal() {
+        return Err(stop("--force gives up exclusion, and there is no terminal to ask at"));
+    }
+    let (holder, lock) = (lock.who(), lock.lock());
+    console::write_error(&format!(
+        "{holder} can still work, and another holder would get {lock} at once. Break it? [y/N] "
+    ));
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    match (read, answer.trim()) {
+        (Ok(_), "y" | "Y" | "yes") => Ok(()),
+        _ => Err(stop("nothing was broken")),
+    }
+}
+
+/// Reads the name that the API server gives this user. The admission policy compares it with the annotation.
+async fn user(cluster: &Cluster) -> Result<String, Problem> {
+    let user = cluster.call("ask who you are", whoami(&cluster.client)).await?;
+    user.ok_or_else(|| Problem::new("the API server does not say who you are", ""))
+}

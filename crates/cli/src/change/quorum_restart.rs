@@ -1,0 +1,281 @@
+//! `redlock quorum restart`: evicts the pod of a member, and waits until the member votes again.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::cluster::installation::{self, Leader};
+use crate::cluster::objects::QuorumObject;
+use crate::cluster::{Cluster, Problem};
+use crate::output::format::span;
+use crate::output::{Answer, Paint, Printer, Tone};
+use crate::show::quorum::named;
+use plan::{Plan, Progress, plan, progress};
+mod plan;
+
+pub use plan::RestartArgs;
+
+use redlock_engine::time::{Clock as _, SystemClock};
+
+/// Time between two readings of the quorum.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Time for the end of one process and the start of the next, without the fence.
+const START_LIMIT: Duration = Duration::from_secs(300);
+
+/// The result of a restart.
+struct RestartResult {
+    member: String,
+    quorum: String,
+    votes: bool,
+    took: Duration,
+    observations: Observations,
+    /// The tokens' floor before it.
+    tokens_before: Option<i64>,
+}
+
+/// The observations during a restart.
+#[derive(Clone, Debug, Default)]
+struct Observations {
+    /// The time that the member was fenced.
+    fenced: Duration,
+    /// The smallest number of voting members, the last one, and the number of members.
+    least: Option<usize>,
+    voting: usize,
+    members: usize,
+    /// No token is above it.
+    tokens: Option<i64>,
+}
+
+impl Observations {
+    /// The quorum after another part of the restart.
+    fn observe(&mut self, quorum: &QuorumObject, progress: &Progress, since: Duration) {
+        if matches!(progress, Progress::Fenced(_)) {
+            self.fenced += since;
+        }
+        let counted = || quorum.status.members.iter().filter(|member| quorum.counts(&member.name));
+        (self.members, self.voting) = (counted().count(), counted().filter(|member| member.votes()).count());
+        self.least = Some(self.least.map_or(self.voting, |least| least.min(self.voting)));
+        self.tokens = quorum.status.token_floor;
+    }
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Answer for RestartResult {
+    fn value(&self) -> Value {
+        let Observations { fenced, least, voting, members, tokens } = &self.observations;
+        json!({
+            "member": self.member, "quorum": self.quorum, "votes": self.votes, "tookMs": millis(self.took), "fencedMs": millis(*fenced),
+            "members": members, "voting": voting, "leastVoting": least,
+            "tokenFloor": tokens, "tokenFloorBefore": self.tokens_before,
+        })
+    }
+
+    fn text(&self, paint: Paint, _: bool) -> String {
+        let took = span(millis(self.took));
+        let mut text = if self.votes {
+            format!("{}: {} after {took}\n", self.member, paint.tone(Tone::Good, "votes again"))
+        } else {
+            let word = paint.tone(Tone::Bad, "does not vote yet");
+            format!("{}: {word} after {took}. See why: redlock quorum status {}\n", self.member, self.quorum)
+        };
+        let Observations { fenced, least, voting, members, tokens } = &self.observations;
+        text.push_str(&format!("  fence    {}\n", span(millis(*fenced))));
+        let least = least.unwrap_or(*voting);
+        text.push_str(&format!("  votes    {voting} of {members}, at the least {least}\n"));
+        if let Some(tokens) = tokens {
+            let is_back = self.tokens_before.is_some_and(|before| before > *tokens);
+            let word = if is_back {
+                paint.tone(Tone::Bad, "below the floor before")
+            } else {
+                "not below the floor before".into()
+            };
+            text.push_str(&format!("  tokens   floor {tokens}, {word}\n"));
+        }
+        text
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.member.clone()]
+    }
+}
+
+/// A restart that is allowed now.
+struct PlannedRestart {
+    cluster: Cluster,
+    printer: Printer,
+    quorum: QuorumObject,
+    namespace: String,
+    member: String,
+    plan: Plan,
+    /// For all of it.
+    limit: Duration,
+}
+
+impl PlannedRestart {
+    /// Checks whether the member can be restarted now.
+    async fn new(args: &RestartArgs) -> Result<Self, Problem> {
+        let cluster = Cluster::connect(&args.cluster).await?;
+        let printer = Printer::new(args.output);
+        let (namespace, member) = named(Some(&args.member), &cluster.namespace);
+        let member = member.unwrap_or_default().to_owned();
+        let quorum = quorum_of(&cluster, &namespace, &member).await?;
+        let plan = plan(&quorum, &member, cluster.now())?;
+        operator_works(&cluster, &quorum).await?;
+        let max_ttl = quorum.status.max_ttl_in_force.or(quorum.spec.max_ttl).unwrap_or_default();
+        let limit = args.timeout.map_or(max_ttl.get() + START_LIMIT, |limit| limit.get());
+        Ok(Self { cluster, printer, quorum, namespace, member, plan, limit })
+    }
+}
+
+/// Restarts a member; whether it votes again in time.
+///
+/// # Errors
+/// If it may not be restarted now, or the API server refuses.
+pub async fn run(args: RestartArgs) -> anyhow::Result<bool> {
+    let planned = PlannedRestart::new(&args).await?;
+    let (namespace, member) = (&planned.namespace, &planned.member);
+    let begun = SystemClock.boottime();
+    evict(&planned.cluster, namespace, &planned.plan).await?;
+    planned.printer.say(&format!("{member}: pod {namespace}/{} is evicted", planned.plan.pod))?;
+    let mut observations = Observations::default();
+    let votes = match tokio::time::timeout(planned.limit, follow(&planned, &mut observations)).await {
+        Ok(done) => done.map(|()| true)?,
+        Err(_elapsed) => false,
+    };
+    let took = SystemClock.boottime().since(begun);
+    let (quorum, tokens_before) = (planned.quorum.full_name(), planned.quorum.status.token_floor);
+    planned.printer.show(&RestartResult {
+        member: member.clone(),
+        quorum,
+        votes,
+        took,
+        observations,
+        tokens_before,
+    })?;
+    Ok(votes)
+}
+
+async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<QuorumObject, Problem> {
+    let quorums: Vec<QuorumObject> = cluster.list(Some(namespace), "").await?;
+    let has = |quorum: &QuorumObject| quorum.status.members.iter().any(|known| known.name == member);
+    quorums.into_iter().find(has).ok_or_else(|| {
+        let what = format!("no RedisQuorum in namespace {namespace} has a member {member}");
+        Problem::new(what, "See which exist: redlock quorum status -A")
+    })
+}
+
+/// Without an operator the member would not vote again. And the status may be old.
+async fn operator_works(cluster: &Cluster, quorum: &QuorumObject) -> Result<(), Problem> {
+    let Some(operator) = &quorum.status.operator else {
+        let next = "Check that an operator runs: redlock doctor";
+        return Err(Problem::new(format!("no operator serves RedisQuorum {}", quorum.full_name()), next));
+    };
+    match installation::leader(cluster, operator).await? {
+        // What may not be read is no reason: the eviction is judged by the readiness of the pods, too.
+        Leader::Works(_) | Leader::Hidden => Ok(()),
+        leader => {
+            let says = leader.says(operator);
+            Err(Problem::new(says.trim_end_matches('.'), "Mend the operator first: the member would not vote again."))
+        }
+    }
+}
+
+/// Evicts the pod: the quorum's PodDisruptionBudget admits one at a time.
+///
+/// A member that does not vote is not planned, so it counts as away.
+async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Problem> {
+    let pods = Api::<Pod>::namespaced(cluster.client.clone(), namespace);
+    // kube's own call leaves the precondition out: it writes the options under another name than the API's.
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": plan.pod, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": plan.pod_uid}},
+    });
+    let params = PostParams::default();
+    let evicted = pods.create_subresource::<Value, Value>("eviction", &plan.pod, &params, &eviction);
+    let doing = format!("evict pod {namespace}/{}", plan.pod);
+    cluster.call(&doing, evicted).await.map(drop).map_err(|mut problem| {
+        if problem.code == Some(429) {
+            problem.next = "Another member is out at this moment. Wait until all vote: redlock quorum status".into();
+        }
+        problem
+    })
+}
+
+/// Until the member votes again. On a terminal the last line counts down.
+async fn follow(planned: &PlannedRestart, observations: &mut Observations) -> anyhow::Result<()> {
+    let PlannedRestart { cluster, printer, quorum, member, .. } = planned;
+    let quorums = Api::<QuorumObject>::namespaced(cluster.client.clone(), &planned.namespace);
+    let is_live = printer.is_terminal() && !printer.is_for_programs();
+    let mut period = interval(PERIOD);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut reported, mut ticks, mut observed) = (None, period, SystemClock.boottime());
+    loop {
+        ticks.tick().await;
+        // An error is not reported: the next reading replaces it.
+        let Ok(observed_quorum) = cluster.call("read the RedisQuorum", quorums.get(&quorum.name_any())).await else {
+            continue;
+        };
+        let progress = progress(&observed_quorum, member, &planned.plan, cluster.now());
+        let now = SystemClock.boottime();
+        observations.observe(&observed_quorum, &progress, now.since(std::mem::replace(&mut observed, now)));
+        if progress == Progress::Votes {
+            return if is_live { printer.write("\r\u{1b}[K") } else { Ok(()) };
+        }
+        if reported != Some(progress.says()) {
+            let line = format!("{member}: {}", progress.says());
+            if is_live {
+                printer.write(&format!("\r\u{1b}[K{line}\n"))?
+            } else {
+                printer.say(&line)?
+            }
+            reported = Some(progress.says());
+        }
+        if let (true, Progress::Fenced(Some(left))) = (is_live, &progress) {
+            printer.write(&format!("\r\u{1b}[K  votes in {}", span(*left)))?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::objects::fake::quorum;
+
+    #[test]
+    fn a_restart_tells_of_the_fence_the_votes_and_the_tokens() {
+        let mut observations = Observations::default();
+        let (second, mut observed_quorum) = (Duration::from_secs(1), quorum(["Admitted", "Admitted", "Fenced"]));
+        observed_quorum.status.token_floor = Some(7);
+        observations.observe(&observed_quorum, &Progress::Starting, second);
+        observations.observe(&observed_quorum, &Progress::Fenced(None), 12 * second);
+        let mut last = quorum(["Admitted"; 3]);
+        last.status.token_floor = Some(9);
+        observations.observe(&last, &Progress::Votes, second);
+        let restarted = |tokens_before| RestartResult {
+            member: "main-2".into(),
+            quorum: "a/main".into(),
+            votes: true,
+            took: 14 * second,
+            observations: observations.clone(),
+            tokens_before,
+        };
+        let text = restarted(Some(7)).text(Paint::PLAIN, false);
+        assert_eq!(
+            text,
+            "main-2: votes again after 14s\n  fence    12s\n  votes    3 of 3, at the least 2\n  tokens   floor 9, not below the floor before\n"
+        );
+        assert!(restarted(Some(10)).text(Paint::PLAIN, false).contains("below the floor before"));
+        let value = restarted(Some(7)).value();
+        assert_eq!(
+            (&value["fencedMs"], &value["leastVoting"], &value["tokenFloor"]),
+            (&12_000.into(), &2.into(), &9.into())
+        );
+    }
+}

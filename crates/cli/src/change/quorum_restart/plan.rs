@@ -1,0 +1,193 @@
+//! Pure: whether a member may be restarted now, and how far its restart is.
+
+use kube::ResourceExt as _;
+
+use crate::cluster::objects::{QuorumMember, QuorumObject};
+use crate::cluster::{ClusterArgs, Problem};
+use crate::output::OutputArgs;
+use crate::output::format::{and, span};
+use crate::show::explain::member_says;
+use crate::show::quorum::fence;
+use redlock_api::conditions::{CommonReason, QuorumCondition, find_condition};
+use redlock_api::{GoDuration, MilliTime};
+
+/// Which member.
+#[derive(Debug, clap::Args)]
+pub struct RestartArgs {
+    /// The member, as `<name>` or `<namespace>/<name>`, for example main-0. See: redlock quorum status.
+    pub(super) member: String,
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+    /// How long to wait until the member votes again. Default: the quorum's maxTTL and five minutes.
+    #[arg(long, value_name = "DURATION")]
+    pub(super) timeout: Option<GoDuration>,
+}
+
+/// What is restarted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The pod.
+    pub pod: String,
+    /// Not a later one of its name.
+    pub pod_uid: String,
+    /// The process that is to end.
+    pub run_id: Option<String>,
+}
+
+/// Whether a member of a quorum may be restarted now. All others have to vote: while one is out, a second one would cost the majority, or
+/// the last reserve.
+pub(super) fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<Plan, Problem> {
+    let (full_name, status) = (quorum.full_name(), &quorum.status);
+    let Some(member) = status.members.iter().find(|member| member.name == name) else {
+        return Err(Problem::new(
+            format!("RedisQuorum {full_name} has no member {name}"),
+            "See its members: redlock quorum status",
+        ));
+    };
+    if member.external.is_some() {
+        return Err(Problem::new(
+            format!("the operator does not run member {name}"),
+            "Ask who runs this Redis to restart it.",
+        ));
+    }
+    if status.voters.len() < 2 {
+        let next = "Set spec.members: 3, and restart it then.";
+        return Err(Problem::new(format!("{name} is the only member: all locks would be lost for maxTTL"), next));
+    }
+    let is_changing = !status.former_voters.is_empty() || !status.voters.iter().any(|voter| voter == name);
+    if is_changing || status.observed_generation < quorum.metadata.generation {
+        return Err(Problem::new(
+            format!("the members of {full_name} are changing"),
+            "Wait until the change has ended.",
+        ));
+    }
+    let out: Vec<&QuorumMember> = status
+        .members
+        .iter()
+        .filter(|other| other.name != name && quorum.counts(&other.name) && !other.votes())
+        .collect();
+    if !out.is_empty() {
+        let says: Vec<_> = out.iter().map(|member| member_says(member, now)).collect();
+        let names: Vec<_> = out.iter().map(|member| member.name.clone()).collect();
+        let what = format!("{} of {full_name} does not vote: {}", and(&names), says.join(" "));
+        return Err(Problem::new(what, "Wait until all other members vote."));
+    }
+    let ready = find_condition(&status.conditions, QuorumCondition::Ready);
+    if ready.is_some_and(|ready| ready.reason == CommonReason::Updating.as_str()) {
+        return Err(Problem::new(
+            format!("the operator replaces members of {full_name}, one by one"),
+            "Wait until it has ended.",
+        ));
+    }
+    if let Some(left) = fence(member, now) {
+        let what = format!("{name} is fenced and votes again in {}: a restart would begin its wait again", span(left));
+        return Err(Problem::new(what, "Wait."));
+    }
+    match (&member.pod_name, &member.pod_uid) {
+        (Some(pod), Some(uid)) => Ok(Plan { pod: pod.clone(), pod_uid: uid.clone(), run_id: member.run_id.clone() }),
+        _ => Err(Problem::new(
+            format!("{name} has no pod"),
+            format!("See why: redlock quorum status {}", quorum.name_any()),
+        )),
+    }
+}
+
+/// How far a restart is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The process of before has not ended.
+    Stopping,
+    /// The next one does not answer yet.
+    Starting,
+    /// It waits for so many milliseconds.
+    Fenced(Option<i64>),
+    /// It votes again.
+    Votes,
+}
+
+/// How far the restart of a member is.
+pub(super) fn progress(quorum: &QuorumObject, name: &str, plan: &Plan, now: MilliTime) -> Progress {
+    let Some(member) = quorum.status.members.iter().find(|member| member.name == name) else {
+        return Progress::Starting;
+    };
+    let is_of_before = member.pod_uid.as_ref() == Some(&plan.pod_uid) && member.run_id == plan.run_id;
+    match member.state.as_str() {
+        _ if is_of_before => Progress::Stopping,
+        "Admitted" => Progress::Votes,
+        "Fenced" => Progress::Fenced(fence(member, now)),
+        _ => Progress::Starting,
+    }
+}
+
+impl Progress {
+    /// In words, without numbers that change all the time.
+    #[must_use]
+    pub(super) const fn says(&self) -> &'static str {
+        match self {
+            Self::Stopping => "its process ends",
+            Self::Starting => "its next process starts",
+            Self::Fenced(_) => "it is fenced until every lock that it may have forgotten has expired",
+            Self::Votes => "it votes again",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::objects::fake::{now, quorum};
+
+    fn refused(quorum: &QuorumObject, name: &str) -> String {
+        plan(quorum, name, now()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_member_is_restarted_only_while_all_others_vote() {
+        let all = quorum(["Admitted"; 3]);
+        let planned = plan(&all, "main-0", now()).unwrap();
+        assert_eq!((planned.pod.as_str(), planned.pod_uid.as_str()), ("main-0-0", "pod-0"));
+        let one_out = quorum(["Admitted", "Admitted", "Fenced"]);
+        assert!(refused(&one_out, "main-0").contains("main-2 of redlock-system/main does not vote"));
+        assert!(refused(&one_out, "main-2").contains("votes again in 12s"));
+        // What does not answer may be restarted: it has no vote to lose.
+        assert!(plan(&quorum(["Admitted", "Admitted", "Unreachable"]), "main-2", now()).is_ok());
+    }
+
+    #[test]
+    fn a_member_whose_restart_would_cost_more_is_left_alone() {
+        assert!(refused(&quorum(["Admitted"; 3]), "main-7").contains("has no member main-7"));
+        let mut changing = quorum(["Admitted"; 3]);
+        changing.status.former_voters = vec!["main-0".into()];
+        assert!(refused(&changing, "main-0").contains("are changing"));
+        let mut edited = quorum(["Admitted"; 3]);
+        edited.metadata.generation = Some(2);
+        assert!(refused(&edited, "main-0").contains("are changing"));
+        let mut single = quorum(["Admitted"; 3]);
+        single.status.voters = vec!["main-0".into()];
+        assert!(refused(&single, "main-0").contains("the only member"));
+        let mut updating = quorum(["Admitted"; 3]);
+        updating.status.conditions[0].reason = "Updating".into();
+        assert!(refused(&updating, "main-0").contains("one by one"));
+        let mut external = quorum(["Admitted"; 3]);
+        external.status.members[0].external = Some(serde::de::IgnoredAny);
+        assert!(refused(&external, "main-0").contains("does not run member main-0"));
+    }
+
+    #[test]
+    fn a_restart_has_ended_when_another_process_votes() {
+        let before = quorum(["Admitted"; 3]);
+        let plan = plan(&before, "main-2", now()).unwrap();
+        let of = |quorum: &QuorumObject| progress(quorum, "main-2", &plan, now());
+        assert_eq!(of(&before), Progress::Stopping);
+        let mut next = quorum(["Admitted", "Admitted", "Fenced"]);
+        assert_eq!(of(&next), Progress::Stopping, "closed before its pod goes");
+        next.status.members[2].pod_uid = Some("another".into());
+        assert_eq!(of(&next), Progress::Fenced(Some(12_000)));
+        next.status.members[2].state = "Starting".into();
+        assert_eq!(of(&next), Progress::Starting);
+        next.status.members[2].state = "Admitted".into();
+        assert_eq!(of(&next), Progress::Votes);
+    }
+}

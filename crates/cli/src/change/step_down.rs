@@ -1,0 +1,32 @@
+//! `redlock step-down`: asks a holder to pass its lock on.
+
+use serde_json::json;
+
+use super::annotation::{AnnotatedHold, annotate, held};
+use crate::cluster::Cluster;
+use crate::output::Printer;
+use crate::show::status::LockArgs;
+use redlock_api::STEP_DOWN_ANNOTATION;
+
+/// Arguments of `redlock step-down`.
+#[derive(Debug, clap::Args)]
+pub struct StepDownArgs {
+    #[command(flatten)]
+    lock: LockArgs,
+    /// Why.
+    #[arg(long, default_value = "redlock step-down")]
+    reason: String,
+}
+
+/// Asks a holder to pass its lock on.
+///
+/// # Errors
+/// If the lock is not held, or the API server refuses.
+pub async fn run(args: StepDownArgs) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(&args.lock.cluster).await?;
+    let lock = held(&cluster, &args.lock).await?;
+    annotate(&cluster, &lock, &json!({STEP_DOWN_ANNOTATION: args.reason})).await?;
+    let then = format!("{} is renewed no more, and the hold runs out within {}.", lock.who(), lock.ttl_text());
+    Printer::new(args.lock.output).show(&AnnotatedHold { lock, act: "step-down", then })?;
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Whether an operator is at work, by its leader Lease.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+
+use crate::cluster::{Cluster, Problem};
+use crate::output::format::{between, span};
+use redlock_api::MilliTime;
+
+/// Labels of the operator's pods.
+pub const OPERATOR_LABELS: &str = "app.kubernetes.io/name=redlock-operator";
+/// A leader that has not renewed its Lease for so long, in milliseconds, does not work.
+const SILENT: i64 = 60_000;
+
+/// What the Lease shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leader {
+    /// This replica leads.
+    Works(String),
+    /// The last one has been silent for so many milliseconds.
+    Silent(i64),
+    /// There is no Lease, or nothing in it.
+    Absent,
+    /// This user may not read it.
+    Hidden,
+}
+
+impl Leader {
+    /// Pure: what a Lease shows.
+    fn of(lease: &Lease, now: MilliTime) -> Self {
+        let Some(spec) = &lease.spec else { return Self::Absent };
+        match (&spec.holder_identity, &spec.renew_time) {
+            (Some(holder), Some(renewed)) if !holder.is_empty() => match between(MilliTime::from(renewed.0), now) {
+                silence if silence > SILENT => Self::Silent(silence),
+                _ => Self::Works(holder.clone()),
+            },
+            _ => Self::Absent,
+        }
+    }
+
+    /// In a sentence about this installation.
+    #[must_use]
+    pub fn says(&self, installation: &str) -> String {
+        match self {
+            Self::Works(holder) => format!("The operator {installation} works: {holder} leads."),
+            Self::Silent(silence) => {
+                format!("The operator {installation} does not work: its leader has been silent for {}.", span(*silence))
+            }
+            Self::Absent => format!("The operator {installation} has no leader."),
+            Self::Hidden => {
+                format!("You may not read the Lease {installation}, which shows whether the operator works.")
+            }
+        }
+    }
+}
+
+/// Asks for the leader of an installation, `<namespace>/<Lease name>`.
+///
+/// # Errors
+/// If the API server does not answer.
+pub async fn leader(cluster: &Cluster, installation: &str) -> Result<Leader, Problem> {
+    let Some((namespace, name)) = installation.split_once('/') else { return Ok(Leader::Absent) };
+    let leases = Api::<Lease>::namespaced(cluster.client.clone(), namespace);
+    match cluster.call(&format!("read Lease {installation}"), leases.get(name)).await {
+        Ok(lease) => Ok(Leader::of(&lease, cluster.now())),
+        Err(problem) if problem.is_forbidden() => Ok(Leader::Hidden),
+        Err(problem) if problem.is_not_found() => Ok(Leader::Absent),
+        Err(problem) => Err(problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::objects::fake::now;
+
+    #[test]
+    fn a_leader_that_is_silent_does_not_work() {
+        let lease = |renewed: &str| -> Lease {
+            let spec = serde_json::json!({"spec": {"holderIdentity": "pod-a", "renewTime": renewed}});
+            serde_json::from_value(spec).unwrap()
+        };
+        assert_eq!(Leader::of(&lease("2026-01-01T11:59:58.000000Z"), now()), Leader::Works("pod-a".into()));
+        let silent = Leader::of(&lease("2026-01-01T11:57:00.000000Z"), now());
+        assert_eq!(silent, Leader::Silent(180_000));
+        assert!(silent.says("a/b").contains("silent for 3m00s"));
+        assert_eq!(Leader::of(&Lease::default(), now()), Leader::Absent);
+    }
+}

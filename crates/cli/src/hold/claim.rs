@@ -1,0 +1,171 @@
+//! A lock by a claim, which the operator grants and renews.
+
+mod follow;
+mod grant;
+mod heartbeat;
+mod object;
+mod pod;
+mod status;
+mod validity_source;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use follow::{Follower, Watched};
+use futures::future::BoxFuture;
+use grant::{ClaimRequest, GrantedClaim, grant};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use object::Purpose;
+pub(crate) use pod::own as own_pod;
+use serde_json::json;
+use status::ClaimState;
+pub(crate) use status::Holding;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+pub(crate) use validity_source::{HoldState, ValiditySource, check_wall_clock};
+
+use super::arguments::{LockArgs, Members};
+use super::held_lock::{HeldLock, NotHeld, Renewal, Validity};
+use super::progress::Progress;
+use super::signals::Signals;
+use redlock_api::requests::{self, RequestError, request};
+use redlock_api::{DistributedLock, RELEASE_ANNOTATION};
+
+/// For the operator to confirm a release.
+const RELEASE: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A claim that the operator renews for this process. A panic that drops it ends its tasks, so that the heartbeat stops.
+pub(crate) struct ClaimHold {
+    release: Release,
+    /// Ends the follower, which gives the watch back.
+    stop: oneshot::Sender<()>,
+    follower: AbortOnDropHandle<Watched>,
+    heartbeat: AbortOnDropHandle<()>,
+}
+
+/// Takes the lock for as long as this process lives.
+pub(super) async fn take(
+    args: &LockArgs,
+    members: Option<Members>,
+    signals: &mut Signals,
+    progress: &mut Progress,
+) -> Result<HeldLock, NotHeld> {
+    let request_for_claim = ClaimRequest { args, purpose: Purpose::Attended, needs_clock: members.is_none() };
+    let GrantedClaim { client, claim, holding, watched, api_time, heartbeat } =
+        grant(request_for_claim, signals, progress).await?;
+    let release = Release { client, claim, token: holding.token };
+    let trust = ValiditySource::new(members, api_time, args.skew.get(), &holding).await;
+    let first = match trust {
+        Ok(mut trust) => trust.first(&holding, args.ttl.get()).await.map(|until| (trust, until)),
+        Err(error) => Err(error),
+    };
+    let (trust, until) = match first {
+        Ok(first) => first,
+        Err(error) => {
+            // The error is the answer. The end of the heartbeat frees the lock where this does not.
+            let _ = release.send(watched).await;
+            return Err(NotHeld::Failed(error));
+        }
+    };
+    let (published, validity) = watch::channel(Validity { until, end: None });
+    let (stop, stopped) = oneshot::channel();
+    let source = trust.source();
+    let follower = Follower { watched, trust, holding: holding.clone(), published };
+    let follower = AbortOnDropHandle::new(tokio::spawn(follower.run(stopped, args.ttl.get())));
+    let renewal = Box::new(ClaimHold { release, stop, follower, heartbeat });
+    let Holding { token, identity, .. } = holding;
+    Ok(HeldLock { lock: args.lock.to_string(), token, holder: identity, validity, source, renewal })
+}
+
+impl Renewal for ClaimHold {
+    /// Sends the release, and waits until the operator has carried it out.
+    fn release(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
+        Box::pin(async move {
+            // An error means that the follower has ended. It returns the watch all the same.
+            let _ = self.stop.send(());
+            let result = self.release.send(self.follower.await?).await;
+            drop(self.heartbeat);
+            result
+        })
+    }
+}
+
+/// The release of one hold.
+struct Release {
+    client: Client,
+    claim: DistributedLock,
+    token: i64,
+}
+
+impl Release {
+    async fn send(self, mut watched: Watched) -> anyhow::Result<()> {
+        match timeout(RELEASE, send_release(&self.client, &self.claim, self.token)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(error.context(LAPSES)),
+            Err(_) => bail!("the API server does not answer. {LAPSES}"),
+        }
+        // The operator remembers it until then.
+        if self.claim.spec.min_hold.is_some() {
+            return Ok(());
+        }
+        let freed = async { while let ClaimState::Held(_) = status::read(watched.next().await.as_ref(), None) {} };
+        timeout(RELEASE, freed)
+            .await
+            .context("the operator has not confirmed the release within 5s; it frees the lock when it comes to it")
+    }
+}
+
+const LAPSES: &str = "the lock could not be released: it becomes free one ttl after the last heartbeat";
+
+/// Sends the release of a hold.
+///
+/// It sets the annotation. Where that is forbidden it deletes a claim with a free identity.
+pub(crate) async fn send_release(client: &Client, claim: &DistributedLock, token: i64) -> anyhow::Result<()> {
+    let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &claim.namespace().unwrap_or_default());
+    let release = json!({"metadata": {"annotations": {RELEASE_ANNOTATION: token.to_string()}}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(release));
+    loop {
+        match request(locks.patch(&claim.name_any(), &params, &patch)).await {
+            // It is gone, and with it the hold.
+            Ok(_) | Err(RequestError::Gone) => return Ok(()),
+            Err(RequestError::Unknown(_) | RequestError::Conflict) => sleep(RETRY).await,
+            Err(RequestError::Refused(error)) => {
+                let is_free = claim.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some());
+                if !is_free {
+                    return Err(anyhow::Error::new(*error));
+                }
+                requests::delete(client, claim).await?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A lock that a later step releases by its token.
+pub(crate) struct Detached {
+    /// The name of the claim.
+    pub(crate) claim: String,
+    /// The fencing token.
+    pub(crate) token: i64,
+    release: Release,
+    watched: Watched,
+}
+
+impl Detached {
+    /// Releases the lock, because no later step will.
+    pub(crate) async fn release(self) -> anyhow::Result<()> {
+        self.release.send(self.watched).await
+    }
+}
+
+/// Takes the lock for a later step, which releases it by its token. Nothing but `--max-hold` ends it before.
+pub(crate) async fn take_detached(args: &LockArgs, signals: &mut Signals) -> Result<Detached, NotHeld> {
+    let request_for_claim = ClaimRequest { args, purpose: Purpose::Detached, needs_clock: false };
+    let GrantedClaim { client, claim, holding, watched, .. } =
+        grant(request_for_claim, signals, &mut Progress::new(&args.lock)).await?;
+    let (name, token) = (claim.name_any(), holding.token);
+    Ok(Detached { claim: name, token, release: Release { client, claim, token }, watched })
+}

@@ -1,0 +1,244 @@
+//! Creates a claim and waits until it holds the lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::super::arguments::{LockArgs, Wait};
+use super::super::held_lock::NotHeld;
+use super::super::identity::whoami;
+use super::super::progress::Progress;
+use super::super::signals::Signals;
+use super::follow::Watched;
+use super::object::Purpose;
+use super::status::{ClaimState, Holding, Obstacle};
+use super::validity_source::check_wall_clock;
+use super::{RETRY, heartbeat, object, pod, status};
+use crate::cluster::Cluster;
+use crate::console;
+use redlock_api::api_time::ApiTime;
+use redlock_api::requests::{self, RequestError, request};
+use redlock_api::{CREATED_BY_ANNOTATION, DistributedLock};
+use redlock_engine::time::{Boottime, Clock, SystemClock};
+
+/// With --try: for an operator to answer. A lock that is free is granted in this time.
+const TRY: Duration = Duration::from_secs(10);
+/// Beyond --wait, which the operator counts from the creation of the claim.
+const WAIT_MARGIN: Duration = Duration::from_secs(2);
+
+const SILENT_SERVER: &str = "the API server does not answer";
+const SILENT_OPERATOR: &str = "the operator has not answered";
+
+/// A claim that holds the lock.
+pub(super) struct GrantedClaim {
+    pub(super) client: Client,
+    pub(super) claim: DistributedLock,
+    pub(super) holding: Holding,
+    pub(super) watched: Watched,
+    pub(super) api_time: Arc<ApiTime>,
+    pub(super) heartbeat: AbortOnDropHandle<()>,
+}
+
+/// The lock that is wanted.
+pub(super) struct ClaimRequest<'a> {
+    pub(super) args: &'a LockArgs,
+    pub(super) purpose: Purpose,
+    /// The remaining validity will come from the status.
+    pub(super) needs_clock: bool,
+}
+
+/// The requests for one claim.
+struct Claimant<'a> {
+    args: &'a LockArgs,
+    client: Client,
+    locks: Api<DistributedLock>,
+    wanted: DistributedLock,
+    /// The claim exists, or can exist because a creation had no answer.
+    can_exist: bool,
+    /// When the wait ends. `None`: never.
+    deadline: Option<Boottime>,
+}
+
+/// Creates a claim and waits until it holds the lock. A claim that does not is deleted.
+pub(super) async fn grant(
+    request_for_claim: ClaimRequest<'_>,
+    signals: &mut Signals,
+    progress: &mut Progress,
+) -> Result<GrantedClaim, NotHeld> {
+    let ClaimRequest { args, purpose, needs_clock } = request_for_claim;
+    let (namespace, key) = args.lock.in_cluster()?;
+    let owner = object::owner(args, purpose, namespace, pod::own());
+    let wanted = object::claim(args, namespace, key, &owner, purpose);
+    let cluster = Cluster::connect(&args.cluster).await?;
+    let (client, api_time) = (cluster.client.clone(), cluster.api_time());
+    let locks = Api::namespaced(client.clone(), namespace);
+    let deadline = deadline(args.wait(), SystemClock.boottime());
+    let mut claimant = Claimant { args, client, locks, wanted, can_exist: false, deadline };
+    let attempt = async {
+        if needs_clock {
+            claimant.read_clock(&api_time, progress).await?;
+        }
+        claimant.name_creator(progress).await?;
+        let claim = claimant.create(progress).await?;
+        // The operator grants no claim whose heartbeat has stopped, so a claim whose maker was killed is passed over.
+        let heartbeat = tokio::spawn(heartbeat::beat(claimant.client.clone(), claim.clone()));
+        let heartbeat = AbortOnDropHandle::new(heartbeat);
+        let mut watched = Watched::new(&claimant.locks, &claim.name_any());
+        let holding = claimant.until_held(&mut watched, progress).await?;
+        Ok((claim, holding, watched, heartbeat))
+    };
+    let result = tokio::select! {
+        biased;
+        signal = signals.ending() => Err(NotHeld::Signal(signal)),
+        result = attempt => result,
+    };
+    match result {
+        Ok((claim, holding, watched, heartbeat)) => {
+            Ok(GrantedClaim { client: claimant.client, claim, holding, watched, api_time, heartbeat })
+        }
+        Err(error) => {
+            claimant.withdraw().await;
+            Err(error)
+        }
+    }
+}
+
+/// When a wait that begins now ends.
+fn deadline(wait: Wait, now: Boottime) -> Option<Boottime> {
+    match wait {
+        Wait::Never => Some(now + TRY),
+        Wait::For(wait) => Some(now + wait + WAIT_MARGIN),
+        Wait::Forever => None,
+    }
+}
+
+impl Claimant<'_> {
+    /// Reads the API server's clock, and compares it with that of this machine.
+    async fn read_clock(&self, api_time: &ApiTime, progress: &mut Progress) -> Result<(), NotHeld> {
+        loop {
+            match request(self.client.apiserver_version()).await {
+                Ok(_) => return Ok(check_wall_clock(api_time, &SystemClock, self.args.skew.get())?),
+                Err(RequestError::Unknown(_)) => self.pause(progress).await?,
+                Err(error) => return Err(anyhow::Error::new(error).context(SILENT_SERVER).into()),
+            }
+        }
+    }
+
+    /// Writes the creator into the claim. Without the name only the verb `update` or the pod that holds gives a release.
+    async fn name_creator(&mut self, progress: &mut Progress) -> Result<(), NotHeld> {
+        loop {
+            match request(whoami(&self.client)).await {
+                Ok(user) => {
+                    let user = user.map(|user| (CREATED_BY_ANNOTATION.to_owned(), user));
+                    self.wanted.annotations_mut().extend(user);
+                    return Ok(());
+                }
+                Err(RequestError::Unknown(_)) => self.pause(progress).await?,
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Creates the claim. A creation without an answer is repeated under the same name, so it never leaves a second claim.
+    async fn create(&mut self, progress: &mut Progress) -> Result<DistributedLock, NotHeld> {
+        loop {
+            let created = match request(self.locks.create(&PostParams::default(), &self.wanted)).await {
+                // Nobody else uses this name, so an earlier creation was carried out. The client of kube also repeats requests itself.
+                Err(RequestError::Conflict) => request(self.locks.get(&self.wanted.name_any())).await,
+                created => created,
+            };
+            match created {
+                Ok(claim) => {
+                    self.can_exist = true;
+                    return Ok(claim);
+                }
+                Err(RequestError::Unknown(_)) => self.can_exist = true,
+                Err(error) => return Err(NotHeld::Failed(self.refused(&error))),
+            }
+            self.pause(progress).await?;
+        }
+    }
+
+    /// Before a request is repeated.
+    ///
+    /// # Errors
+    /// If the wait is over.
+    async fn pause(&self, progress: &mut Progress) -> Result<(), NotHeld> {
+        if self.deadline.is_some_and(|deadline| deadline <= SystemClock.boottime() + RETRY) {
+            return Err(self.not_answered(SILENT_SERVER));
+        }
+        progress.report_unknown(SILENT_SERVER);
+        sleep(RETRY).await;
+        Ok(())
+    }
+
+    async fn until_held(&self, watched: &mut Watched, progress: &mut Progress) -> Result<Holding, NotHeld> {
+        let (mut last, mut is_taken) = (SILENT_OPERATOR.to_owned(), false);
+        loop {
+            let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(SystemClock.boottime()));
+            let Ok(lock) = timeout(left, watched.next()).await else { return Err(self.not_acquired(&last, is_taken)) };
+            match status::read(lock.as_ref(), None) {
+                ClaimState::Held(holding) => return Ok(holding),
+                ClaimState::Ended { why, .. } => return Err(self.not_acquired(&why, is_taken)),
+                ClaimState::Waiting { why, obstacle } => {
+                    is_taken = obstacle == Obstacle::Taken;
+                    if obstacle == Obstacle::Refused || is_taken && self.args.wait() == Wait::Never {
+                        return Err(self.not_acquired(&why, is_taken));
+                    }
+                    progress.report(&why);
+                    last = why;
+                }
+            }
+        }
+    }
+
+    fn not_acquired(&self, why: &str, is_taken: bool) -> NotHeld {
+        if is_taken {
+            NotHeld::NotAcquired(format!("lock {} was not acquired: {why}", self.args.lock))
+        } else {
+            self.not_answered(why)
+        }
+    }
+
+    fn not_answered(&self, why: &str) -> NotHeld {
+        NotHeld::NotAnswered(format!("lock {} was not acquired: {why}", self.args.lock))
+    }
+
+    fn refused(&self, error: &RequestError) -> anyhow::Error {
+        let cause = match error {
+            RequestError::Refused(error) => error.to_string(),
+            other => other.to_string(),
+        };
+        let namespace = self.wanted.namespace().unwrap_or_default();
+        anyhow::anyhow!("the claim in namespace {namespace} was not created: {cause}")
+    }
+
+    /// Deletes the claim, also one whose creation had no answer.
+    async fn withdraw(&self) {
+        if !self.can_exist {
+            return;
+        }
+        if let Err(failed) = requests::delete(&self.client, &self.wanted).await {
+            let name = format!("{}/{}", self.wanted.namespace().unwrap_or_default(), self.wanted.name_any());
+            console::report(format_args!("delete the claim dlock {name}, or it can get the lock later: {failed}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_begins_before_the_first_request() {
+        let now = Boottime::new(Duration::from_secs(100));
+        assert_eq!(deadline(Wait::Never, now), Some(now + TRY));
+        let wait = Duration::from_secs(5);
+        assert_eq!(deadline(Wait::For(wait), now), Some(now + wait + WAIT_MARGIN));
+        assert_eq!(deadline(Wait::Forever, now), None);
+    }
+}

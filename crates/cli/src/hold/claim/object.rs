@@ -1,0 +1,177 @@
+//! Pure: the claim that is made.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ObjectMeta;
+
+use super::super::arguments::{LockArgs, Wait};
+use super::super::identity;
+use super::pod::OwnPod;
+use redlock_api::{Claim, DistributedLock, DistributedLockSpec, GoDuration, QuorumRef};
+
+/// A finished claim shows its end for so long.
+const TTL_AFTER_FINISHED: GoDuration = GoDuration::from_secs(600);
+/// The API server refuses a shorter heartbeat.
+const SHORTEST_HEARTBEAT: GoDuration = GoDuration::from_secs(1);
+/// The longest name of a claim: an election's name is a label, and one rule serves both.
+const LONGEST_NAME: usize = 63;
+/// Random characters at the end of a name. With 41 bits no two claims of a key have the same name.
+const SUFFIX: usize = 8;
+
+/// What the lock is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// This process holds it, and shows that it lives.
+    Attended,
+    /// It is given back by its token, by whatever process.
+    Detached,
+}
+
+/// Who holds the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A container of this pod: when it ends, the lock is free at once.
+    Pod(OwnPod),
+    /// Free text. The claim goes with the pod where there is one.
+    Identity(String, Option<OwnPod>),
+}
+
+/// The own pod, if it can hold the lock; else a name.
+pub(super) fn owner(args: &LockArgs, purpose: Purpose, namespace: &str, pod: Option<OwnPod>) -> Owner {
+    let pod = pod.filter(|pod| pod.namespace == namespace && purpose == Purpose::Attended);
+    match (&args.identity, pod) {
+        (None, Some(pod)) => Owner::Pod(pod),
+        (Some(identity), pod) => Owner::Identity(identity.clone(), pod),
+        (None, None) => Owner::Identity(identity::of_process(), None),
+    }
+}
+
+/// The claim. Its name is chosen here, so that a creation without an answer can be repeated or deleted.
+pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, purpose: Purpose) -> DistributedLock {
+    let heartbeat = GoDuration::from(args.ttl.get() / 2).max(SHORTEST_HEARTBEAT);
+    let heartbeat = (purpose == Purpose::Attended).then_some(heartbeat);
+    let (claim, pod) = match owner {
+        Owner::Pod(pod) => {
+            let OwnPod { name, uid, .. } = pod.clone();
+            let (pod_name, pod_uid, container) = (Some(name), Some(uid), args.container.clone());
+            (Claim { pod_name, pod_uid, container, heartbeat, ..Claim::default() }, Some(pod))
+        }
+        Owner::Identity(identity, pod) => {
+            (Claim { identity: Some(identity.clone()), heartbeat, ..Claim::default() }, pod.as_ref())
+        }
+    };
+    let spec = DistributedLockSpec {
+        quorum_ref: args.quorum.as_deref().map(quorum_ref),
+        key: Some(key.to_owned()),
+        ttl: args.ttl,
+        min_hold: args.min_hold,
+        max_hold: args.max_hold,
+        wait_timeout: match args.wait() {
+            Wait::For(wait) => Some(wait.into()),
+            Wait::Never | Wait::Forever => None,
+        },
+        priority: args.priority.unwrap_or_default(),
+        slots: args.slots.unwrap_or(1),
+        claim: Some(claim),
+        ttl_after_finished: Some(TTL_AFTER_FINISHED),
+        ..DistributedLockSpec::default()
+    };
+    let metadata = ObjectMeta {
+        name: Some(format!("{}{}", name_prefix(key), random_suffix())),
+        namespace: Some(namespace.to_owned()),
+        owner_references: pod.map(|pod| vec![reference(pod)]),
+        ..ObjectMeta::default()
+    };
+    DistributedLock { metadata, spec, status: None }
+}
+
+fn quorum_ref(quorum: &str) -> QuorumRef {
+    match quorum.split_once('/') {
+        Some((namespace, name)) => QuorumRef { name: name.to_owned(), namespace: Some(namespace.to_owned()) },
+        None => QuorumRef { name: quorum.to_owned(), namespace: None },
+    }
+}
+
+/// The claim goes when its pod goes.
+fn reference(pod: &OwnPod) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        ..OwnerReference::default()
+    }
+}
+
+/// A key as the beginning of an object's name.
+fn name_prefix(key: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let text: String = key.chars().take(LONGEST_NAME - SUFFIX - 1).map(plain).collect();
+    let text = text.trim_matches('-');
+    if text.is_empty() { "lock-".to_owned() } else { format!("{text}-") }
+}
+
+fn random_suffix() -> String {
+    const CHARACTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    (0..SUFFIX).map(|_| char::from(CHARACTERS[rand::random_range(0..CHARACTERS.len())])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hold::arguments::tests::parsed;
+
+    fn args(more: &[&str]) -> LockArgs {
+        parsed(&[&["--lock", "shop/Jobs/re.index"], more].concat())
+    }
+
+    fn own(namespace: &str) -> OwnPod {
+        OwnPod { namespace: namespace.into(), name: "job-x".into(), uid: "u-1".into() }
+    }
+
+    #[test]
+    fn a_pod_holds_the_lock_itself_and_its_claims_go_with_it() {
+        let args = args(&["--container", "main"]);
+        let owner = owner(&args, Purpose::Attended, "shop", Some(own("shop")));
+        let lock = claim(&args, "shop", "Jobs/re.index", &owner, Purpose::Attended);
+        let claim = lock.spec.claim.unwrap();
+        assert_eq!((claim.pod_name.as_deref(), claim.pod_uid.as_deref()), (Some("job-x"), Some("u-1")));
+        assert_eq!((claim.container.as_deref(), claim.identity), (Some("main"), None));
+        assert_eq!(claim.heartbeat, Some(GoDuration::from_secs(5)));
+        let name = lock.metadata.name.unwrap();
+        assert!(name.starts_with("jobs-re-index-") && name.len() == "jobs-re-index-".len() + SUFFIX, "{name}");
+        assert_eq!(lock.metadata.namespace.as_deref(), Some("shop"));
+        assert_eq!(lock.metadata.owner_references.unwrap()[0].uid, "u-1");
+        assert!(lock.spec.ttl_after_finished.is_some());
+    }
+
+    #[test]
+    fn elsewhere_and_with_a_name_the_holder_is_free_text() {
+        let plain = args(&[]);
+        assert!(matches!(owner(&plain, Purpose::Attended, "shop", Some(own("other"))), Owner::Identity(_, None)));
+        assert!(matches!(owner(&plain, Purpose::Detached, "shop", Some(own("shop"))), Owner::Identity(_, None)));
+        let named = args(&["--identity", "me", "--quorum", "redis/q", "--wait", "5s"]);
+        let owner = owner(&named, Purpose::Attended, "shop", Some(own("shop")));
+        let lock = claim(&named, "shop", "k", &owner, Purpose::Attended);
+        assert_eq!(lock.spec.claim.unwrap().identity.as_deref(), Some("me"));
+        assert_eq!(lock.metadata.owner_references.unwrap().len(), 1);
+        assert_eq!(lock.spec.quorum_ref.unwrap().namespace.as_deref(), Some("redis"));
+        assert_eq!(lock.spec.wait_timeout, Some(GoDuration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_detached_hold_shows_no_heartbeat() {
+        let owner = Owner::Identity("me".into(), None);
+        assert_eq!(claim(&args(&[]), "shop", "k", &owner, Purpose::Detached).spec.claim.unwrap().heartbeat, None);
+        assert_eq!(
+            claim(&args(&["--ttl", "1s"]), "shop", "k", &owner, Purpose::Attended).spec.claim.unwrap().heartbeat,
+            Some(SHORTEST_HEARTBEAT)
+        );
+    }
+
+    #[test]
+    fn any_key_begins_a_name() {
+        assert_eq!(name_prefix("///"), "lock-");
+        assert_eq!(name_prefix(&"a".repeat(200)).len() + SUFFIX, LONGEST_NAME);
+        assert_ne!(random_suffix(), random_suffix());
+    }
+}

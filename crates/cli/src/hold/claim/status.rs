@@ -1,0 +1,204 @@
+//! Pure: what the status of a claim says to the one who made it.
+
+use super::super::held_lock::End;
+use redlock_api::DistributedLock;
+use redlock_api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true};
+
+/// What a claim holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    pub(crate) nonce: String,
+    pub(crate) token: i64,
+    pub(crate) identity: String,
+    /// The key in Redis.
+    pub(crate) key: String,
+    /// Milliseconds since 1970 of the quorum's clock.
+    pub(crate) valid_until: i64,
+}
+
+/// Why a claim does not hold the lock yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Another holder has the lock, or comes first.
+    Taken,
+    /// The claim is refused, and only another claim can change that.
+    Refused,
+    /// Something else.
+    ///
+    /// No majority of the members answers, the operator is silent, or an object that the claim needs does not exist yet.
+    Other,
+}
+
+/// The state of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimState {
+    Held(Holding),
+    /// It does not hold the lock yet.
+    Waiting {
+        why: String,
+        obstacle: Obstacle,
+    },
+    /// It does not hold the lock any more.
+    Ended {
+        why: String,
+        end: End,
+    },
+}
+
+/// Reads a claim; `None` if it is gone. `nonce`: of the hold that is known.
+pub(crate) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> ClaimState {
+    let Some(lock) = lock else { return lost("its claim was deleted".to_owned()) };
+    if lock.metadata.deletion_timestamp.is_some() {
+        return lost("its claim is being deleted".to_owned());
+    }
+    let status = lock.status.clone().unwrap_or_default();
+    let held = find_condition(&status.conditions, LockCondition::Held);
+    let said = held.map(|condition| (condition.reason.clone(), condition.message.clone()));
+    if let Some(ending) = &status.ending {
+        let message = ending.message.clone().unwrap_or_default();
+        return ended(&ending.reason, &message);
+    }
+    if is_true(&status.conditions, LockCondition::Finished) {
+        let (reason, message) = said.unwrap_or_default();
+        return ended(&reason, &message);
+    }
+    if let (true, Some(holder), Some(token), Some(valid_until)) =
+        (is_true(&status.conditions, LockCondition::Held), &status.holder, status.fencing_token, status.valid_until)
+    {
+        let found = holder.nonce.clone().unwrap_or_default();
+        if nonce.is_some_and(|known| known != found) {
+            return lost("the claim has another hold now".to_owned());
+        }
+        return ClaimState::Held(Holding {
+            nonce: found,
+            token,
+            identity: holder.identity.clone(),
+            key: holder.key.clone().unwrap_or_default(),
+            valid_until: valid_until.as_millis(),
+        });
+    }
+    if nonce.is_some() && held.is_some_and(|condition| condition.status == Status::False.as_str()) {
+        let (reason, message) = said.unwrap_or_default();
+        return ended(&reason, &message);
+    }
+    waiting(lock, said)
+}
+
+fn lost(why: String) -> ClaimState {
+    ClaimState::Ended { end: End::Lost(why.clone()), why }
+}
+
+fn ended(reason: &str, message: &str) -> ClaimState {
+    let why = if message.is_empty() { reason.to_owned() } else { format!("{message} ({reason})") };
+    let is_max_hold = reason == HeldReason::MaxHoldReached.as_str();
+    ClaimState::Ended { end: if is_max_hold { End::MaxHold } else { End::Lost(why.clone()) }, why }
+}
+
+/// Refusals that no time heals: the claim itself has to change, or the rights of its namespace.
+const FINAL: [AcceptedReason; 4] = [
+    AcceptedReason::TTLTooLong,
+    AcceptedReason::TTLTooShort,
+    AcceptedReason::NamespaceNotAllowed,
+    AcceptedReason::JobsNotServed,
+];
+
+fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> ClaimState {
+    let status = lock.status.as_ref();
+    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let accepted = find_condition(conditions, LockCondition::Accepted);
+    if let Some(refused) = accepted.filter(|condition| condition.status == Status::False.as_str()) {
+        let is_final = FINAL.iter().any(|reason| reason.as_str() == refused.reason);
+        let obstacle = if is_final { Obstacle::Refused } else { Obstacle::Other };
+        return ClaimState::Waiting { why: format!("{} ({})", refused.message, refused.reason), obstacle };
+    }
+    let Some((reason, message)) = held else {
+        return ClaimState::Waiting { why: "the operator has not answered".to_owned(), obstacle: Obstacle::Other };
+    };
+    let taken = [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::LockDelay, HeldReason::Suspended];
+    let is_taken = taken.iter().any(|taken| taken.as_str() == reason);
+    let obstacle = if is_taken { Obstacle::Taken } else { Obstacle::Other };
+    let place = status.and_then(|status| status.queue_position).filter(|place| *place > 0);
+    let place = place.map(|place| format!("place {place} in the queue. ")).unwrap_or_default();
+    ClaimState::Waiting { why: format!("{place}{message}"), obstacle }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn lock(status: &Value) -> DistributedLock {
+        let lock = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "reindex-abcde", "namespace": "shop"},
+            "spec": {"key": "reindex", "claim": {"identity": "me"}}, "status": status,
+        });
+        serde_json::from_value(lock).unwrap()
+    }
+
+    fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+        json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    fn held() -> Value {
+        json!({
+            "holder": {"identity": "me", "nonce": "n1", "key": "shop/reindex"}, "fencingToken": 7,
+            "validUntil": "2026-01-01T00:00:10.500Z", "conditions": [condition("Held", "True", "Held", "")],
+        })
+    }
+
+    #[test]
+    fn a_held_claim_says_until_when() {
+        let ClaimState::Held(holding) = read(Some(&lock(&held())), None) else { panic!("held") };
+        assert_eq!((holding.token, holding.key.as_str()), (7, "shop/reindex"));
+        assert_eq!(holding.valid_until % 60_000, 10_500);
+        assert!(matches!(read(Some(&lock(&held())), Some("n1")), ClaimState::Held(_)));
+        assert!(matches!(read(Some(&lock(&held())), Some("n2")), ClaimState::Ended { .. }));
+        assert!(matches!(read(None, Some("n1")), ClaimState::Ended { .. }));
+    }
+
+    #[test]
+    fn a_hold_without_a_validity_is_waited_for() {
+        let mut status = held();
+        status["validUntil"] = Value::Null;
+        assert!(matches!(read(Some(&lock(&status)), None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
+        // A hold that was published does not end because its validity is not written yet.
+        assert!(matches!(read(Some(&lock(&status)), Some("n1")), ClaimState::Waiting { .. }));
+    }
+
+    #[test]
+    fn an_ending_hold_is_lost_though_it_is_still_valid() {
+        let mut status = held();
+        status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
+        let ClaimState::Ended { why, end } = read(Some(&lock(&status)), Some("n1")) else { panic!("ended") };
+        assert_eq!((why.as_str(), end), ("by alice (Broken)", End::Lost("by alice (Broken)".into())));
+        status["ending"]["reason"] = json!("MaxHoldReached");
+        assert!(matches!(read(Some(&lock(&status)), Some("n1")), ClaimState::Ended { end: End::MaxHold, .. }));
+    }
+
+    #[test]
+    fn waiting_says_the_place_and_what_the_operator_says() {
+        let queued = json!({"queuePosition": 2, "conditions": [condition("Held", "False", "Queued", "bob holds it")]});
+        let wanted =
+            ClaimState::Waiting { why: "place 2 in the queue. bob holds it".into(), obstacle: Obstacle::Taken };
+        assert_eq!(read(Some(&lock(&queued)), None), wanted);
+        let refused = json!({"conditions": [condition("Accepted", "False", "QuorumNotFound", "no such quorum")]});
+        let wanted = ClaimState::Waiting { why: "no such quorum (QuorumNotFound)".into(), obstacle: Obstacle::Other };
+        assert_eq!(read(Some(&lock(&refused)), None), wanted);
+        let too_long = json!({"conditions": [condition("Accepted", "False", "TTLTooLong", "at most 30s")]});
+        let wanted = ClaimState::Waiting { why: "at most 30s (TTLTooLong)".into(), obstacle: Obstacle::Refused };
+        assert_eq!(read(Some(&lock(&too_long)), None), wanted);
+        assert!(matches!(read(Some(&lock(&json!({}))), None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
+    }
+
+    #[test]
+    fn a_finished_claim_has_ended() {
+        let finished = json!({"conditions": [
+            condition("Held", "False", "WaitTimeout", "it waited 1m"), condition("Finished", "True", "WaitTimeout", ""),
+        ]});
+        assert!(
+            matches!(read(Some(&lock(&finished)), None), ClaimState::Ended { why, .. } if why == "it waited 1m (WaitTimeout)")
+        );
+    }
+}

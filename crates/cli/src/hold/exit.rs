@@ -1,0 +1,129 @@
+//! The exit codes of the commands that hold a lock, which are part of their interface.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::console;
+use crate::hold::{End, NotHeld};
+
+/// Another holder has the lock.
+pub(crate) const NOT_ACQUIRED: u8 = 122;
+/// The lock was lost, and the command was ended.
+pub(crate) const LOST: u8 = 123;
+/// `--max-hold` was reached, and the command was ended.
+pub(crate) const MAX_HOLD: u8 = 124;
+/// An error of `redlock` itself.
+pub(crate) const OWN_ERROR: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+const SIGNAL: i32 = 128;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommandStatus {
+    /// With this exit code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// How `redlock run` ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The command ended by itself.
+    Command(CommandStatus),
+    /// Another holder has the lock.
+    NotAcquired(String),
+    /// The command was ended.
+    Ended(End),
+    /// A signal came while the lock was waited for.
+    Signal(i32),
+    /// Anything else.
+    Failed(anyhow::Error),
+}
+
+impl From<NotHeld> for Outcome {
+    fn from(not_held: NotHeld) -> Self {
+        match not_held {
+            NotHeld::NotAcquired(why) => Self::NotAcquired(why),
+            NotHeld::NotAnswered(why) => Self::Failed(anyhow::Error::msg(why)),
+            NotHeld::Signal(signal) => Self::Signal(signal),
+            NotHeld::Failed(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl Outcome {
+    /// Of a command of which nothing is left. Without a status its guard has died, and the rest was killed.
+    pub(crate) fn of(why: Option<End>, status: Option<CommandStatus>) -> Self {
+        match (why, status) {
+            (Some(end), _) => Self::Ended(end),
+            (None, Some(status)) => Self::Command(status),
+            (None, None) => {
+                Self::Failed(anyhow::anyhow!("the guard of the command was killed, and the command with it"))
+            }
+        }
+    }
+
+    /// Says in one line what happened, unless the command can be heard by itself.
+    pub(crate) fn report(self, lock: &str, not_acquired: u8) -> ExitCode {
+        let (code, line) = match self {
+            Self::Command(status) => (of_command(status), None),
+            Self::Signal(signal) => (of_signal(signal), None),
+            Self::NotAcquired(why) => (not_acquired, Some(why)),
+            Self::Ended(End::Lost(why)) => {
+                (LOST, Some(format!("lock {lock} was lost: {why}. The command was ended before the lock was")))
+            }
+            Self::Ended(End::MaxHold) => {
+                (MAX_HOLD, Some(format!("lock {lock} was held for --max-hold. The command was ended")))
+            }
+            Self::Failed(error) => (OWN_ERROR, Some(format!("{error:#}"))),
+        };
+        if let Some(line) = line {
+            console::report(line);
+        }
+        ExitCode::from(code)
+    }
+}
+
+/// As env(1) says it.
+pub(crate) fn of_exec(error: io::ErrorKind) -> u8 {
+    if error == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+}
+
+/// The command's own, or 128 and the number of the signal.
+pub(crate) fn of_command(status: CommandStatus) -> u8 {
+    let code = match status {
+        CommandStatus::Code(code) => code,
+        CommandStatus::Signal(signal) => SIGNAL + signal,
+    };
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// After a signal that ended `redlock` itself before a command ran.
+pub(crate) fn of_signal(signal: i32) -> u8 {
+    of_command(CommandStatus::Signal(signal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_the_command_and_of_env() {
+        assert_eq!(
+            [CommandStatus::Code(0), CommandStatus::Code(7), CommandStatus::Signal(9)].map(of_command),
+            [0, 7, 137]
+        );
+        assert_eq!(of_exec(io::ErrorKind::NotFound), 127);
+        assert_eq!(of_exec(io::ErrorKind::PermissionDenied), 126);
+    }
+
+    /// A CronJob with `--not-acquired-exit-code 0` must not hide that no lock can be had at all.
+    #[test]
+    fn only_another_holder_has_the_code_for_it() {
+        let outcome = |not_held: NotHeld| Outcome::from(not_held);
+        assert!(matches!(outcome(NotHeld::NotAcquired("taken".into())), Outcome::NotAcquired(_)));
+        assert!(matches!(outcome(NotHeld::NotAnswered("no member answers".into())), Outcome::Failed(_)));
+    }
+}

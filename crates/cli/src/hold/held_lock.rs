@@ -1,0 +1,140 @@
+//! A lock that this process holds, wherever it comes from.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+
+use redlock_engine::time::{Boottime, Clock, SystemClock};
+
+/// The bounds of [`reserve`].
+const LEAST_RESERVE: Duration = Duration::from_millis(200);
+const MOST_RESERVE: Duration = Duration::from_secs(1);
+
+/// What is known of a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    /// The lock is certainly held until then.
+    pub(crate) until: Boottime,
+    /// Why it is held no more. No later validity takes this back.
+    pub(crate) end: Option<End>,
+}
+
+/// Why a hold ended without a word of its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The lock was lost, with the reason.
+    Lost(String),
+    /// `--max-hold` was reached.
+    MaxHold,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(why) => write!(f, "it was lost: {why}"),
+            Self::MaxHold => f.write_str("it was held for as long as it may be"),
+        }
+    }
+}
+
+/// Why a lock is not held.
+#[derive(Debug)]
+pub(crate) enum NotHeld {
+    /// Another holder has it.
+    NotAcquired(String),
+    /// It is not certain that another holder has it.
+    ///
+    /// There was no answer in time, the claim is refused, or the operator is silent.
+    NotAnswered(String),
+    /// A signal ended the wait.
+    Signal(i32),
+    /// Something else is wrong.
+    Failed(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for NotHeld {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Where the remaining validity comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// From the members, counted on this machine's clock from before the question.
+    Members,
+    /// From `status.validUntil`, less this.
+    Status { skew: Duration },
+    /// From an outer `run` or an agent, which had so much left.
+    Outer { left: Duration },
+}
+
+/// A lock that is held and renewed.
+pub(crate) struct HeldLock {
+    pub(crate) lock: String,
+    pub(crate) token: i64,
+    pub(crate) holder: String,
+    pub(crate) validity: watch::Receiver<Validity>,
+    pub(crate) source: Source,
+    pub(crate) renewal: Box<dyn Renewal>,
+}
+
+/// The renewal of one hold: by a client of the members, by a claim, or by an agent.
+pub(crate) trait Renewal: Send {
+    /// Ends the renewal and releases the lock.
+    ///
+    /// # Errors
+    /// If it is not certain that the lock is free. The message says when it will be.
+    fn release(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>>;
+
+    /// The same, for a process that takes no other lock.
+    ///
+    /// # Errors
+    /// As [`Self::release`].
+    fn release_and_close(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
+        self.release()
+    }
+}
+
+impl HeldLock {
+    /// Releases the lock, and closes the connections to the members.
+    ///
+    /// # Errors
+    /// If it is not certain that it is free; the message says when it will be.
+    pub(crate) async fn release(self) -> anyhow::Result<()> {
+        self.renewal.release_and_close().await
+    }
+
+    /// Releases the lock, and keeps the connections for other locks.
+    ///
+    /// # Errors
+    /// As [`Self::release`].
+    pub(crate) async fn release_one(self) -> anyhow::Result<()> {
+        self.renewal.release().await
+    }
+
+    /// Waits until the lock is lost.
+    pub(crate) async fn lost(&mut self) -> End {
+        loop {
+            let Validity { until, end } = self.validity.borrow_and_update().clone();
+            if let Some(end) = end {
+                return end;
+            }
+            let left = until.since(SystemClock.boottime());
+            if left.is_zero() {
+                return End::Lost("it could not be renewed in time".to_owned());
+            }
+            let _ = tokio::time::timeout(left.min(LONGEST_SLEEP), self.validity.changed()).await;
+        }
+    }
+}
+
+/// Tokio's clock stands still while the machine is suspended.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+
+/// What is kept back of a validity, for an application to hear that it has ended, or to be killed.
+pub(crate) fn reserve(ttl: Duration) -> Duration {
+    (ttl / 20).clamp(LEAST_RESERVE, MOST_RESERVE)
+}

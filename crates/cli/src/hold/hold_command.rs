@@ -1,0 +1,62 @@
+//! `redlock hold`: has a lock until it is stopped.
+
+use std::process::ExitCode;
+
+use crate::console;
+use crate::hold::exit::{self, Outcome};
+use crate::hold::{LockArgs, Signals, block_on, take};
+
+/// The lock that is held.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  redlock hold --lock shop/maintenance --max-hold 1h")]
+pub struct HoldArgs {
+    #[command(flatten)]
+    lock: LockArgs,
+    /// Exit code when the lock was not acquired.
+    #[arg(long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
+    not_acquired_exit_code: u8,
+}
+
+/// Takes the lock, prints its token, and releases it after a signal.
+pub fn run(args: &HoldArgs) -> ExitCode {
+    let outcome = block_on(hold(args)).unwrap_or_else(|error| Some(Outcome::Failed(error)));
+    outcome
+        .map_or(ExitCode::SUCCESS, |outcome| outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code))
+}
+
+/// `None` when it was stopped and the lock is released.
+async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
+    let mut signals = Signals::new()?;
+    let args = &HoldArgs { lock: args.lock.resolved().await?, ..args.clone() };
+    let mut held = match take(&args.lock, &mut signals).await {
+        Ok(held) => held,
+        Err(not_held) => return Ok(Some(not_held.into())),
+    };
+    if let Err(error) = console::print(held.token) {
+        // The lock is of no use to a reader that does not get its token.
+        let released = held.release().await;
+        return released
+            .and(Err(anyhow::Error::new(error).context("the token was not printed, and the lock is released")));
+    }
+    console::report(format_args!(
+        "lock {} is held by {} with token {} until this is stopped",
+        held.lock, held.holder, held.token
+    ));
+    let max_hold = async {
+        match args.lock.max_hold {
+            Some(most) => tokio::time::sleep(most.get()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        end = held.lost() => Some(end),
+        _ = signals.ending() => None,
+        () = max_hold => Some(crate::hold::End::MaxHold),
+    };
+    let released = held.release().await;
+    match ended {
+        Some(end) => Ok(Some(Outcome::Ended(end))),
+        None => released.map(|()| None),
+    }
+}

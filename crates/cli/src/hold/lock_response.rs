@@ -1,0 +1,59 @@
+//! Pure: what an application is told of a lock that is held.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use redlock_engine::time::Boottime;
+
+/// A lock that is held, as JSON. The names are part of the interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LockResponse {
+    pub(crate) lock: String,
+    pub(crate) holder: String,
+    pub(crate) fencing_token: i64,
+    /// How long the application may still work if the lock is not renewed any more.
+    pub(crate) valid_for_ms: u64,
+    /// The same as a reading of CLOCK_BOOTTIME.
+    pub(crate) deadline_boottime_ms: u64,
+}
+
+impl LockResponse {
+    /// With a deadline that has passed.
+    pub(crate) const fn new(lock: String, holder: String, fencing_token: i64) -> Self {
+        Self { lock, holder, fencing_token, valid_for_ms: 0, deadline_boottime_ms: 0 }
+    }
+
+    /// As it is true now.
+    pub(crate) fn at(mut self, deadline: Boottime, now: Boottime) -> Self {
+        self.valid_for_ms = millis(deadline.since(now));
+        self.deadline_boottime_ms = millis(deadline.since_boot());
+        self
+    }
+
+    /// One line.
+    pub(crate) fn line(&self) -> String {
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_has_the_promised_names() {
+        let at = |millis| Boottime::new(Duration::from_millis(millis));
+        assert_eq!(
+            LockResponse::new("shop/reindex".into(), "me".into(), 7).at(at(9_500), at(1_000)).line(),
+            "{\"lock\":\"shop/reindex\",\"holder\":\"me\",\"fencingToken\":7,\"validForMs\":8500,\"deadlineBoottimeMs\":9500}\n"
+        );
+    }
+}

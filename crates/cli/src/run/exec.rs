@@ -1,0 +1,54 @@
+//! The last step before the command: a process that prepares itself and becomes the command.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
+
+use super::terminal;
+use crate::console;
+use crate::hold::exit;
+
+/// Becomes a command that ends with the guard.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExecArgs {
+    /// The process ID of the guard.
+    #[arg(long)]
+    guard: i32,
+    /// The command gets the terminal.
+    #[arg(long)]
+    terminal: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Becomes the command, or says why not.
+pub(super) fn run(args: ExecArgs) -> ExitCode {
+    if let Err(error) = prepare(&args) {
+        console::report(format_args!("the command was not started: {error}"));
+        return ExitCode::from(exit::OWN_ERROR);
+    }
+    let Some((program, arguments)) = args.command.split_first() else { return ExitCode::from(exit::OWN_ERROR) };
+    // It returns only when it has failed.
+    let error = Command::new(program).args(arguments).exec();
+    console::report(format_args!("{}: {error}", program.display()));
+    ExitCode::from(exit::of_exec(error.kind()))
+}
+
+/// Ties this process to the guard, and puts it apart from the processes of `run`.
+fn prepare(args: &ExecArgs) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A guard that ended before that call has sent no signal.
+    if getppid() != Pid::from_raw(args.guard) {
+        return Err(io::Error::other("its guard has ended"));
+    }
+    if args.terminal {
+        terminal::wait_for_it();
+    } else {
+        setsid()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! `run`'s side of the guard: starts it, and buries what is left if it dies.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitIdOptions, getpgrp, getpid, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixListener;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{sleep, timeout};
+
+use super::SELF;
+use super::guard_protocol::{GuardCommand, GuardEvent};
+use super::{process_tree, terminal};
+use crate::hold::ENTRY_PREFIX;
+
+/// For the guard to start.
+const START: Duration = Duration::from_secs(5);
+/// For the guard to leave after its last word.
+const LEAVE: Duration = Duration::from_secs(2);
+const SEND: Duration = Duration::from_millis(20);
+/// Between two looks at processes that end.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What is run, and how it is asked to end.
+#[derive(Clone, Debug)]
+pub(super) struct GuardTask {
+    pub(super) command: Vec<OsString>,
+    pub(super) environment: Vec<(&'static str, OsString)>,
+    pub(super) signal: i32,
+    pub(super) grace: Duration,
+}
+
+/// Whether a variable can hold the members' passwords. The command does not get it.
+fn holds_passwords(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name == "REDLOCK_MEMBERS" || name.strip_prefix(ENTRY_PREFIX).is_some_and(|entry| entry != "SECRET")
+}
+
+/// A guard that runs.
+pub(super) struct GuardHandle {
+    events: Lines<BufReader<OwnedReadHalf>>,
+    commands: OwnedWriteHalf,
+    process: Pid,
+    command: Option<Pid>,
+    has_terminal: bool,
+}
+
+impl GuardHandle {
+    /// Starts the guard. It starts the command when it is told the first deadline.
+    pub(super) async fn start(task: &GuardTask) -> io::Result<Self> {
+        process_tree::adopt_orphans()?;
+        let name = format!("redlock-run-{}-{:016x}", std::process::id(), rand::random::<u64>());
+        let listener = StdListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        let has_terminal = terminal::is_ours();
+        let mut guard = Command::new(SELF);
+        guard.arg0("redlock").args(["guard", "--control", &name]);
+        guard.args(["--parent", &getpid().as_raw_nonzero().to_string()]);
+        guard.args(["--signal", &task.signal.to_string(), "--grace", &task.grace.as_millis().to_string()]);
+        if has_terminal {
+            guard.args(["--terminal", &getpgrp().as_raw_nonzero().to_string()]);
+        }
+        if terminal::is_of_another_group() {
+            // The command is in a session of its own, so the kernel would not keep it from what is typed at the shell.
+            guard.stdin(Stdio::null());
+        }
+        for (name, _) in std::env::vars_os().filter(|(name, _)| holds_passwords(name)) {
+            guard.env_remove(name);
+        }
+        guard.envs(task.environment.iter().map(|(name, value)| (name, value)));
+        // A signal for the group of `run` is for `run`, which passes it on.
+        let child = guard.arg("--").args(&task.command).process_group(0).spawn()?;
+        let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let process = process.ok_or_else(|| io::Error::other("a process without an ID"))?;
+        let connection = async {
+            loop {
+                let (stream, _) = listener.accept().await?;
+                // Everybody on this machine can connect.
+                if stream.peer_cred()?.pid() == Some(process.as_raw_nonzero().get()) {
+                    return io::Result::Ok(stream);
+                }
+            }
+        };
+        let stream = timeout(START, connection).await.map_err(|_| io::Error::other("the guard does not start"))??;
+        let (events, commands) = stream.into_split();
+        Ok(Self { events: BufReader::new(events).lines(), commands, process, command: None, has_terminal })
+    }
+
+    /// What the guard says next. `None`: it has ended, and its last word was not [`GuardEvent::Empty`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn next(&mut self) -> Option<GuardEvent> {
+        let line = self.events.next_line().await.ok()??;
+        let event = line.parse().ok()?;
+        if let GuardEvent::Started(pid) = event {
+            self.command = Pid::from_raw(pid);
+            if let (true, Some(command)) = (self.has_terminal, self.command) {
+                // Without it the command is stopped when it reads, and says so itself.
+                let _ = terminal::give(command);
+            }
+        }
+        Some(event)
+    }
+
+    /// Tells the guard something. That it has ended shows in [`Self::next`].
+    pub(super) async fn send(&mut self, command: GuardCommand) {
+        let line = format!("{command}\n");
+        // A guard that was stopped reads nothing: `run` itself then ends what the deadline ends.
+        let _ = timeout(SEND, self.commands.write_all(line.as_bytes())).await;
+    }
+
+    /// Reaps orphans that have ended, as the first process of a container. Elsewhere the ended children of this process belong to
+    /// whoever waits for them, for example the client of the API server for a credential plugin.
+    pub(super) fn reap_orphans(&self) {
+        if getpid().is_init() {
+            let _ = process_tree::reap(Some(self.process));
+        }
+    }
+
+    /// Kills a guard that does not do its work. The kernel then kills the command.
+    pub(super) fn kill(&self) {
+        let _ = kill_process(self.process, Signal::KILL);
+    }
+
+    /// Waits until the guard, which has nothing left, is gone too.
+    pub(super) async fn await_exit(self) {
+        let gone = async {
+            while !matches!(process_tree::end_of(self.process, WaitIdOptions::empty()), Ok(Some(_)) | Err(_)) {
+                sleep(PAUSE).await;
+            }
+        };
+        let _ = timeout(LEAVE, gone).await;
+    }
+
+    /// After the guard's death: kills what it has left until nothing is left.
+    pub(super) async fn kill_descendants(self) {
+        if let (true, Some(command)) = (self.has_terminal, self.command) {
+            terminal::take_back(command, getpgrp().as_raw_nonzero().get());
+        }
+        loop {
+            let _ = process_tree::signal_children(Signal::KILL);
+            match process_tree::reap(None) {
+                Ok(false) => return,
+                Ok(true) => {}
+                Err(error) => tracing::warn!(%error, "processes of the command cannot be seen"),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Pure: what the guard of a command does when.
+
+use std::time::Duration;
+
+use super::guard_protocol::GuardCommand;
+use redlock_engine::time::Boottime;
+
+/// What the guard sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// An command_line of `run`.
+    Command(GuardCommand),
+    /// `run` has ended or closed the line.
+    RunGone,
+    /// The command has ended; processes that it has left may still run.
+    CommandEnded,
+    /// Time has passed.
+    Tick,
+}
+
+/// What the guard does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Start the command.
+    Start,
+    /// Pass this signal on to the command.
+    Forward(i32),
+    /// Ask the command, and what it has left, to end with this signal.
+    Signal(i32),
+    /// Tell `run` that the deadline has passed.
+    ReportEnding,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// For the first deadline.
+    Waiting,
+    Running {
+        ask: Boottime,
+        kill: Boottime,
+    },
+    /// Asked to end. No later deadline prolongs this: a hold whose deadline has passed once is given up.
+    Ending {
+        kill: Boottime,
+    },
+    /// Everything that is left gets SIGKILL.
+    Killing,
+}
+
+/// The guard's state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GuardState {
+    phase: Phase,
+    signal: i32,
+    grace: Duration,
+}
+
+impl GuardState {
+    /// Before the command is started. `signal` asks it to end, and it has `grace` for that.
+    pub(super) const fn new(signal: i32, grace: Duration) -> Self {
+        Self { phase: Phase::Waiting, signal, grace }
+    }
+
+    pub(super) fn is_killing(&self) -> bool {
+        self.phase == Phase::Killing
+    }
+
+    /// When the guard has to look next, if nothing else handle.
+    pub(super) const fn wakes_at(&self) -> Option<Boottime> {
+        match self.phase {
+            Phase::Waiting | Phase::Killing => None,
+            Phase::Running { ask, .. } => Some(ask),
+            Phase::Ending { kill } => Some(kill),
+        }
+    }
+
+    /// Takes note of an event, and says what to do.
+    pub(super) fn on(&mut self, event: Input, now: Boottime) -> Vec<Action> {
+        match (self.phase, event) {
+            (Phase::Waiting, Input::Command(GuardCommand::Until { ask, kill })) if now < ask => {
+                self.phase = Phase::Running { ask, kill };
+                vec![Action::Start]
+            }
+            (Phase::Waiting, Input::Command(GuardCommand::Until { .. })) => {
+                self.phase = Phase::Killing;
+                vec![Action::ReportEnding]
+            }
+            (Phase::Waiting, Input::Command(GuardCommand::End { .. }) | Input::RunGone) => {
+                self.phase = Phase::Killing;
+                Vec::new()
+            }
+            (Phase::Running { .. }, Input::Command(GuardCommand::Until { ask, kill })) => {
+                self.phase = Phase::Running { ask, kill };
+                self.passed(now)
+            }
+            (Phase::Running { .. } | Phase::Ending { .. }, Input::Command(GuardCommand::Forward(signal))) => {
+                vec![Action::Forward(signal)]
+            }
+            (
+                Phase::Running { kill: latest, .. } | Phase::Ending { kill: latest },
+                Input::Command(GuardCommand::End { signal, kill }),
+            ) => self.end(signal, kill.min(latest)),
+            // What is left has the grace, too.
+            (Phase::Running { kill, .. }, Input::RunGone | Input::CommandEnded) => {
+                self.end(self.signal, kill.min(now + self.grace))
+            }
+            (Phase::Running { .. } | Phase::Ending { .. }, Input::Tick) => self.passed(now),
+            (Phase::Waiting | Phase::Ending { .. } | Phase::Killing, _) => Vec::new(),
+        }
+    }
+
+    fn end(&mut self, signal: i32, kill: Boottime) -> Vec<Action> {
+        self.phase = Phase::Ending { kill };
+        vec![Action::Signal(signal)]
+    }
+
+    fn passed(&mut self, now: Boottime) -> Vec<Action> {
+        match self.phase {
+            Phase::Running { kill, .. } if kill <= now => {
+                self.phase = Phase::Killing;
+                vec![Action::ReportEnding]
+            }
+            Phase::Running { ask, kill } if ask <= now => {
+                self.phase = Phase::Ending { kill };
+                vec![Action::Signal(self.signal), Action::ReportEnding]
+            }
+            Phase::Ending { kill } if kill <= now => {
+                self.phase = Phase::Killing;
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERM: i32 = 15;
+
+    fn at(millis: u64) -> Boottime {
+        Boottime::new(Duration::from_millis(millis))
+    }
+
+    fn until(ask: u64, kill: u64) -> Input {
+        Input::Command(GuardCommand::Until { ask: at(ask), kill: at(kill) })
+    }
+
+    fn running(ask: u64, kill: u64) -> GuardState {
+        let mut state = GuardState::new(TERM, Duration::from_millis(100));
+        assert_eq!(state.on(until(ask, kill), at(0)), [Action::Start]);
+        state
+    }
+
+    #[test]
+    fn the_deadline_asks_first_and_kills_in_time() {
+        let mut state = running(500, 700);
+        assert_eq!(state.wakes_at(), Some(at(500)));
+        assert_eq!(state.on(Input::Tick, at(499)), []);
+        assert_eq!(state.on(Input::Tick, at(500)), [Action::Signal(TERM), Action::ReportEnding]);
+        assert_eq!(state.wakes_at(), Some(at(700)));
+        assert_eq!(state.on(Input::Tick, at(699)), []);
+        assert!(!state.is_killing());
+        assert_eq!(state.on(Input::Tick, at(700)), []);
+        assert!(state.is_killing());
+    }
+
+    #[test]
+    fn a_renewal_moves_the_deadline_until_it_has_passed_once() {
+        let mut state = running(500, 700);
+        assert_eq!(state.on(until(900, 1_100), at(400)), []);
+        assert_eq!(state.on(Input::Tick, at(800)), []);
+        assert_eq!(state.on(Input::Tick, at(900)), [Action::Signal(TERM), Action::ReportEnding]);
+        assert_eq!(state.on(until(5_000, 6_000), at(901)), []);
+        state.on(Input::Tick, at(1_100));
+        assert!(state.is_killing());
+    }
+
+    #[test]
+    fn a_guard_that_was_frozen_over_the_deadline_kills_at_once() {
+        let mut state = running(500, 700);
+        assert_eq!(state.on(Input::Tick, at(900)), [Action::ReportEnding]);
+        assert!(state.is_killing());
+    }
+
+    #[test]
+    fn nothing_starts_after_the_deadline() {
+        let mut state = GuardState::new(TERM, Duration::ZERO);
+        assert_eq!(state.on(until(500, 700), at(500)), [Action::ReportEnding]);
+        assert!(state.is_killing());
+        let mut state = GuardState::new(TERM, Duration::ZERO);
+        assert_eq!(state.on(Input::RunGone, at(1)), []);
+        assert!(state.is_killing());
+    }
+
+    #[test]
+    fn what_a_command_leaves_and_the_end_of_run_get_the_grace_within_the_deadline() {
+        for event in [Input::RunGone, Input::CommandEnded] {
+            let mut state = running(500, 700);
+            assert_eq!(state.on(event, at(100)), [Action::Signal(TERM)]);
+            assert_eq!(state.wakes_at(), Some(at(200)));
+            let mut late = running(500, 700);
+            late.on(event, at(650));
+            assert_eq!(late.wakes_at(), Some(at(700)));
+        }
+    }
+
+    #[test]
+    fn an_order_to_end_never_goes_beyond_the_deadline() {
+        let mut state = running(500, 700);
+        let end = |kill| Input::Command(GuardCommand::End { signal: 2, kill: at(kill) });
+        assert_eq!(state.on(end(5_000), at(100)), [Action::Signal(2)]);
+        assert_eq!(state.wakes_at(), Some(at(700)));
+        assert_eq!(state.on(end(300), at(150)), [Action::Signal(2)]);
+        assert_eq!(state.wakes_at(), Some(at(300)));
+        assert_eq!(state.on(Input::Command(GuardCommand::Forward(10)), at(200)), [Action::Forward(10)]);
+    }
+}

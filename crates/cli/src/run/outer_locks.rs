@@ -1,0 +1,139 @@
+//! Pure: the locks that the `redlock run`s around this one hold, from the outermost to the innermost.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::hold::Location;
+
+/// The variable that a command finds them in.
+pub(super) const HELD: &str = "REDLOCK_HELD";
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OuterLock {
+    pub(super) place: Location,
+    pub(super) lock: String,
+    /// Where the `redlock run` that holds it answers.
+    pub(super) socket: PathBuf,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct OuterLocks(Vec<OuterLock>);
+
+impl OuterLocks {
+    /// # Errors
+    /// If the variable holds something else.
+    pub(super) fn of(variable: Option<OsString>) -> anyhow::Result<Self> {
+        let Some(text) = variable.filter(|text| !text.is_empty()) else { return Ok(Self::default()) };
+        serde_json::from_slice(text.as_encoded_bytes())
+            .with_context(|| format!("{HELD} does not hold what `redlock run` sets there: unset it"))
+    }
+
+    /// The socket of the innermost `run`, if that holds this lock.
+    ///
+    /// # Errors
+    /// If another one around it holds the lock, or can hold it: this one would wait for a lock that is released after its own end.
+    pub(super) fn shared(&self, place: &Location, lock: &str) -> anyhow::Result<Option<PathBuf>> {
+        let compared = |link: &OuterLock| if link.lock == lock { link.place.is(place) } else { Some(false) };
+        if let Some(link) = self.0.last().filter(|link| compared(link) == Some(true)) {
+            return Ok(Some(link.socket.clone()));
+        }
+        if self.0.iter().any(|link| compared(link).is_none()) {
+            bail!(
+                "a `redlock run` around this one holds lock {lock} by another source: a claim, --quorum, --direct or --agent. That can be the same \
+                 lock, which is released after the end of this one. Give both the same options, or unset {HELD} if they are two locks"
+            );
+        }
+        if self.0.iter().any(|link| compared(link) == Some(true)) {
+            let held: Vec<_> = self.0.iter().map(|link| link.lock.as_str()).collect();
+            bail!(
+                "lock {lock} is held by a `redlock run` around this one, which holds {} in this order: take a lock once, and several \
+                 locks in the same order everywhere",
+                held.join(", ")
+            );
+        }
+        Ok(None)
+    }
+
+    /// With the lock that this `run` holds. Where it shares the innermost one, it answers in its place.
+    pub(super) fn with(mut self, link: OuterLock) -> OsString {
+        if self.0.last().is_some_and(|last| (&last.place, &last.lock) == (&link.place, &link.lock)) {
+            self.0.pop();
+        }
+        self.0.push(link);
+        serde_json::to_string(&self).unwrap_or_default().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(addresses: &str) -> Location {
+        Location::Members { addresses: addresses.into() }
+    }
+
+    fn link(place: &str, lock: &str) -> OuterLock {
+        OuterLock { place: members(place), lock: lock.into(), socket: format!("/run/{lock}").into() }
+    }
+
+    fn chain(links: &[(&str, &str)]) -> OuterLocks {
+        links.iter().fold(OuterLocks::default(), |chain, (place, lock)| {
+            OuterLocks::of(Some(chain.with(link(place, lock)))).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_lock_of_the_innermost_run_is_shared() {
+        let held = chain(&[("p", "b"), ("p", "a")]);
+        assert_eq!(held.shared(&members("p"), "a").unwrap(), Some("/run/a".into()));
+        assert_eq!(held.shared(&members("p"), "c").unwrap(), None);
+        assert_eq!(OuterLocks::of(None).unwrap().shared(&members("p"), "a").unwrap(), None);
+        assert_eq!(
+            chain(&[("p", "a"), ("p", "a")]),
+            chain(&[("p", "a")]),
+            "a run that shares answers for the outer one"
+        );
+    }
+
+    #[test]
+    fn a_lock_of_the_same_name_at_another_place_is_another_lock() {
+        assert_eq!(chain(&[("p", "a")]).shared(&members("q"), "a").unwrap(), None);
+    }
+
+    #[test]
+    fn a_lock_that_can_be_the_same_one_is_refused() {
+        let cluster = |server: &str, quorum: Option<&str>| Location::Cluster {
+            server: server.into(),
+            quorum: quorum.map(str::to_owned),
+        };
+        let agent = |address: &str| Location::Agent { address: address.into() };
+        assert_eq!(cluster("s", None).is(&cluster("s", None)), Some(true));
+        assert_eq!(cluster("s", None).is(&cluster("t", None)), Some(false));
+        assert_eq!(cluster("s", Some("a")).is(&cluster("s", Some("b"))), Some(false));
+        assert_eq!(cluster("s", None).is(&cluster("s", Some("a"))), None, "it can be the default");
+        assert_eq!(agent("a").is(&agent("b")), None);
+        for other in [cluster("s", None), agent("a")] {
+            let refused = chain(&[("p", "a"), ("p", "b")]).shared(&other, "a").unwrap_err().to_string();
+            assert!(refused.contains("by another way"), "{refused}");
+            assert_eq!(chain(&[("p", "b")]).shared(&other, "a").unwrap(), None, "another name is another lock");
+        }
+    }
+
+    #[test]
+    fn a_circle_is_refused_with_what_is_held() {
+        let refused = chain(&[("p", "a"), ("p", "b")]).shared(&members("p"), "a").unwrap_err().to_string();
+        assert!(refused.contains("which holds a, b in this order"), "{refused}");
+    }
+
+    #[test]
+    fn another_text_is_refused() {
+        assert!(OuterLocks::of(Some("shop/a".into())).unwrap_err().to_string().contains(HELD));
+        assert_eq!(OuterLocks::of(Some("".into())).unwrap(), OuterLocks::default());
+    }
+}

@@ -1,0 +1,89 @@
+//! The processes below this one, as the kernel shows them.
+//!
+//! Only children get a signal. A child keeps its process ID until this process reaps it, so the signal never reaches a stranger.
+//! When a child dies, its own children become ours, since this process is a child subreaper. So killing all children until none is
+//! left kills every descendant, in whatever session or group it is.
+
+use std::{fs, io};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid};
+
+use crate::hold::exit::CommandStatus;
+
+/// Makes orphans below this process its children.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// The children of this process.
+pub(super) fn children() -> io::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for task in fs::read_dir("/proc/self/task")? {
+        match fs::read_to_string(task?.path().join("children")) {
+            Ok(list) => found.extend(list.split_whitespace().filter_map(pid)),
+            // A kernel that does not list children.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return all_with_this_parent(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn pid(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+fn all_with_this_parent() -> io::Result<Vec<Pid>> {
+    let own = getpid().as_raw_nonzero().to_string();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(pid) else { continue };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name of the program stands in parentheses and may contain any character.
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        if parent == Some(own.as_str()) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// Sends a signal to each child.
+pub(super) fn signal_children(signal: Signal) -> io::Result<()> {
+    for child in children()? {
+        // It may have ended, or belong to another user; SIGKILL is tried again until it is gone.
+        let _ = kill_process(child, signal);
+    }
+    Ok(())
+}
+
+/// Takes note of children that have ended, but for one. Whether any child is left, that one included.
+pub(super) fn reap(but: Option<Pid>) -> io::Result<bool> {
+    for child in children()? {
+        if Some(child) != but {
+            end_of(child, WaitIdOptions::empty())?;
+        }
+    }
+    let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::All, any) {
+        Ok(_) | Err(Errno::INTR) => Ok(true),
+        Err(Errno::CHILD) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How a child ended, if it has. Without `NOWAIT` it is gone then.
+pub(super) fn end_of(child: Pid, options: WaitIdOptions) -> io::Result<Option<CommandStatus>> {
+    match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | options) {
+        Ok(status) => Ok(status.and_then(|status| {
+            status
+                .exit_status()
+                .map(CommandStatus::Code)
+                .or_else(|| status.terminating_signal().map(CommandStatus::Signal))
+        })),
+        Err(Errno::CHILD | Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,97 @@
+//! `redlock explain`: why a lock is held or not, from the quorum to the queue.
+
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::cluster::objects::{LockObject, QuorumObject};
+use crate::cluster::{Cluster, Problem};
+use crate::output::{Answer, Paint, Printer, Tone};
+use crate::show::list;
+use crate::show::status::LockArgs;
+
+pub mod chain;
+
+pub use chain::{Explanation, Link, QuorumState, State, member_says, of_quorum};
+
+impl Answer for Explanation {
+    fn value(&self) -> Value {
+        let link = |link: &Link| json!({"about": link.about, "state": link.state.name(), "says": link.says, "toDo": link.to_do});
+        json!({
+            "lock": self.lock,
+            "held": self.held,
+            "summary": self.summary,
+            "links": self.links.iter().map(link).collect::<Vec<_>>(),
+            "toDo": self.to_do(),
+        })
+    }
+
+    fn text(&self, paint: Paint, _: bool) -> String {
+        let tone = if self.held { Tone::Good } else { Tone::Waiting };
+        let mut text = format!("{}\n\n", paint.tone(tone, &self.summary));
+        for link in &self.links {
+            let (mark, tone) = match link.state {
+                State::Fine => ("ok", Tone::Good),
+                State::Waits => ("waits", Tone::Waiting),
+                State::Stops => ("stops", Tone::Bad),
+                State::Unknown => ("?", Tone::Dim),
+            };
+            let mark = paint.tone(tone, &format!("{mark:<6}"));
+            for (index, sentence) in link.says.iter().enumerate() {
+                let (mark, about) = if index == 0 { (mark.as_str(), link.about) } else { ("      ", "") };
+                text += &format!("{mark}{about:<10}{sentence}\n");
+            }
+        }
+        match self.to_do() {
+            Some(to_do) => text + &format!("\n{} {to_do}\n", paint.tone(Tone::Title, "To do:")),
+            None => text + "\nThere is nothing to do.\n",
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.lock.clone()]
+    }
+}
+
+/// Prints why a lock is held or not.
+///
+/// # Errors
+/// If there is no such lock, or the API server does not answer.
+pub async fn run(args: LockArgs) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(&args.cluster).await?;
+    let target = args.target(&cluster)?;
+    let found = list::find(&cluster, &target).await?;
+    let quorum = match found.meant.iter().find(|lock| !lock.is_finished()).or(found.meant.first()) {
+        Some(lock) => quorum_state(&cluster, lock).await?,
+        None => QuorumState::Unknown,
+    };
+    let explained = chain::explain(&target.to_string(), &found.meant, &found.others, &quorum, cluster.now());
+    Printer::new(args.output).show(&Explanation { lock: target.name(), ..explained })
+}
+
+/// The quorum of a lock. That it may not be read is no failure: the lock says something, too.
+async fn quorum_state(cluster: &Cluster, lock: &LockObject) -> Result<QuorumState, Problem> {
+    let Some((namespace, name)) = lock.quorum() else { return default(cluster).await };
+    let api = Api::<QuorumObject>::namespaced(cluster.client.clone(), &namespace);
+    let full_name = format!("{namespace}/{name}");
+    match cluster.call(&format!("read RedisQuorum {full_name}"), api.get(&name)).await {
+        Ok(quorum) => Ok(QuorumState::Found(Box::new(quorum))),
+        Err(problem) if problem.is_not_found() => Ok(QuorumState::Absent(full_name)),
+        Err(problem) if problem.is_forbidden() => Ok(QuorumState::Hidden(full_name)),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// The quorum that is marked as the default, if this user may look for it.
+async fn default(cluster: &Cluster) -> Result<QuorumState, Problem> {
+    match cluster.list::<QuorumObject>(None, "").await {
+        Ok(quorums) => {
+            let mut marked = quorums.into_iter().filter(QuorumObject::is_default);
+            Ok(match (marked.next(), marked.next()) {
+                (Some(only), None) => QuorumState::Found(Box::new(only)),
+                _ => QuorumState::Unknown,
+            })
+        }
+        Err(problem) if problem.is_forbidden() => Ok(QuorumState::Unknown),
+        Err(problem) => Err(problem),
+    }
+}

@@ -1,0 +1,368 @@
+//! Pure: the chain of what a lock needs, link by link, in sentences.
+
+use kube::ResourceExt as _;
+
+use crate::cluster::objects::{LockObject, QuorumMember, QuorumObject};
+use crate::output::format::{and, count, moment};
+use crate::show::{advice, lock_row};
+use redlock_api::MilliTime;
+use redlock_api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition};
+
+/// The number of finished locks that are explained.
+const ENDS: usize = 3;
+
+/// How a link of the chain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It holds.
+    Fine,
+    /// It will hold, without anyone's help.
+    Waits,
+    /// A person has to do something.
+    Stops,
+    /// It cannot be seen.
+    Unknown,
+}
+
+impl State {
+    /// For programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fine => "Fine",
+            Self::Waits => "Waits",
+            Self::Stops => "Stops",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// One thing that a lock needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// In one word.
+    pub about: &'static str,
+    /// How it is.
+    pub state: State,
+    /// Sentences.
+    pub says: Vec<String>,
+    /// What a person can do.
+    pub to_do: Option<String>,
+}
+
+/// Why a lock is held or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Which one.
+    pub lock: String,
+    /// It has a holder.
+    pub held: bool,
+    /// In one sentence.
+    pub summary: String,
+    /// From the quorum to the queue.
+    pub links: Vec<Link>,
+}
+
+impl Explanation {
+    /// What to do first: what stops comes before what waits.
+    pub fn to_do(&self) -> Option<&str> {
+        let of = |state: State| {
+            let mut links = self.links.iter().filter(move |link| link.state == state);
+            links.find_map(|link| link.to_do.as_deref())
+        };
+        of(State::Stops).or_else(|| of(State::Waits))
+    }
+}
+
+/// The answer of the API server about the quorum.
+#[derive(Clone, Debug)]
+pub enum QuorumState {
+    /// This.
+    Found(Box<QuorumObject>),
+    /// There is none of this name.
+    Absent(String),
+    /// This user may not read it.
+    Hidden(String),
+    /// The lock names none, and the default is not known here.
+    Unknown,
+}
+
+/// Explains the locks that were meant; `others` compete with them.
+pub fn explain(
+    target: &str,
+    meant: &[LockObject],
+    others: &[LockObject],
+    quorum: &QuorumState,
+    now: MilliTime,
+) -> Explanation {
+    let all: Vec<&LockObject> = meant.iter().chain(others).collect();
+    let held = meant.iter().any(LockObject::is_held);
+    // What it is all about: the holder, else who is next, else what has ended.
+    let first = meant.iter().find(|lock| lock.is_held()).or_else(|| meant.iter().find(|lock| !lock.is_finished()));
+    let ended = if first.is_none() { meant } else { &[] };
+    let mut links: Vec<_> = ended.iter().filter_map(|lock| end_link(lock, now)).take(ENDS).collect();
+    links.push(quorum_link(quorum, now));
+    if let Some(lock) = first {
+        links.extend(operator_link(lock));
+        links.push(accepted_link(lock));
+        links.push(if lock.is_held() { hold_link(lock, now) } else { wait_link(lock, &all, now) });
+    }
+    links.extend(queue_link(&all, first));
+    let summary = match ended {
+        [only] => ended_summary(target, only, &all),
+        _ => summary(target, first, &all, now),
+    };
+    Explanation { lock: target.to_owned(), held, summary, links }
+}
+
+fn summary(target: &str, first: Option<&LockObject>, all: &[&LockObject], now: MilliTime) -> String {
+    let Some(lock) = first else {
+        return format!("{target} is not held: every claim on it has ended.");
+    };
+    if lock.is_held() {
+        let until = lock.valid_until().filter(|until| *until >= now);
+        let until = until.map(|until| format!(", at least until {}", moment(until, now)));
+        let until = until.unwrap_or_default();
+        let token = lock.status.fencing_token.map(|token| format!(" with token {token}")).unwrap_or_default();
+        return format!("{target} is held by {}{token}{until}.", lock.who());
+    }
+    let holders: Vec<_> = all.iter().filter(|other| other.is_held()).map(|other| other.who()).collect();
+    if holders.is_empty() {
+        format!("{target} is not held: {}.", reason_text(lock))
+    } else {
+        format!("{target} is not held by dlock/{}: {} has the key.", lock.name_any(), and(&holders))
+    }
+}
+
+/// One sentence about a finished lock, and who holds its key.
+fn ended_summary(target: &str, lock: &LockObject, all: &[&LockObject]) -> String {
+    let reason = lock.condition(LockCondition::Finished).map_or("Finished", |finished| &finished.reason);
+    let holders: Vec<_> = all.iter().filter(|other| other.is_held()).map(|other| other.who()).collect();
+    let key = if holders.is_empty() { String::new() } else { format!(" {} has the key now.", quoted(&holders)) };
+    format!("{target} ended with reason {reason}.{key}")
+}
+
+/// How a finished lock ended, and what to do about it.
+fn end_link(lock: &LockObject, now: MilliTime) -> Option<Link> {
+    let finished = lock.condition(LockCondition::Finished).filter(|finished| finished.status == "True")?;
+    let advice = advice::of_lock(finished);
+    let at = moment(MilliTime::from(finished.last_transition_time.0), now);
+    let means = if finished.message.trim().is_empty() { &advice.means } else { &finished.message };
+    let says = vec![format!("dlock/{} ended at {at} ({}): {}.", lock.name_any(), finished.reason, trim(means))];
+    let is_normal = finished.reason == HeldReason::Released.as_str();
+    let state = if is_normal { State::Fine } else { State::Stops };
+    let again = "Create another claim, if the work still has to be done.";
+    let to_do = (!is_normal).then(|| advice.to_do.unwrap_or_else(|| again.into()));
+    Some(Link { about: "end", state, says, to_do })
+}
+
+/// Identities in quotes.
+fn quoted(names: &[String]) -> String {
+    and(&names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>())
+}
+
+fn reason_text(lock: &LockObject) -> String {
+    let reason = lock.reason();
+    let means = lock.condition(LockCondition::Held).map(|held| advice::of_lock(held).means).unwrap_or_default();
+    match reason {
+        "NotAccepted" => "the operator cannot serve it as it is".into(),
+        "Pending" => "the operator has not decided yet".into(),
+        _ if means.is_empty() => format!("the operator says {reason}"),
+        _ => lower(means.split(". ").next().unwrap_or_default().trim_end_matches('.')),
+    }
+}
+
+/// Within a sentence.
+fn lower(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
+    (first + letters.as_str()).replace('`', "")
+}
+
+fn quorum_link(sight: &QuorumState, now: MilliTime) -> Link {
+    let unseen = |text: String| Link { about: "quorum", state: State::Unknown, says: vec![text], to_do: None };
+    match sight {
+        QuorumState::Found(quorum) => of_quorum(quorum, now),
+        QuorumState::Absent(name) => Link {
+            about: "quorum",
+            state: State::Stops,
+            says: vec![format!("RedisQuorum {name} does not exist.")],
+            to_do: Some(format!("Create RedisQuorum {name}, or create the lock again with another quorumRef.")),
+        },
+        QuorumState::Hidden(name) => unseen(format!("You may not read RedisQuorum {name}.")),
+        QuorumState::Unknown => unseen("The lock uses the default quorum, which you may not look for.".into()),
+    }
+}
+
+/// Whether a majority of a quorum votes, and what the others wait for.
+pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
+    let (name, status) = (quorum.full_name(), &quorum.status);
+    let (voting, members) = (quorum.voting(), status.voters.len());
+    let needed = status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
+    let ready = find_condition(&status.conditions, QuorumCondition::Ready);
+    if members == 0 {
+        let message = ready.map_or("the operator has not looked at it".into(), |ready| trim(&ready.message).to_owned());
+        let state = if ready.is_some() { State::Waits } else { State::Stops };
+        let to_do = ready.map_or_else(
+            || Some("Check that the operator runs: redlock doctor".into()),
+            |ready| advice::of_quorum(ready).to_do,
+        );
+        return Link {
+            about: "quorum",
+            state,
+            says: vec![format!("RedisQuorum {name} has no members yet: {message}.")],
+            to_do,
+        };
+    }
+    let votes = if voting == 1 { "votes" } else { "vote" };
+    let mut says =
+        vec![format!("RedisQuorum {name}: {voting} of {} {votes}, and {needed} are needed.", count(members, "member"))];
+    says.extend(status.members.iter().filter(|member| !member.votes()).map(|member| member_says(member, now)));
+    if !status.former_voters.is_empty() {
+        says.push("The member list is changing: a majority of the former list is needed, too.".into());
+    }
+    let (state, to_do) = match ready {
+        Some(ready) if ready.status != "True" && voting < needed => {
+            let advice = advice::of_quorum(ready);
+            let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
+            says.push(format!("The operator says: {}.", trim(&ready.message)));
+            (state, advice.to_do)
+        }
+        _ if voting < needed => (State::Waits, None),
+        _ => (State::Fine, None),
+    };
+    Link { about: "quorum", state, says, to_do }
+}
+
+/// Why a member does not vote, and when it will.
+pub fn member_says(member: &QuorumMember, now: MilliTime) -> String {
+    let reason = member.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let when = member.rejoin_at.map(|at| format!(" and votes from {}", moment(at, now))).unwrap_or_default();
+    let why = member.message.as_deref().filter(|_| member.rejoin_at.is_none());
+    let why = why.map(|message| format!(": {}", trim(message))).unwrap_or_default();
+    format!("Member {} is {}{reason}{when}{why}.", member.name, member.state)
+}
+
+/// A message without its full stop.
+fn trim(message: &str) -> &str {
+    message.trim().trim_end_matches('.')
+}
+
+/// That the operator has seen the object as it is now.
+fn operator_link(lock: &LockObject) -> Option<Link> {
+    let observed = lock.status.observed_generation;
+    if !lock.status.conditions.is_empty() && (observed.is_none() || observed >= lock.metadata.generation) {
+        return None;
+    }
+    let says = if lock.status.conditions.is_empty() {
+        format!("The operator has not looked at DistributedLock {} yet.", lock.name_any())
+    } else {
+        format!("The operator has not looked at the newest version of DistributedLock {} yet.", lock.name_any())
+    };
+    let to_do = Some(
+        "Wait a second. If it lasts, check that an operator runs and watches this namespace: redlock doctor".into(),
+    );
+    Some(Link { about: "operator", state: State::Waits, says: vec![says], to_do })
+}
+
+fn accepted_link(lock: &LockObject) -> Link {
+    let about = "accepted";
+    let Some(accepted) = lock.condition(LockCondition::Accepted) else {
+        let says = vec!["The operator has not said whether it can serve the lock.".into()];
+        return Link { about, state: State::Unknown, says, to_do: None };
+    };
+    if accepted.status == "True" {
+        let says = vec!["The operator can serve the lock as it is.".into()];
+        return Link { about, state: State::Fine, says, to_do: None };
+    }
+    let advice = advice::of_lock(accepted);
+    let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
+    let mut says =
+        vec![format!("The operator cannot serve the lock ({}): {}.", accepted.reason, trim(&accepted.message))];
+    says.extend(advice.by_itself.map(|text| format!("By itself: {}", lower(&text))));
+    Link { about, state, says, to_do: advice.to_do }
+}
+
+fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
+    let status = &lock.status;
+    let who = lock.who();
+    let since = status.acquired_at.map(|at| format!(" since {}", moment(at, now))).unwrap_or_default();
+    let votes = status.votes.as_deref().map(|votes| format!(" {votes} members store it.")).unwrap_or_default();
+    let mut says = vec![format!("{who} holds the lock{since}.{votes}")];
+    if let Some(until) = lock.valid_until().filter(|until| *until < now && status.ending.is_none()) {
+        says.push(format!(
+            "Its validity ended at {}, and the operator has published no later one.",
+            moment(until, now)
+        ));
+        let to_do = Some("Check that the operator works: redlock doctor".into());
+        return Link { about: "holder", state: State::Stops, says, to_do };
+    }
+    let Some(ending) = &status.ending else {
+        says.push("The operator renews it until the holder releases it or ends.".into());
+        return Link { about: "holder", state: State::Fine, says, to_do: None };
+    };
+    let why = ending.message.as_deref().map(|message| format!(": {}", trim(message))).unwrap_or_default();
+    says.push(format!("The operator renews it no more ({}){why}.", ending.reason));
+    says.extend(ending.until.map(|until| format!("The lock is free at {} at the latest.", moment(until, now))));
+    let to_do = Some("Wait. Make sure that the former holder has stopped.".into());
+    Link { about: "holder", state: State::Waits, says, to_do }
+}
+
+/// Why a lock that could be held is not.
+fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
+    let about = if lock.spec.election.is_some() { "candidate" } else { "claim" };
+    let Some(held) = lock.condition(LockCondition::Held) else {
+        let says = vec!["The operator has not said why the lock is not held.".into()];
+        return Link { about, state: State::Unknown, says, to_do: None };
+    };
+    let advice = advice::of_lock(held);
+    let needs_a_person = [HeldReason::Suspended, HeldReason::Unreadable, HeldReason::NoCandidate];
+    let state = match HeldReason::named(&held.reason) {
+        Some(HeldReason::NotAccepted) => State::Waits,
+        Some(reason) if needs_a_person.contains(&reason) => State::Stops,
+        _ => State::Waits,
+    };
+    let name = lock.name_any();
+    let mut says = vec![format!("dlock/{name} is not held ({}): {}.", held.reason, trim(&held.message))];
+    says.extend(advice.by_itself.map(|text| format!("By itself: {}", lower(&text))));
+    for other in all.iter().filter(|other| other.is_held() && other.name_any() != name) {
+        let until = match (&other.status.ending, other.valid_until()) {
+            (Some(ending), _) => ending.until.map(|until| format!(" Its hold ends at {}.", moment(until, now))),
+            (None, Some(until)) => Some(format!(" It is renewed, now until {}.", moment(until, now))),
+            (None, None) => None,
+        };
+        let since = other.status.acquired_at.map(|at| format!(" since {}", moment(at, now))).unwrap_or_default();
+        let object = other.name_any();
+        says.push(format!("{} has the key by dlock/{object}{since}.{}", other.who(), until.unwrap_or_default()));
+    }
+    let to_do = advice.to_do.filter(|_| held.reason != HeldReason::NotAccepted.as_str());
+    Link { about, state, says, to_do }
+}
+
+/// Who waits for the key, in order.
+fn queue_link(all: &[&LockObject], first: Option<&LockObject>) -> Option<Link> {
+    let mut queue: Vec<&LockObject> =
+        all.iter().copied().filter(|lock| !lock.is_held() && !lock.is_finished()).collect();
+    queue.sort_by_key(|lock| lock.status.queue_position.unwrap_or(i32::MAX));
+    let (far, near): (Vec<_>, Vec<_>) = queue.iter().partition(|lock| lock.status.queue_position.is_none());
+    if queue.is_empty() || queue.len() == 1 && first.is_some_and(|first| first.name_any() == queue[0].name_any()) {
+        return None;
+    }
+    let place = |lock: &&&LockObject| {
+        let position = lock.status.queue_position.unwrap_or_default();
+        format!("{position}. dlock/{} ({}, priority {})", lock.name_any(), lock.who(), lock.spec.priority)
+    };
+    let mut says = vec![format!(
+        "{} for the key.",
+        if queue.len() == 1 { "1 lock waits".into() } else { format!("{} locks wait", queue.len()) }
+    )];
+    says.extend(near.iter().take(10).map(place));
+    let other: Vec<_> =
+        far.iter().take(10).map(|lock| format!("dlock/{} ({})", lock.name_any(), lock_row::state(lock))).collect();
+    if !other.is_empty() {
+        says.push(format!("Without a place: {}{}.", and(&other), if far.len() > 10 { " and others" } else { "" }));
+    }
+    Some(Link { about: "queue", state: State::Fine, says, to_do: None })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use super::*;
+use crate::cluster::objects::fake::{held, lock, now, quorum, waiting};
+
+fn found(states: [&str; 3]) -> QuorumState {
+    QuorumState::Found(Box::new(quorum(states)))
+}
+
+fn explained(meant: &[LockObject], others: &[LockObject], quorum: &QuorumState) -> Explanation {
+    explain("shop/reindex", meant, others, quorum, now())
+}
+
+fn link<'a>(explanation: &'a Explanation, about: &str) -> &'a Link {
+    explanation.links.iter().find(|link| link.about == about).unwrap_or_else(|| panic!("no {about}: {explanation:#?}"))
+}
+
+#[test]
+fn a_lock_that_is_held_says_by_whom_and_who_waits() {
+    let all = [held("a"), waiting("b", "Queued", "a has the key", Some(1)), waiting("c", "Queued", "far back", None)];
+    let held = explained(&all, &[], &found(["Admitted"; 3]));
+    assert!(held.held);
+    assert_eq!(held.summary, "shop/reindex is held by a with token 42, at least until 12:00:08 UTC (in 8.2s).");
+    assert_eq!(link(&held, "quorum").says, ["RedisQuorum redlock-system/main: 3 of 3 members vote, and 2 are needed."]);
+    assert_eq!(
+        link(&held, "queue").says,
+        ["2 locks wait for the key.", "1. dlock/b (b, priority 0)", "Without a place: dlock/c (Queued)."]
+    );
+    assert!(held.links.iter().all(|link| link.state == State::Fine));
+    assert_eq!(held.to_do(), None);
+}
+
+#[test]
+fn a_claim_that_waits_says_for_whom() {
+    let waits = explained(&[waiting("b", "Queued", "a has the key", Some(1))], &[held("a")], &found(["Admitted"; 3]));
+    assert!(!waits.held);
+    assert_eq!(waits.summary, "shop/reindex is not held by dlock/b: a has the key.");
+    let claim = link(&waits, "claim");
+    assert_eq!(
+        claim.says,
+        [
+            "dlock/b is not held (Queued): a has the key.",
+            "By itself: the lock gets its turn.",
+            "a has the key by dlock/a since 11:59:00 UTC (60s ago). It is renewed, now until 12:00:08 UTC (in 8.2s)."
+        ]
+    );
+    assert_eq!((claim.state, waits.to_do()), (State::Waits, Some("Wait, or set a higher priority.")));
+}
+
+#[test]
+fn a_quorum_without_a_majority_says_which_members_are_out_and_until_when() {
+    let lock = waiting("b", "NoQuorum", "no majority answered", Some(1));
+    let stuck = explained(&[lock], &[], &found(["Admitted", "Unreachable", "Fenced"]));
+    assert_eq!(
+        link(&stuck, "quorum").says,
+        [
+            "RedisQuorum redlock-system/main: 1 of 3 members votes, and 2 are needed.",
+            "Member main-1 is Unreachable: does not answer.",
+            "Member main-2 is Fenced (Restarted) and votes from 12:00:12 UTC (in 12s).",
+            "The operator says: main-2 votes from 12:00:12."
+        ]
+    );
+    assert_eq!(link(&stuck, "quorum").state, State::Waits);
+    assert_eq!(stuck.summary, "shop/reindex is not held: no majority of the members answered in time.");
+    // A member that is out stops no lock.
+    let one_out = explained(&[held("a")], &[], &found(["Admitted", "Admitted", "Fenced"]));
+    assert_eq!(link(&one_out, "quorum").state, State::Fine);
+    assert_eq!(link(&one_out, "quorum").says.len(), 2);
+}
+
+#[test]
+fn what_stops_comes_before_what_waits() {
+    let refused = "{spec: {key: reindex, claim: {identity: b}}, status: {observedGeneration: 1, conditions: [
+        {type: Accepted, status: 'False', reason: TTLTooLong, message: 'ttl 1h is longer than maxTTL 30s.', lastTransitionTime: 2026-01-01T11:00:00Z},
+        {type: Held, status: 'False', reason: NotAccepted, message: 'see Accepted', lastTransitionTime: 2026-01-01T11:00:00Z}]}}";
+    let refused = explained(&[lock("b", refused)], &[], &found(["Admitted", "Admitted", "Fenced"]));
+    assert_eq!(
+        link(&refused, "accepted").says,
+        ["The operator cannot serve the lock (TTLTooLong): ttl 1h is longer than maxTTL 30s."]
+    );
+    assert_eq!(refused.to_do(), Some("Set a shorter ttl or lockDelay."));
+    assert_eq!(refused.summary, "shop/reindex is not held: the operator cannot serve it as it is.");
+}
+
+#[test]
+fn a_lock_that_no_operator_has_looked_at_says_so() {
+    let new = explained(&[lock("b", "{spec: {key: reindex}}")], &[], &QuorumState::Unknown);
+    assert_eq!(link(&new, "operator").says, ["The operator has not looked at DistributedLock b yet."]);
+    assert_eq!(link(&new, "quorum").state, State::Unknown);
+    assert!(new.to_do().is_some_and(|text| text.contains("redlock doctor")));
+    let mut changed = held("a");
+    changed.metadata.generation = Some(2);
+    let changed = explained(&[changed], &[], &QuorumState::Hidden("x/y".into()));
+    assert!(link(&changed, "operator").says[0].contains("newest version"));
+    assert_eq!(link(&changed, "quorum").says[0], "You may not read RedisQuorum x/y.");
+}
+
+#[test]
+fn a_quorum_that_does_not_exist_or_is_new_stops_the_lock() {
+    let lock = || waiting("b", "NotAccepted", "x", None);
+    let absent = explained(&[lock()], &[], &QuorumState::Absent("shop/q".into()));
+    assert_eq!(
+        (link(&absent, "quorum").state, absent.to_do()),
+        (State::Stops, link(&absent, "quorum").to_do.as_deref())
+    );
+    let mut new = quorum(["Starting"; 3]);
+    new.status = crate::cluster::objects::QuorumObjectStatus::default();
+    let new = of_quorum(&new, now());
+    assert_eq!(new.says, ["RedisQuorum redlock-system/main has no members yet: the operator has not looked at it."]);
+}
+
+#[test]
+fn an_end_says_when_the_lock_is_free() {
+    let mut ending = held("a");
+    ending.status.ending =
+        serde_json::from_value(serde_json::json!({"since": "2026-01-01T12:00:00.000Z", "reason": "SteppedDown",
+        "until": "2026-01-01T12:00:08.000Z", "message": "asked."}))
+        .ok();
+    let ending = explained(&[ending], &[], &found(["Admitted"; 3]));
+    let says = &link(&ending, "holder").says;
+    assert_eq!(says[1], "The operator renews it no more (SteppedDown): asked.");
+    assert_eq!(says[2], "The lock is free at 12:00:08 UTC (in 8.0s) at the latest.");
+    let ended = explained(&[], &[], &QuorumState::Unknown);
+    assert_eq!(ended.summary, "shop/reindex is not held: every claim on it has ended.");
+}
+
+#[test]
+fn a_validity_that_is_not_renewed_points_at_the_operator() {
+    let mut stale = held("a");
+    stale.status.valid_until = "2026-01-01T11:59:00.000Z".parse().ok();
+    let stale = explained(&[stale], &[], &found(["Admitted"; 3]));
+    assert_eq!(stale.summary, "shop/reindex is held by a with token 42.");
+    assert_eq!(link(&stale, "holder").state, State::Stops);
+    assert!(stale.to_do().is_some_and(|text| text.contains("redlock doctor")));
+}
+
+#[test]
+fn a_finished_lock_begins_with_how_it_ended() {
+    let finished = |name: &str, reason: &str, message: &str| {
+        let yaml = format!(
+            "{{spec: {{key: reindex}}, status: {{observedGeneration: 1, conditions: [
+            {{type: Finished, status: 'True', reason: {reason}, message: '{message}', lastTransitionTime: 2026-01-01T11:58:00Z}}]}}}}"
+        );
+        lock(name, &yaml)
+    };
+    let third = finished("third", "WaitTimeout", "waited for 1m");
+    let ended = explain("dlock/third", &[third], &[held("a")], &found(["Admitted"; 3]), now());
+    assert_eq!(ended.summary, "dlock/third ended with reason WaitTimeout. \"a\" has the key now.");
+    assert_eq!(ended.links[0].says, ["dlock/third ended at 11:58:00 UTC (2m00s ago) (WaitTimeout): waited for 1m."]);
+    assert_eq!(ended.to_do(), Some("Create another claim."));
+    let broken = explained(
+        &[finished("x", "Broken", "ann broke it"), finished("y", "Released", "")],
+        &[],
+        &QuorumState::Unknown,
+    );
+    assert_eq!(broken.summary, "shop/reindex is not held: every claim on it has ended.");
+    assert!(broken.links[0].says[0].contains("(Broken): ann broke it."), "{broken:#?}");
+    assert!(broken.to_do().is_some());
+    let released = explained(&[finished("y", "Released", "")], &[held("a")], &found(["Admitted"; 3]));
+    assert_eq!((released.links[0].state, released.to_do()), (State::Fine, None));
+    // A claim that still waits is what a key is about.
+    let waits = explained(
+        &[waiting("b", "Queued", "a has it", Some(1)), finished("x", "Broken", "")],
+        &[],
+        &found(["Admitted"; 3]),
+    );
+    assert!(waits.links.iter().all(|link| link.about != "end"), "{waits:#?}");
+}

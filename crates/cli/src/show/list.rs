@@ -1,0 +1,262 @@
+//! `redlock list`: all locks of a namespace or of the cluster.
+
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::cluster::objects::LockObject;
+use crate::cluster::{Cluster, Problem, ScopeArgs, any_of};
+use crate::console;
+use crate::output::format::{clock, count};
+use crate::output::{Answer, Format, OutputArgs, Paint, Printer, Tone};
+use crate::show::lock_row;
+use redlock_api::MilliTime;
+
+/// Which locks, and how they are shown.
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    scope: ScopeArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Print each change after the list, until Ctrl-C.
+    #[arg(short, long)]
+    watch: bool,
+    /// List only locks that are held.
+    #[arg(long, conflicts_with = "waiting")]
+    held: bool,
+    /// List only locks that wait.
+    #[arg(long)]
+    waiting: bool,
+    /// List finished locks too.
+    #[arg(long)]
+    all: bool,
+}
+
+impl ListArgs {
+    fn means(&self, lock: &LockObject) -> bool {
+        (self.all || !lock.is_finished())
+            && (!self.held || lock.is_held())
+            && (!self.waiting || !lock.is_held() && !lock.is_finished())
+    }
+}
+
+/// A list at one moment.
+#[derive(Debug)]
+pub struct Listed {
+    /// In the order in which they are shown.
+    pub locks: Vec<LockObject>,
+    /// When.
+    pub now: MilliTime,
+    /// Where, in words.
+    pub place: String,
+    /// The number of finished locks that are not listed.
+    pub hidden: usize,
+}
+
+impl Answer for Listed {
+    fn value(&self) -> Value {
+        json!({"items": self.locks.iter().map(|lock| lock_row::value(lock, self.now)).collect::<Vec<_>>()})
+    }
+
+    fn text(&self, paint: Paint, wide: bool) -> String {
+        let hidden = match self.hidden {
+            0 => String::new(),
+            number => format!("{} not listed. List them with --all.\n", count(number, "finished lock")),
+        };
+        if self.locks.is_empty() {
+            return format!("No locks in {}.\n{hidden}", self.place);
+        }
+        let mut table = lock_row::titles(wide);
+        self.locks.iter().for_each(|lock| table.push(lock_row::cells(lock, self.now, wide)));
+        table.render(paint) + &paint.tone(Tone::Dim, &hidden)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.locks.iter().map(|lock| format!("dlock/{}", lock.name_any())).collect()
+    }
+}
+
+/// Prints the list.
+///
+/// # Errors
+/// If the API server does not answer.
+pub async fn run(args: ListArgs) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(&args.scope.cluster).await?;
+    let printer = Printer::new(args.output);
+    let namespace = args.scope.of(&cluster.namespace);
+    if args.watch {
+        return watch(&cluster, namespace, &args, printer).await;
+    }
+    let mut locks: Vec<LockObject> = cluster.list(namespace, "").await?;
+    let is_hidden = |lock: &&LockObject| lock.is_finished() && !args.all && !args.held && !args.waiting;
+    let hidden = locks.iter().filter(is_hidden).count();
+    locks.retain(|lock| args.means(lock));
+    lock_row::sort(&mut locks);
+    printer.show(&Listed { locks, now: cluster.now(), place: any_of(namespace), hidden })
+}
+
+async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, printer: Printer) -> anyhow::Result<()> {
+    // An error of the first request is told at once, by the list; later ones are tried again.
+    let _allowed: Vec<LockObject> = cluster.list(namespace, "").await?;
+    let api = match namespace {
+        Some(namespace) => Api::<LockObject>::namespaced(cluster.client.clone(), namespace),
+        None => Api::all(cluster.client.clone()),
+    };
+    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let (mut first, mut widths, mut gap) = (Vec::new(), None, false);
+    loop {
+        let event = match events.try_next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                // Once for each gap.
+                if !std::mem::replace(&mut gap, true) {
+                    console::write_error(&format!("warning: the watch was interrupted and begins again: {error}\n"));
+                }
+                continue;
+            }
+        };
+        gap = false;
+        match event {
+            watcher::Event::Init => first.clear(),
+            watcher::Event::InitApply(lock) => first.push(lock),
+            watcher::Event::InitDone => {
+                lock_row::sort(&mut first);
+                let listed = first.drain(..).filter(|lock| args.means(lock)).collect();
+                widths = Some(print(listed, cluster.now(), printer, widths.as_deref())?);
+            }
+            // A listed lock that finishes is a change too.
+            watcher::Event::Apply(lock) if args.means(&lock) || lock.is_finished() && !args.held && !args.waiting => {
+                widths = Some(print(vec![lock], cluster.now(), printer, widths.as_deref())?);
+            }
+            watcher::Event::Delete(lock) => {
+                printer.say(&format!(
+                    "{} {} (dlock/{}) is gone",
+                    clock(cluster.now()),
+                    lock.lock(),
+                    lock.name_any()
+                ))?;
+                if printer.format() == Some(Format::Json) {
+                    printer.next_value(&json!({"gone": true, "lock": lock.lock(), "name": lock.name_any()}))?;
+                }
+            }
+            watcher::Event::Apply(_) => {}
+        }
+    }
+}
+
+/// Prints locks as the next part of a sequence; gives the widths of the columns.
+fn print(
+    locks: Vec<LockObject>,
+    now: MilliTime,
+    printer: Printer,
+    widths: Option<&[usize]>,
+) -> anyhow::Result<Vec<usize>> {
+    let wide = printer.format() == Some(Format::Wide);
+    let mut table = lock_row::titles(wide).with_first("TIME");
+    for lock in &locks {
+        let mut cells = lock_row::cells(lock, now, wide);
+        cells.insert(0, clock(now).into());
+        table.push(cells);
+    }
+    let wider = table.widths(widths.unwrap_or_default());
+    match (printer.format(), widths) {
+        (Some(Format::Json | Format::Yaml), _) => {
+            locks.iter().try_for_each(|lock| printer.next_value(&lock_row::value(lock, now)))?;
+        }
+        (Some(Format::Name), _) => {
+            locks.iter().try_for_each(|lock| printer.write(&format!("dlock/{}\n", lock.name_any())))?;
+        }
+        (_, None) => printer.write(&table.render(printer.paint()))?,
+        (_, Some(_)) => printer.write(&table.render_rows(&wider, printer.paint()))?,
+    }
+    Ok(wider)
+}
+
+/// The objects that a user means, and all others on their keys: holders first.
+#[derive(Debug)]
+pub struct Found {
+    /// What was named.
+    pub meant: Vec<LockObject>,
+    /// What competes with them.
+    pub others: Vec<LockObject>,
+}
+
+/// Looks for the locks of a target.
+///
+/// # Errors
+/// If there is none, or the API server does not answer.
+pub async fn find(cluster: &Cluster, target: &crate::cluster::target::Target) -> Result<Found, Problem> {
+    use crate::cluster::target::Named;
+    let mut all: Vec<LockObject> = cluster.list(Some(&target.namespace), "").await?;
+    lock_row::sort(&mut all);
+    let key = match &target.lock {
+        Named::Key(key) => Some(key.clone()),
+        Named::Object(name) => all.iter().find(|lock| lock.name_any() == *name).map(LockObject::key),
+    };
+    all.retain(|lock| Some(lock.key()) == key);
+    let is_meant = |lock: &LockObject| match &target.lock {
+        Named::Key(_) => true,
+        Named::Object(name) => lock.name_any() == *name,
+    };
+    let (meant, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_meant);
+    if meant.is_empty() {
+        let what = match &target.lock {
+            Named::Key(key) => format!("no DistributedLock in namespace {} has the key {key}", target.namespace),
+            Named::Object(name) => format!("DistributedLock {}/{name} does not exist", target.namespace),
+        };
+        let next = format!("See which locks exist: redlock list -n {}", target.namespace);
+        return Err(Problem { code: Some(404), ..Problem::new(what, next) });
+    }
+    Ok(Found { meant, others })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::objects::fake::{held, now, waiting};
+
+    #[test]
+    fn finished_locks_are_listed_on_request() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            list: ListArgs,
+        }
+        let means = |flags: &[&str], lock: &LockObject| {
+            let words = ["list"].iter().chain(flags);
+            <Line as clap::Parser>::parse_from(words).list.means(lock)
+        };
+        let mut ended = waiting("b", "WaitTimeout", "", None);
+        let mut finished = ended.status.conditions[1].clone();
+        (finished.type_, finished.status) = ("Finished".into(), "True".into());
+        ended.status.conditions.push(finished);
+        assert_eq!(
+            [&[][..], &["--all"], &["--all", "--waiting"]].map(|flags| means(flags, &ended)),
+            [false, true, false]
+        );
+        assert!(means(&[], &held("a")) && !means(&["--waiting"], &held("a")));
+    }
+
+    #[test]
+    fn a_list_is_a_table_or_items_or_names() {
+        let listed = Listed {
+            locks: vec![held("a"), waiting("b", "Queued", "", Some(1))],
+            now: now(),
+            place: "x".into(),
+            hidden: 0,
+        };
+        assert_eq!(listed.text(Paint::PLAIN, true).lines().count(), 3);
+        assert_eq!(listed.value()["items"].as_array().map(Vec::len), Some(2));
+        assert_eq!(listed.names(), ["dlock/a", "dlock/b"]);
+        let mut none = Listed { locks: Vec::new(), now: now(), place: "namespace shop".into(), hidden: 0 };
+        assert_eq!(none.text(Paint::PLAIN, false), "No locks in namespace shop.\n");
+        none.hidden = 2;
+        assert!(none.text(Paint::PLAIN, false).ends_with("\n2 finished locks not listed. List them with --all.\n"));
+        assert_eq!(none.value(), json!({"items": []}));
+    }
+}

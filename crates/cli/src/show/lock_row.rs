@@ -1,0 +1,211 @@
+//! One lock as a line of a table, and as a value for programs.
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::objects::LockObject;
+use crate::output::format::{between, span};
+use crate::output::{Cell, Table, Tone};
+use kube::ResourceExt as _;
+use redlock_api::conditions::{HeldReason, LockCondition};
+use redlock_api::{DistributedLockSpec, LockHolder, MilliTime};
+
+/// Reasons that pass by themselves.
+const WAITING: [&str; 8] =
+    ["Queued", "HeldByOther", "LockDelay", "Pending", "NoCandidate", "Ending", "SteppedDown", "Suspended"];
+/// Reasons of an end as it was asked for.
+const ENDED: [&str; 1] = ["Released"];
+
+/// The titles of a table of locks.
+#[must_use]
+pub fn titles(wide: bool) -> Table {
+    let mut titles = vec!["LOCK", "OBJECT", "HOLDER", "STATUS", "VALID", "TOKEN", "VOTES", "QUEUE"];
+    if wide {
+        titles.extend(["KIND", "NODE", "QUORUM", "TRANSITIONS", "AGE"]);
+    }
+    Table::new(titles)
+}
+
+/// One line of it.
+#[must_use]
+pub fn cells(lock: &LockObject, now: MilliTime, wide: bool) -> Vec<Cell> {
+    let status = &lock.status;
+    let text = |number: Option<i64>| number.map(|number| number.to_string()).unwrap_or_default();
+    let mut cells = vec![
+        lock.lock().into(),
+        lock.name_any().into(),
+        holder(lock).into(),
+        Cell::toned(tone(lock), state(lock)),
+        validity(lock, now).into(),
+        text(status.fencing_token.filter(|_| lock.is_held())).into(),
+        status.votes.clone().filter(|_| lock.is_held()).unwrap_or_default().into(),
+        text(status.queue_position.filter(|position| *position > 0).map(i64::from)).into(),
+    ];
+    if wide {
+        let node = status.holder.as_ref().and_then(|holder| holder.node_name.clone()).unwrap_or_default();
+        let quorum = lock.quorum().map_or("(default)".to_owned(), |(namespace, name)| format!("{namespace}/{name}"));
+        let age = lock.created().map(|created| span(between(created, now))).unwrap_or_default();
+        let transitions = status.transitions.to_string();
+        let wider = [lock.kind_of_lock().to_owned(), node, quorum, transitions, age];
+        cells.extend(wider.into_iter().map(Cell::from));
+    }
+    cells
+}
+
+fn holder(lock: &LockObject) -> String {
+    lock.status.holder.as_ref().map(|holder| holder.identity.clone()).unwrap_or_default()
+}
+
+/// The reason of Held, and the end of the object.
+#[must_use]
+pub fn state(lock: &LockObject) -> String {
+    let reason = if lock.is_held() && lock.status.ending.is_some() { "Ending" } else { lock.reason() };
+    if lock.metadata.deletion_timestamp.is_some() { format!("{reason},Deleting") } else { reason.to_owned() }
+}
+
+/// How that is to be seen.
+#[must_use]
+pub fn tone(lock: &LockObject) -> Tone {
+    let reason = lock.reason();
+    match reason {
+        _ if lock.is_held() && lock.status.ending.is_none() => Tone::Good,
+        _ if lock.is_held() || WAITING.contains(&reason) => Tone::Waiting,
+        _ if ENDED.contains(&reason) => Tone::Dim,
+        _ => Tone::Bad,
+    }
+}
+
+/// An election without a candidate is in trouble after this number of ttls.
+const TTLS_WITHOUT_CANDIDATE: i64 = 3;
+
+/// Whether the lock needs attention.
+///
+/// Its reason is one that does not pass, or it has had no candidate for three ttls.
+#[must_use]
+pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
+    let ttl = lock.spec.ttl.unwrap_or(DistributedLockSpec::default().ttl).get().as_millis();
+    let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
+    let is_orphaned = lock.condition(LockCondition::Held).is_some_and(|held| {
+        held.reason == HeldReason::NoCandidate.as_str()
+            && between(MilliTime::from(held.last_transition_time.0), now) > ttl.saturating_mul(TTLS_WITHOUT_CANDIDATE)
+    });
+    !lock.is_finished() && (tone(lock) == Tone::Bad || is_orphaned)
+}
+
+/// What is left of the validity.
+fn validity(lock: &LockObject, now: MilliTime) -> String {
+    match lock.valid_until() {
+        Some(until) => span(between(now, until).max(0)),
+        None if lock.is_held() => "renewed".into(),
+        None => String::new(),
+    }
+}
+
+/// For programs.
+#[must_use]
+pub fn value(lock: &LockObject, now: MilliTime) -> Value {
+    let status = &lock.status;
+    let held = lock.condition(redlock_api::conditions::LockCondition::Held);
+    let mut value = Map::new();
+    let mut set = |name: &str, field: Value| {
+        if !field.is_null() {
+            value.insert(name.to_owned(), field);
+        }
+    };
+    set("lock", json!(lock.lock()));
+    set("namespace", json!(lock.namespace()));
+    set("name", json!(lock.name_any()));
+    set("key", json!(lock.key()));
+    set("kind", json!(lock.kind_of_lock()));
+    let quorum = lock.quorum().map(|(namespace, name)| json!({"namespace": namespace, "name": name}));
+    set("quorum", json!(quorum));
+    set("held", json!(lock.is_held()));
+    set("finished", json!(lock.is_finished()));
+    set("reason", json!(lock.reason()));
+    set("message", json!(held.map(|held| &held.message)));
+    set("holder", status.holder.as_ref().map_or(Value::Null, holder_value));
+    set("fencingToken", json!(status.fencing_token.filter(|_| lock.is_held())));
+    set("votes", json!(status.votes.as_ref().filter(|_| lock.is_held())));
+    set("acquiredAt", json!(status.acquired_at.filter(|_| lock.is_held())));
+    set("validUntil", json!(lock.valid_until()));
+    set("validForMs", json!(lock.valid_until().map(|until| between(now, until).max(0))));
+    set("ending", json!(status.ending));
+    set("queuePosition", json!(status.queue_position));
+    set("transitions", json!(status.transitions));
+    set("createdAt", json!(lock.created()));
+    set("deleting", json!(lock.metadata.deletion_timestamp.is_some()));
+    Value::Object(value)
+}
+
+/// The stable fields of a holder.
+fn holder_value(holder: &LockHolder) -> Value {
+    let fields = [
+        ("identity", Some(holder.identity.clone())),
+        ("podName", holder.pod_name.clone()),
+        ("jobName", holder.job_name.clone()),
+        ("podUID", holder.pod_uid.clone()),
+        ("containerID", holder.container_id.clone()),
+        ("nodeName", holder.node_name.clone()),
+        ("jobUID", holder.job_uid.clone()),
+    ];
+    fields.into_iter().filter_map(|(name, field)| Some((name.to_owned(), json!(field?)))).collect::<Map<_, _>>().into()
+}
+
+/// Holders first, then the queue in its order, then what has ended.
+pub fn sort(locks: &mut [LockObject]) {
+    locks.sort_by_cached_key(|lock| {
+        let place = lock.status.queue_position.unwrap_or(i32::MAX);
+        let turn = (!lock.is_held(), lock.is_finished(), place, std::cmp::Reverse(lock.spec.priority), lock.created());
+        (lock.namespace(), lock.key(), turn, lock.name_any())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::objects::fake::{held, now, waiting};
+    use crate::output::Paint;
+
+    #[test]
+    fn a_line_says_who_holds_for_how_long_and_who_is_next() {
+        let mut table = titles(false);
+        let mut locks = [waiting("b", "Queued", "waits", Some(1)), held("a"), waiting("c", "NoQuorum", "", None)];
+        sort(&mut locks);
+        locks.iter().for_each(|lock| table.push(cells(lock, now(), false)));
+        assert_eq!(
+            table.render(Paint::PLAIN),
+            "LOCK           OBJECT   HOLDER   STATUS     VALID   TOKEN   VOTES   QUEUE\n\
+             shop/reindex   a        a        Held       8.2s    42      3/3     -\n\
+             shop/reindex   b        -        Queued     -       -       -       1\n\
+             shop/reindex   c        -        NoQuorum   -       -       -       -\n"
+        );
+        assert_eq!(locks.each_ref().map(tone), [Tone::Good, Tone::Waiting, Tone::Bad]);
+    }
+
+    #[test]
+    fn programs_get_the_names_of_the_api() {
+        let value = value(&held("a"), now());
+        assert_eq!(value["lock"], "shop/reindex");
+        assert_eq!(value["fencingToken"], 42);
+        assert_eq!(value["validForMs"], 8_200);
+        assert_eq!(value["validUntil"], "2026-01-01T12:00:08.200Z");
+        assert_eq!(value["holder"], json!({"identity": "a"}));
+        assert_eq!(value["quorum"], json!({"namespace": "redlock-system", "name": "main"}));
+        let waits = super::value(&waiting("b", "Queued", "waits", Some(1)), now());
+        assert_eq!(
+            (&waits["held"], &waits["queuePosition"], waits.get("validForMs")),
+            (&json!(false), &json!(1), None)
+        );
+    }
+
+    #[test]
+    fn an_end_is_seen() {
+        let mut lock = held("a");
+        lock.status.ending =
+            serde_json::from_value(json!({"since": "2026-01-01T12:00:00.000Z", "reason": "Broken"})).unwrap();
+        assert_eq!((state(&lock).as_str(), tone(&lock)), ("Ending", Tone::Waiting));
+        lock.metadata.deletion_timestamp = lock.metadata.creation_timestamp.clone();
+        assert_eq!(state(&lock), "Ending,Deleting");
+        lock.spec.validity = Some("Transitions".into());
+        assert_eq!(validity(&lock, now()), "renewed");
+    }
+}

@@ -1,0 +1,130 @@
+//! Pure: the history of a key as lanes, in which an overlap of two holds is visible.
+
+use super::KeyState;
+use crate::output::format::between;
+use redlock_api::MilliTime;
+
+/// One hold in a lane. Times are milliseconds after the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The holder.
+    pub identity: String,
+    /// The beginning.
+    pub from: i64,
+    /// The end, or the time of the picture.
+    pub to: i64,
+    /// The reason of the end. `None`: it lasts.
+    pub reason: Option<String>,
+}
+
+/// The holds of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lanes {
+    /// No two holds of a row overlap, so a second row shows an overlap.
+    pub rows: Vec<Vec<Hold>>,
+    /// The time that the lanes show, in milliseconds.
+    pub length: i64,
+}
+
+impl Lanes {
+    /// The remembered holds of a key, each in the first row that is free.
+    #[must_use]
+    pub fn of(key: &KeyState<'_>, now: MilliTime) -> Self {
+        let mut holds = Vec::new();
+        for lock in key.objects() {
+            let past = lock.status.history.iter();
+            let past = past.filter_map(|hold| Some((hold.from?, hold.to, hold.identity.clone(), Some(&hold.reason))));
+            let present = lock.status.acquired_at.filter(|_| lock.is_held()).map(|from| (from, now, lock.who(), None));
+            holds.extend(past.chain(present));
+        }
+        holds.sort_by_key(|(from, to, ..)| (*from, *to));
+        let Some(first) = holds.first().map(|(from, ..)| *from) else { return Self::default() };
+        let mut rows: Vec<Vec<Hold>> = Vec::new();
+        for (from, to, identity, reason) in holds {
+            let (from, to) = (between(first, from), between(first, to));
+            let hold = Hold { identity, from, to: to.max(from), reason: reason.cloned() };
+            match rows.iter_mut().find(|row| row.last().is_none_or(|last| last.to <= from)) {
+                Some(row) => row.push(hold),
+                None => rows.push(vec![hold]),
+            }
+        }
+        Self { rows, length: between(first, now).max(1) }
+    }
+
+    /// The rows as text: `|a=====|  |b====>`.
+    #[must_use]
+    pub fn text(&self, width: usize) -> Vec<String> {
+        self.rows.iter().map(|row| text(row, self.length, width)).collect()
+    }
+
+    /// The reasons of the ends, newest last.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<String> {
+        let mut ends: Vec<_> = self.rows.iter().flatten().filter(|hold| hold.reason.is_some()).collect();
+        ends.sort_by_key(|hold| hold.to);
+        ends.into_iter().filter_map(|hold| hold.reason.clone()).collect()
+    }
+}
+
+/// One row. A hold has one cell at least; its name is cut off at its end.
+fn text(row: &[Hold], length: i64, width: usize) -> String {
+    let mut cells = vec![' '; width];
+    let column = |time: i64| {
+        let scaled = i128::from(time) * width as i128 / i128::from(length);
+        usize::try_from(scaled).unwrap_or(0).min(width)
+    };
+    for hold in row {
+        let begin = column(hold.from).min(width.saturating_sub(1));
+        let end = column(hold.to).max(begin + 1).min(width);
+        let mut name = hold.identity.chars();
+        for cell in cells.iter_mut().take(end).skip(begin + 1) {
+            *cell = name.next().unwrap_or('=');
+        }
+        if let Some(cell) = cells.get_mut(begin) {
+            *cell = '|';
+        }
+        if let Some(cell) = cells.get_mut(end.saturating_sub(1)).filter(|_| end > begin + 1) {
+            *cell = if hold.reason.is_none() { '>' } else { '|' };
+        }
+    }
+    cells.into_iter().collect::<String>().trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Picture;
+    use super::*;
+    use crate::cluster::objects::fake::{held, lock, now};
+
+    fn lanes(histories: &[&str]) -> Lanes {
+        let mut locks = vec![held("a")];
+        for (index, history) in histories.iter().enumerate() {
+            let yaml = format!("{{spec: {{key: reindex}}, status: {{history: [{history}]}}}}");
+            locks.push(lock(&format!("l{index}"), &yaml));
+        }
+        Lanes::of(&Picture::of(&locks, [], now()).keys[0], now())
+    }
+
+    #[test]
+    fn holds_one_after_the_other_share_a_lane() {
+        let past = "{identity: x, from: 2026-01-01T11:58:00.000Z, to: 2026-01-01T11:58:30.000Z, reason: Released}";
+        let lanes = lanes(&[past]);
+        assert_eq!(lanes.text(40), ["|x=======|          |a=================>"]);
+        assert_eq!(lanes.reasons(), ["Released"]);
+    }
+
+    #[test]
+    fn holds_that_overlap_are_visible() {
+        let past = "{identity: x, from: 2026-01-01T11:58:00.000Z, to: 2026-01-01T11:59:30.000Z, reason: Expired}";
+        assert_eq!(lanes(&[past]).text(20), ["|x============|", "          |a=======>"]);
+    }
+
+    #[test]
+    fn a_short_hold_has_a_cell_and_no_history_is_empty() {
+        let past = "{identity: x, from: 2026-01-01T10:00:00.000Z, to: 2026-01-01T10:00:00.100Z, reason: Broken}";
+        assert_eq!(lanes(&[past]).text(20), ["|                  |"]);
+        let free = lock("b", "{spec: {key: other}}");
+        let picture = Picture::of([&free], [], now());
+        assert_eq!(Lanes::of(&picture.keys[0], now()), Lanes::default());
+    }
+}

@@ -1,0 +1,159 @@
+//! `redlock status`: one lock in full.
+
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+use super::{list, lock_row};
+use crate::cluster::objects::LockObject;
+use crate::cluster::target::Target;
+use crate::cluster::{Cluster, ClusterArgs};
+use crate::output::format::moment;
+use crate::output::{Answer, OutputArgs, Paint, Printer, Tone};
+use redlock_api::MilliTime;
+use redlock_api::conditions::LockCondition;
+
+/// A lock, and the form of the output.
+#[derive(Debug, clap::Args)]
+pub struct LockArgs {
+    /// The lock: `<namespace>/<key>`, `<key>` with -n, or `dlock/<name>`.
+    pub lock: String,
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// The form of the output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+impl LockArgs {
+    /// What it means in this cluster.
+    ///
+    /// # Errors
+    /// If it names no lock.
+    pub fn target(&self, cluster: &Cluster) -> Result<Target, crate::cluster::Problem> {
+        Target::parse(&self.lock, cluster.named_namespace.as_deref(), &cluster.namespace)
+    }
+}
+
+/// All that competes for one key, or one object.
+struct LocksView {
+    target: Target,
+    locks: Vec<LockObject>,
+    now: MilliTime,
+}
+
+impl Answer for LocksView {
+    fn value(&self) -> Value {
+        let conditions = |lock: &LockObject| {
+            let mut value = lock_row::value(lock, self.now);
+            value["conditions"] = json!(lock.status.conditions);
+            value
+        };
+        json!({
+            "lock": self.target.name(),
+            "held": self.locks.iter().any(LockObject::is_held),
+            "items": self.locks.iter().map(conditions).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self, paint: Paint, wide: bool) -> String {
+        let mut text = String::new();
+        for lock in self.locks.iter().filter(|lock| lock.is_held()) {
+            text += &details(lock, self.now, paint);
+        }
+        if text.is_empty() {
+            text = format!(
+                "{} {}\n",
+                paint.tone(Tone::Title, &self.target.to_string()),
+                paint.tone(Tone::Bad, "is not held.")
+            );
+        }
+        let mut table = lock_row::titles(wide);
+        self.locks.iter().for_each(|lock| table.push(lock_row::cells(lock, self.now, wide)));
+        text += &format!("\n{}", table.render(paint));
+        for lock in self.locks.iter().filter(|lock| !lock.is_finished()) {
+            for condition in lock.status.conditions.iter().filter(|condition| is_relevant(condition)) {
+                text += &format!(
+                    "{}: {} ({}): {}\n",
+                    lock.name_any(),
+                    condition.type_,
+                    condition.reason,
+                    condition.message
+                );
+            }
+        }
+        text
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.locks.iter().map(|lock| format!("dlock/{}", lock.name_any())).collect()
+    }
+}
+
+/// What differs from a lock that is held and well.
+fn is_relevant(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
+    let is = |type_: LockCondition| condition.type_ == type_.as_str();
+    let is_told_by_another = is(LockCondition::Ready) || is(LockCondition::Finished);
+    condition.status != "True" && !is_told_by_another
+}
+
+fn details(lock: &LockObject, now: MilliTime, paint: Paint) -> String {
+    let status = &lock.status;
+    let holder = status.holder.clone().unwrap_or_default();
+    let mut lines = vec![("holder", holder.identity.clone())];
+    lines.extend(holder.pod_name.filter(|pod| *pod != holder.identity).map(|pod| ("pod", pod)));
+    lines.extend(holder.node_name.map(|node| ("node", node)));
+    lines.extend(status.fencing_token.map(|token| ("token", token.to_string())));
+    lines.extend(status.acquired_at.map(|at| ("held since", moment(at, now))));
+    lines.extend(lock.valid_until().map(|until| ("valid until", moment(until, now))));
+    lines.extend(status.votes.clone().map(|votes| ("votes", votes)));
+    lines.extend(lock.quorum().map(|(namespace, name)| ("quorum", format!("{namespace}/{name}"))));
+    if let Some(stopping) = &status.stopping {
+        let why = stopping.message.clone().unwrap_or_default();
+        lines.push(("stopping", format!("{}, since {}: {why}", stopping.reason, moment(stopping.since, now))));
+    }
+    if let Some(ending) = &status.ending {
+        let until = ending.until.map(|until| format!(", until {}", moment(until, now))).unwrap_or_default();
+        lines.push(("ending", format!("{}{until}: {}", ending.reason, ending.message.clone().unwrap_or_default())));
+    }
+    let word =
+        if status.ending.is_some() { (Tone::Waiting, "is held, and is ending.") } else { (Tone::Good, "is held.") };
+    let title = format!("{} {}\n", paint.tone(Tone::Title, &lock.lock()), paint.tone(word.0, word.1));
+    lines.iter().fold(title, |text, (name, value)| text + &format!("  {:<13}{value}\n", format!("{name}:")))
+}
+
+/// Prints a lock.
+///
+/// # Errors
+/// If there is none, or the API server does not answer.
+pub async fn run(args: LockArgs) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(&args.cluster).await?;
+    let target = args.target(&cluster)?;
+    let locks = list::find(&cluster, &target).await?.meant;
+    Printer::new(args.output).show(&LocksView { target, locks, now: cluster.now() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::objects::fake::{held, now, waiting};
+
+    fn target() -> Target {
+        Target::parse("shop/reindex", None, "default").unwrap()
+    }
+
+    #[test]
+    fn a_status_tells_the_holder_and_the_queue() {
+        let locks = vec![held("a"), waiting("b", "Queued", "a has the key", Some(1))];
+        let view = LocksView { target: target(), locks, now: now() };
+        let text = view.text(Paint::PLAIN, false);
+        assert!(text.starts_with("shop/reindex is held.\n  holder:      a\n  token:       42\n"), "{text}");
+        assert!(text.contains("  valid until: 12:00:08 UTC (in 8.2s)\n"), "{text}");
+        assert!(text.ends_with("b: Held (Queued): a has the key\n"), "{text}");
+        let value = view.value();
+        assert_eq!((&value["held"], &value["items"][1]["reason"]), (&json!(true), &json!("Queued")));
+        assert_eq!(value["items"][0]["conditions"][1]["type"], "Held");
+        let free = LocksView { target: target(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
+        assert!(free.text(Paint::PLAIN, false).starts_with("shop/reindex is not held.\n"));
+    }
+}

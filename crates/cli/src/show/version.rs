@@ -1,0 +1,150 @@
+//! `redlock version`: the versions of this command and of the operators.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use crate::cluster::installation::OPERATOR_LABELS;
+use crate::cluster::objects::QuorumObject;
+use crate::cluster::{Cluster, ClusterArgs, Problem};
+use crate::output::format::and;
+use crate::output::{Answer, OutputArgs, Paint, Printer};
+
+/// The version of this command.
+const OWN: &str = env!("CARGO_PKG_VERSION");
+
+/// Which cluster, if any.
+#[derive(Debug, clap::Args)]
+pub struct VersionArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Print the version of this command only, without a request to the API server.
+    #[arg(long)]
+    client: bool,
+}
+
+/// The images of the operators in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Operator {
+    namespace: String,
+    images: Vec<String>,
+}
+
+/// The versions, or the reason why that of the operator is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Operators {
+    NotAsked,
+    Unknown(String),
+    Found(Vec<Operator>),
+}
+
+struct Versions(Operators);
+
+/// The tag of an image, without its digest.
+fn tag(image: &str) -> Option<&str> {
+    let name = image.split_once('@').map_or(image, |(name, _)| name);
+    // A port of a registry is followed by a path.
+    name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'))
+}
+
+impl Operator {
+    fn of(namespace: &str, pods: &[Pod]) -> Self {
+        let image = |pod: &Pod| pod.spec.as_ref()?.containers.first()?.image.clone();
+        let images: BTreeSet<_> = pods.iter().filter_map(image).collect();
+        Self { namespace: namespace.into(), images: images.into_iter().collect() }
+    }
+
+    fn versions(&self) -> Vec<String> {
+        self.images.iter().map(|image| tag(image).unwrap_or(image).to_owned()).collect()
+    }
+}
+
+impl Answer for Versions {
+    fn value(&self) -> Value {
+        let one = |operator: &Operator| json!({"namespace": operator.namespace, "versions": operator.versions(), "images": operator.images});
+        match &self.0 {
+            Operators::NotAsked => json!({"client": OWN}),
+            Operators::Unknown(why) => json!({"client": OWN, "message": why}),
+            Operators::Found(all) => json!({"client": OWN, "operators": all.iter().map(one).collect::<Vec<_>>()}),
+        }
+    }
+
+    fn text(&self, _: Paint, _: bool) -> String {
+        let client = format!("client    {OWN}\n");
+        match &self.0 {
+            Operators::NotAsked => client,
+            Operators::Unknown(why) => format!("{client}operator  not known: {why}\n"),
+            Operators::Found(all) if all.is_empty() => format!("{client}operator  none serves a RedisQuorum\n"),
+            Operators::Found(all) => all.iter().fold(client, |text, operator| {
+                format!("{text}operator  {} in namespace {}\n", and(&operator.versions()), operator.namespace)
+            }),
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![OWN.to_owned()]
+    }
+}
+
+/// Prints the versions. An API server that does not answer is no failure.
+///
+/// # Errors
+/// If the output cannot be written.
+pub async fn run(args: VersionArgs) -> anyhow::Result<()> {
+    let operators = match args.client {
+        true => Operators::NotAsked,
+        false => {
+            operators(&args.cluster).await.map_or_else(|problem| Operators::Unknown(problem.what), Operators::Found)
+        }
+    };
+    Printer::new(args.output).show(&Versions(operators))
+}
+
+async fn operators(args: &ClusterArgs) -> Result<Vec<Operator>, Problem> {
+    let cluster = Cluster::connect(args).await?;
+    let quorums: Vec<QuorumObject> = match cluster.list(None, "").await {
+        Err(problem) if problem.is_forbidden() => cluster.list(Some(&cluster.namespace), "").await?,
+        listed => listed?,
+    };
+    let namespace = |quorum: &QuorumObject| {
+        quorum.status.operator.as_deref()?.split_once('/').map(|(namespace, _)| namespace.to_owned())
+    };
+    let namespaces: BTreeSet<String> = quorums.iter().filter_map(namespace).collect();
+    let mut found = Vec::new();
+    for namespace in namespaces {
+        let pods: Vec<Pod> = cluster.list(Some(&namespace), OPERATOR_LABELS).await?;
+        found.push(Operator::of(&namespace, &pods));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_has_the_versions_of_its_images() {
+        let pod = |image: &str| -> Pod {
+            serde_json::from_value(json!({"spec": {"containers": [{"name": "operator", "image": image}]}})).unwrap()
+        };
+        let pods = ["ghcr.io/r/o:0.1.0", "ghcr.io/r/o:0.1.0", "r:5000/o:0.2.0@sha256:ab"].map(pod);
+        let operator = Operator::of("redlock-system", &pods);
+        assert_eq!(operator.versions(), ["0.1.0", "0.2.0"]);
+        let versions = Versions(Operators::Found(vec![operator]));
+        let text = format!("client    {OWN}\noperator  0.1.0 and 0.2.0 in namespace redlock-system\n");
+        assert_eq!(versions.text(Paint::PLAIN, false), text);
+        assert_eq!(versions.value()["operators"][0]["versions"], json!(["0.1.0", "0.2.0"]));
+        assert_eq!([tag("r:5000/o"), tag("o")], [None, None]);
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_answer_is_no_failure() {
+        let unknown = Versions(Operators::Unknown("no answer".into()));
+        assert!(unknown.text(Paint::PLAIN, false).ends_with("operator  not known: no answer\n"));
+        assert_eq!(unknown.value()["message"], "no answer");
+        assert_eq!(Versions(Operators::NotAsked).value(), json!({"client": OWN}));
+    }
+}

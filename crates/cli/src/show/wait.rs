@@ -1,0 +1,231 @@
+//! `redlock wait`: until a lock is held, free, or something else.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::str::FromStr;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::cluster::objects::LockObject;
+use crate::cluster::target::{Named, Target};
+use crate::cluster::{Cluster, Problem};
+use crate::console;
+use crate::output::format::span;
+use crate::output::{Answer, Paint, Printer, Tone};
+use crate::show::lock_row;
+use crate::show::status::LockArgs;
+use redlock_api::{GoDuration, MilliTime};
+use redlock_engine::time::{Clock as _, SystemClock};
+
+/// Which lock, for what, and how long.
+#[derive(Debug, clap::Args)]
+pub struct WaitArgs {
+    #[command(flatten)]
+    lock: LockArgs,
+    /// What to wait for.
+    ///
+    /// `held`, `free`, `finished`, `gone`, `holder=<identity>`, or `reason=<reason of Held>`.
+    #[arg(long = "for", value_name = "WHAT", default_value = "held")]
+    wanted: Wanted,
+    /// How long to wait.
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    timeout: GoDuration,
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// It has a holder that is renewed.
+    Held,
+    /// It has no holder.
+    Free,
+    /// Every claim on it has ended.
+    Finished,
+    /// There is no object.
+    Gone,
+    /// This one holds it.
+    Holder(String),
+    /// The condition Held has this reason.
+    Reason(String),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match (text, text.split_once('=')) {
+            ("held", _) => Ok(Self::Held),
+            ("free", _) => Ok(Self::Free),
+            ("finished", _) => Ok(Self::Finished),
+            ("gone", _) => Ok(Self::Gone),
+            (_, Some(("holder", who))) if !who.is_empty() => Ok(Self::Holder(who.to_owned())),
+            (_, Some(("reason", reason))) if !reason.is_empty() => Ok(Self::Reason(reason.to_owned())),
+            _ => Err("use held, free, finished, gone, holder=<identity> or reason=<reason>".into()),
+        }
+    }
+}
+
+impl Wanted {
+    /// Whether it is so, by all objects that were meant.
+    fn is_met(&self, locks: &[&LockObject]) -> bool {
+        let is_renewed = |lock: &&&LockObject| lock.is_held() && lock.status.ending.is_none();
+        match self {
+            Self::Held => locks.iter().any(|lock| is_renewed(&lock)),
+            Self::Free => !locks.iter().any(|lock| lock.is_held()),
+            Self::Finished => !locks.is_empty() && locks.iter().all(|lock| lock.is_finished()),
+            Self::Gone => locks.is_empty(),
+            Self::Holder(who) => locks.iter().any(|lock| is_renewed(&lock) && lock.who() == *who),
+            Self::Reason(reason) => locks.iter().any(|lock| lock.reason() == reason),
+        }
+    }
+}
+
+/// What came of it.
+struct Waited {
+    target: Target,
+    met: bool,
+    took: Duration,
+    locks: Vec<LockObject>,
+    now: MilliTime,
+}
+
+impl Answer for Waited {
+    fn value(&self) -> Value {
+        json!({"lock": self.target.name(), "met": self.met, "waitedMs": self.took.as_millis(),
+            "items": self.locks.iter().map(|lock| lock_row::value(lock, self.now)).collect::<Vec<_>>()})
+    }
+
+    fn text(&self, paint: Paint, _: bool) -> String {
+        let took = span(i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX));
+        let word = if self.met { paint.tone(Tone::Good, "met") } else { paint.tone(Tone::Bad, "not met") };
+        format!("{}: {word} after {took}; {}\n", self.target, says(&self.locks.iter().collect::<Vec<_>>()))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.locks.iter().map(|lock| format!("dlock/{}", lock.name_any())).collect()
+    }
+}
+
+/// The locks in one line.
+fn says(locks: &[&LockObject]) -> String {
+    let one = |lock: &&LockObject| match lock.status.fencing_token.filter(|_| lock.is_held()) {
+        Some(token) => {
+            format!("dlock/{} is {} by {} with token {token}", lock.name_any(), lock_row::state(lock), lock.who())
+        }
+        None => format!("dlock/{} is {}", lock.name_any(), lock_row::state(lock)),
+    };
+    if locks.is_empty() { "there is no such lock".into() } else { locks.iter().map(one).collect::<Vec<_>>().join(", ") }
+}
+
+/// Waits; whether it was met in time.
+///
+/// # Errors
+/// If the API server does not answer the first request, or refuses it.
+pub async fn run(args: WaitArgs) -> anyhow::Result<bool> {
+    let cluster = Cluster::connect(&args.lock.cluster).await?;
+    let (target, printer) = (args.lock.target(&cluster)?, Printer::new(args.lock.output));
+    let begun = SystemClock.boottime();
+    let mut known = BTreeMap::new();
+    let watching = until(&cluster, &target, &args.wanted, printer, &mut known);
+    let met = match tokio::time::timeout(args.timeout.get(), watching).await {
+        Ok(done) => done.map(|()| true)?,
+        Err(_elapsed) => false,
+    };
+    let took = SystemClock.boottime().since(begun);
+    let locks = known.into_values().collect();
+    printer.show(&Waited { target, met, took, locks, now: cluster.now() })?;
+    Ok(met)
+}
+
+async fn until(
+    cluster: &Cluster,
+    target: &Target,
+    wanted: &Wanted,
+    printer: Printer,
+    known: &mut BTreeMap<String, LockObject>,
+) -> Result<(), Problem> {
+    let api = Api::<LockObject>::namespaced(cluster.client.clone(), &target.namespace);
+    let config = match &target.lock {
+        Named::Object(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
+        Named::Key(_) => watcher::Config::default(),
+    };
+    // What is refused now would be refused to the watch, too, which tries again and says nothing.
+    let params = kube::api::ListParams::default().limit(1);
+    cluster.call(&format!("list locks in namespace {}", target.namespace), api.list(&params)).await?;
+    let is_meant = |lock: &LockObject| match &target.lock {
+        Named::Key(key) => lock.key() == *key,
+        Named::Object(name) => lock.name_any() == *name,
+    };
+    let mut events = pin!(watcher(api, config).default_backoff());
+    let (mut is_complete, mut told) = (false, String::new());
+    loop {
+        match events.try_next().await {
+            Ok(Some(watcher::Event::Init)) => (is_complete, *known) = (false, BTreeMap::new()),
+            Ok(Some(watcher::Event::InitApply(lock) | watcher::Event::Apply(lock))) if is_meant(&lock) => {
+                known.insert(lock.name_any(), lock);
+            }
+            Ok(Some(watcher::Event::Delete(lock))) => drop(known.remove(&lock.name_any())),
+            Ok(Some(watcher::Event::InitDone)) => is_complete = true,
+            // The watch begins again by itself.
+            Ok(_) | Err(_) => {}
+        }
+        if !is_complete {
+            continue;
+        }
+        let locks: Vec<&LockObject> = known.values().collect();
+        if wanted.is_met(&locks) {
+            return Ok(());
+        }
+        let says = says(&locks);
+        if printer.is_terminal() && says != told {
+            console::write_error(&format!("waiting: {says}\n"));
+            told = says;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::objects::fake::{held, now, waiting};
+
+    #[test]
+    fn what_is_waited_for_is_seen_in_the_locks() {
+        let (a, b) = (held("a"), waiting("b", "Queued", "", Some(1)));
+        let met = |wanted: &str, locks: &[&LockObject]| wanted.parse::<Wanted>().unwrap().is_met(locks);
+        assert!(met("held", &[&b, &a]) && !met("held", &[&b]) && !met("held", &[]));
+        assert!(met("free", &[&b]) && met("free", &[]) && !met("free", &[&a]));
+        assert!(met("holder=a", &[&a]) && !met("holder=b", &[&a, &b]));
+        assert!(met("reason=Queued", &[&a, &b]) && !met("reason=Queued", &[&a]));
+        assert!(met("gone", &[]) && !met("gone", &[&b]));
+        let mut ended = waiting("c", "Released", "", None);
+        ended.status.conditions[1].type_ = "Finished".into();
+        ended.status.conditions[1].status = "True".into();
+        assert!(met("finished", &[&ended]) && !met("finished", &[&ended, &b]) && !met("finished", &[]));
+        let mut ending = held("a");
+        ending.status.ending =
+            serde_json::from_value(json!({"since": "2026-01-01T12:00:00.000Z", "reason": "Broken"})).unwrap();
+        assert!(!met("held", &[&ending]) && !met("free", &[&ending]), "a hold that runs out is neither");
+        assert!("held-by".parse::<Wanted>().is_err() && "holder=".parse::<Wanted>().is_err());
+    }
+
+    #[test]
+    fn the_end_of_a_wait_says_what_was_seen() {
+        let waited = |met| Waited {
+            target: Target::parse("shop/reindex", None, "").unwrap(),
+            met,
+            took: Duration::from_millis(1_500),
+            locks: vec![held("a")],
+            now: now(),
+        };
+        assert_eq!(
+            waited(true).text(Paint::PLAIN, false),
+            "shop/reindex: met after 1.5s; dlock/a is Held by a with token 42\n"
+        );
+        assert_eq!((&waited(false).value()["met"], &waited(false).value()["waitedMs"]), (&json!(false), &json!(1_500)));
+    }
+}
