@@ -126,7 +126,7 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
 mod tests {
     use super::*;
 
-    /// Every command that a person sees and that is no group of commands, with the words that lead to it.
+    /// Every visible command that is no group of commands, with the arguments that lead to it.
     fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
         for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
             let path = format!("{path} {}", child.get_name());
@@ -137,8 +137,8 @@ mod tests {
         }
     }
 
-    /// The words of an example, as the shell hands them on.
-    fn words(example: &str) -> Vec<String> {
+    /// The arguments of an example, as the shell hands them on.
+    fn arguments(example: &str) -> Vec<String> {
         let (_, after) = example.split_once("redlock ").unwrap();
         let call = after.split(" > ").next().unwrap().trim_end_matches(')');
         let call = call.replace("'stuck since noon'", "stuck").replace("\"$token\"", "42");
@@ -155,7 +155,7 @@ mod tests {
             let example =
                 help.strip_prefix("Example:\n  ").unwrap_or_else(|| panic!("{path} has no example: {help:?}"));
             assert!(example.contains(&path), "{path}: {example}");
-            Cli::try_parse_from(words(example)).unwrap_or_else(|error| panic!("{example}: {error}"));
+            Cli::try_parse_from(arguments(example)).unwrap_or_else(|error| panic!("{example}: {error}"));
         }
     }
 

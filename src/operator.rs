@@ -28,7 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::args::OperatorArgs;
 use self::http::Health;
-use self::surroundings::Seen;
+use self::surroundings::ReplicaReachability;
 use crate::api::DistributedLock;
 use crate::job;
 use crate::lock::replica::holds::Holds;
@@ -138,7 +138,7 @@ impl Operator {
         let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone(), settings };
         let (context, follow_caches) = Context::new(client, replica, machine);
         let (candidacy, leadership) = Candidacy::new(
-            context.api_time.observe(lease_client),
+            context.server_time.observe(lease_client),
             &args.namespace,
             &args.lease,
             &args.pod_name,
@@ -177,7 +177,7 @@ impl Operator {
         }));
         let leading = lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone());
         let leading = tasks.spawn(essential("leader", leading));
-        let around = Seen { context: context.clone(), sessions };
+        let around = ReplicaReachability { context: context.clone(), sessions };
         let resign = CancellationToken::new();
         let mut campaign = tokio::spawn(essential("lease", candidacy.run(resign.clone(), around)));
 
@@ -265,7 +265,7 @@ async fn lead(
             let locks =
                 lock::leader::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()).boxed();
             let jobs = job::controller::run(context.clone(), term.clone()).boxed();
-            let unreadable = unreadable::tell(context.clone(), term.clone());
+            let unreadable = unreadable::report(context.clone(), term.clone());
             tokio::join!(create_default_quorum(&context, &args, &term), quorums, locks, jobs, unreadable);
         } else if leadership.changed().await.is_err() {
             return;

@@ -12,5 +12,3 @@ pub mod node_watch;
 pub mod panics;
 pub mod scope;
 pub mod settings;
-
-pub use redlock_api::{api_time, requests};

@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 
 use super::model::{JobEvent, Step, claim_name, decide};
 use crate::api::DistributedLock;
+use crate::api::requests::{self, RequestError, as_operator, request};
 use crate::runtime::cache::{Cache, Change};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
-use crate::runtime::requests::{self, RequestError, as_operator, request};
 
 /// Jobs that are handled at the same time.
 const AT_ONCE: u16 = 8;
@@ -36,34 +36,34 @@ enum Error {
     Panicked,
 }
 
-struct Parts {
+struct JobController {
     context: Context,
     /// The last Event of each Job, by UID.
-    told: Mutex<HashMap<String, JobEvent>>,
+    last_events: Mutex<HashMap<String, JobEvent>>,
 }
 
 /// Runs until the term ends. Without a view of Jobs there is nothing to do.
 pub async fn run(context: Context, term: Term) {
     let Some(jobs) = context.jobs.clone() else { return };
     let clock = context.clock.clone();
-    let parts = Arc::new(Parts { context, told: Mutex::default() });
-    let controller = Controller::for_shared_stream(stream::pending(), jobs.store())
+    let controller = Arc::new(JobController { context, last_events: Mutex::default() });
+    let runtime = Controller::for_shared_stream(stream::pending(), jobs.store())
         .with_config(Config::default().concurrency(AT_ONCE))
-        .reconcile_on(triggers(&parts, &jobs))
-        .run(handle, |_job, _error, _parts| Action::requeue(RETRY), parts.clone());
-    term.bound(&*clock, controller.for_each(|_outcome| future::ready(()))).await;
+        .reconcile_on(triggers(&controller, &jobs))
+        .run(handle, |_job, _error, _controller| Action::requeue(RETRY), controller.clone());
+    term.bound(&*clock, runtime.for_each(|_outcome| future::ready(()))).await;
 }
 
 /// The Jobs that changed, and those whose claim did.
-fn triggers(parts: &Arc<Parts>, jobs: &Cache<Job>) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static {
-    let claims = parts.context.locks.changes();
+fn triggers(controller: &Arc<JobController>, jobs: &Cache<Job>) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static {
+    let claims = controller.context.locks.changes();
     let of_claims = claims.filter_map(|change| future::ready(job_of(change.object())));
-    let parts = parts.clone();
+    let controller = controller.clone();
     let of_jobs = jobs.changes().filter_map(move |change| {
         future::ready(match change {
             Change::Applied(job) => Some(ObjectRef::from_obj(&*job)),
             Change::Deleted(job) | Change::Vanished(job) => {
-                parts.told.lock().remove(&job.uid().unwrap_or_default());
+                controller.last_events.lock().remove(&job.uid().unwrap_or_default());
                 None
             }
         })
@@ -78,29 +78,30 @@ fn job_of(lock: &DistributedLock) -> Option<ObjectRef<Job>> {
 }
 
 /// A panic while one Job is handled harms only that Job.
-async fn handle(job: Arc<Job>, parts: Arc<Parts>) -> Result<Action, Error> {
-    caught(reconcile(&parts, &job)).await.unwrap_or(Err(Error::Panicked))
+async fn handle(job: Arc<Job>, controller: Arc<JobController>) -> Result<Action, Error> {
+    caught(reconcile(&controller, &job)).await.unwrap_or(Err(Error::Panicked))
 }
 
-async fn reconcile(parts: &Parts, job: &Arc<Job>) -> Result<Action, Error> {
+async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action, Error> {
     let namespace = job.namespace().unwrap_or_default();
-    let claim = parts.context.locks.named(&namespace, &claim_name(job));
+    let claim = controller.context.locks.named(&namespace, &claim_name(job));
     match decide(job, claim.as_deref()) {
         Step::Nothing => {}
-        Step::Create(claim) => return create(parts, job, &claim).await,
+        Step::Create(claim) => return create(controller, job, &claim).await,
         Step::Delete => {
             // If a user has just started it by hand, the watch delivers another version, and the decision is another one.
-            if requests::delete_version(&parts.context.client, &**job).await? {
-                parts.tell(job, JobEvent::Deleted { claim: claim_name(job) }).await;
+            if requests::delete_version(&controller.context.client, &**job).await? {
+                controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await;
             }
         }
-        Step::Tell(event) => parts.tell(job, event).await,
+        Step::Publish(event) => controller.publish(job, event).await,
     }
     Ok(Action::await_change())
 }
 
-async fn create(parts: &Parts, job: &Arc<Job>, claim: &DistributedLock) -> Result<Action, Error> {
-    let api: Api<DistributedLock> = Api::namespaced(parts.context.client.clone(), &job.namespace().unwrap_or_default());
+async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedLock) -> Result<Action, Error> {
+    let api: Api<DistributedLock> =
+        Api::namespaced(controller.context.client.clone(), &job.namespace().unwrap_or_default());
     match request(api.create(&as_operator(), claim)).await {
         // The watch shows it, if another replica has created it before this one led.
         Ok(_) | Err(RequestError::Conflict) => Ok(Action::await_change()),
@@ -109,18 +110,18 @@ async fn create(parts: &Parts, job: &Arc<Job>, claim: &DistributedLock) -> Resul
                 kube::Error::Api(status) => status.message,
                 error => error.to_string(),
             };
-            parts.tell(job, JobEvent::ClaimRefused { claim: claim.name_any(), why }).await;
+            controller.publish(job, JobEvent::ClaimRefused { claim: claim.name_any(), why }).await;
             Ok(Action::requeue(REFUSED))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-impl Parts {
+impl JobController {
     /// Publishes an Event about the Job, unless it was the last that this leader has told.
-    async fn tell(&self, job: &Arc<Job>, event: JobEvent) {
+    async fn publish(&self, job: &Arc<Job>, event: JobEvent) {
         let uid = job.uid().unwrap_or_default();
-        if self.told.lock().insert(uid, event.clone()).as_ref() == Some(&event) {
+        if self.last_events.lock().insert(uid, event.clone()).as_ref() == Some(&event) {
             return;
         }
         tracing::info!(job = %ObjectRef::from_obj(&**job), event = event.reason(), %event, "told");

@@ -29,7 +29,7 @@ pub enum Step {
     /// Delete the Job, which did not get its lock in time.
     Delete,
     /// Tell in an Event what is the matter.
-    Tell(JobEvent),
+    Publish(JobEvent),
 }
 
 /// Events of a Job.
@@ -129,16 +129,16 @@ pub fn decide(job: &Job, claim: Option<&DistributedLock>) -> Step {
 fn without_claim(job: &Job) -> Step {
     let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
     if let Err(unfit) = may_be_started(job, &name) {
-        return Step::Tell(JobEvent::NotStarted { why: unfit.to_string() });
+        return Step::Publish(JobEvent::NotStarted { why: unfit.to_string() });
     }
     if !is_suspended(job) {
         // A Job that was started under its lock and has released it continues.
         let why = UnfitJob::NotSuspended { job: name }.to_string();
-        return if template_token(job).is_some() { Step::Nothing } else { Step::Tell(JobEvent::NotStarted { why }) };
+        return if template_token(job).is_some() { Step::Nothing } else { Step::Publish(JobEvent::NotStarted { why }) };
     }
     match claim_of(job) {
         Ok(claim) => Step::Create(Box::new(claim)),
-        Err(event) => Step::Tell(event),
+        Err(event) => Step::Publish(event),
     }
 }
 
@@ -146,23 +146,23 @@ fn with_claim(job: &Job, lock: &DistributedLock) -> Step {
     let name = lock.name_any();
     let is_of_it = lock.spec.claim.as_ref().is_some_and(|claim| claim.job_uid == job.metadata.uid);
     if !is_of_it {
-        return Step::Tell(JobEvent::NameTaken { claim: name });
+        return Step::Publish(JobEvent::NameTaken { claim: name });
     }
     let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let said = |condition| find_condition(conditions, condition).map(|it| it.message.clone()).unwrap_or_default();
+    let message = |condition| find_condition(conditions, condition).map(|it| it.message.clone()).unwrap_or_default();
     if let Some(finished) = find_condition(conditions, LockCondition::Finished).filter(|it| it.status == "True") {
         let timed_out = finished.reason == HeldReason::WaitTimeout.as_str();
         return match () {
             () if !is_suspended(job) || lock.metadata.deletion_timestamp.is_some() => Step::Nothing,
             () if timed_out && is_to_be_deleted(job) => Step::Delete,
-            () if timed_out => Step::Tell(JobEvent::WaitTimeout { claim: name }),
-            () => Step::Tell(JobEvent::Ended { claim: name, why: finished.message.clone() }),
+            () if timed_out => Step::Publish(JobEvent::WaitTimeout { claim: name }),
+            () => Step::Publish(JobEvent::Ended { claim: name, why: finished.message.clone() }),
         };
     }
     let refused = find_condition(conditions, LockCondition::Accepted).is_some_and(|it| it.status == "False");
     let is_held = is_true(conditions, LockCondition::Held);
     if refused && !is_held {
-        return Step::Tell(JobEvent::NotAccepted { claim: name, why: said(LockCondition::Accepted) });
+        return Step::Publish(JobEvent::NotAccepted { claim: name, why: message(LockCondition::Accepted) });
     }
     Step::Nothing
 }

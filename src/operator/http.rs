@@ -92,7 +92,7 @@ fn metrics(face: &Face, text: &Text, asked: &HeaderMap) -> ([(HeaderName, &'stat
 fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String {
     let mut text = text.lock();
     match &*text {
-        Some((since, said)) if now.since(*since) < SAME_TEXT => said.clone(),
+        Some((since, text)) if now.since(*since) < SAME_TEXT => text.clone(),
         _ => text.insert((now, write())).1.clone(),
     }
 }

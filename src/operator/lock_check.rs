@@ -89,12 +89,12 @@ async fn until_held(
 ) -> anyhow::Result<(String, i64, String)> {
     let (mut last, only) = (None, watcher::Config::default().fields(&format!("metadata.name={name}")));
     let watching = async {
-        let mut seen = pin!(watcher(locks.clone(), only).filter_map(async |event| match event {
+        let mut changes = pin!(watcher(locks.clone(), only).filter_map(async |event| match event {
             Ok(watcher::Event::Apply(lock) | watcher::Event::InitApply(lock)) => Some(Ok(lock)),
             Ok(_) => None,
             Err(error) => Some(Err(error)),
         }));
-        while let Some(lock) = seen.try_next().await? {
+        while let Some(lock) = changes.try_next().await? {
             let status = lock.status.clone().unwrap_or_default();
             if is_true(&status.conditions, LockCondition::Held)
                 && let (Some(holder), Some(token)) = (&status.holder, status.fencing_token)
@@ -108,21 +108,21 @@ async fn until_held(
     match tokio::time::timeout(limit, watching).await {
         Ok(result) => result,
         Err(_elapsed) => {
-            let said = last.as_ref().map_or_else(|| "nothing".to_owned(), said);
-            bail!("the lock was not held within {} s. The operator says: {said}", limit.as_secs())
+            let reported = last.as_ref().map_or_else(|| "nothing".to_owned(), conditions_text);
+            bail!("the lock was not held within {} s. The operator says: {reported}", limit.as_secs())
         }
     }
 }
 
 /// The messages of the conditions of a lock.
-fn said(lock: &DistributedLock) -> String {
+fn conditions_text(lock: &DistributedLock) -> String {
     let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let told = [LockCondition::Accepted, LockCondition::Held].into_iter().filter_map(|type_| {
+    let reasons = [LockCondition::Accepted, LockCondition::Held].into_iter().filter_map(|type_| {
         let condition = find_condition(conditions, type_)?;
         Some(format!("{}={} ({}): {}", condition.type_, condition.status, condition.reason, condition.message))
     });
-    let told = told.collect::<Vec<_>>().join("; ");
-    if told.is_empty() { "nothing yet. Does it run?".to_owned() } else { told }
+    let reasons = reasons.collect::<Vec<_>>().join("; ");
+    if reasons.is_empty() { "nothing yet. Does it run?".to_owned() } else { reasons }
 }
 
 async fn release(locks: &Api<DistributedLock>, name: &str) -> anyhow::Result<()> {

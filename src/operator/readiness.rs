@@ -16,7 +16,7 @@ use crate::api::conditions::{QuorumCondition, is_true};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 
-const LOOK: Duration = Duration::from_millis(200);
+const PERIOD: Duration = Duration::from_millis(200);
 /// For reading the Lease once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -39,7 +39,7 @@ pub(super) async fn default_quorum_has_voted(
             return;
         }
         first = false;
-        sleep(LOOK).await;
+        sleep(PERIOD).await;
     }
 }
 

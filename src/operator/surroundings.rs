@@ -8,18 +8,18 @@ use crate::api::{MemberState, RedisQuorum};
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
-use crate::runtime::leader::{Sight, Surroundings, quorum_name};
+use crate::runtime::leader::{QuorumReachability, Surroundings, quorum_name};
 use crate::time::UnixMillis;
 
 /// Quorums and the API server from the view of this replica.
-pub struct Seen {
+pub struct ReplicaReachability {
     /// Caches, and the API server's time.
     pub context: Context,
     /// Connections to the quorums.
     pub sessions: Sessions,
 }
 
-impl Seen {
+impl ReplicaReachability {
     fn is_ending(&self, namespace: &str) -> bool {
         let namespace = self.context.namespaces.cluster_named(namespace);
         namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
@@ -33,20 +33,20 @@ fn runs(quorum: &RedisQuorum) -> bool {
     running > members.len() / 2
 }
 
-impl Surroundings for Seen {
+impl Surroundings for ReplicaReachability {
     /// Quorums that are being deleted are left out: their members fall silent for every replica.
-    fn sights(&self) -> Vec<Sight> {
+    fn reachability(&self) -> Vec<QuorumReachability> {
         let sessions = self.sessions.all().into_iter().filter(|session| {
             let quorum = session.quorum();
             quorum.metadata.deletion_timestamp.is_none() && !self.is_ending(&quorum.namespace().unwrap_or_default())
         });
-        let sight = |session: Arc<QuorumSession>| {
+        let reachability_of = |session: Arc<QuorumSession>| {
             let is_reached = session.is_reached();
             let is_held = || !self.context.locks.under(&keys::held_on(Some(session.uid()))).is_empty();
             let is_wanted = !is_reached && (runs(&session.quorum()) || is_held());
-            Sight { quorum: quorum_name(session.reference()), is_reached, is_wanted }
+            QuorumReachability { quorum: quorum_name(session.reference()), is_reached, is_wanted }
         };
-        sessions.map(sight).collect()
+        sessions.map(reachability_of).collect()
     }
 
     fn api_now(&self) -> UnixMillis {

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::api::RedisQuorum;
 use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
+use crate::api::requests::request;
 use crate::runtime::cache::{Cache, Guarded, Kind, Unreadable};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
-use crate::runtime::requests::request;
 use crate::time::{Boottime, UnixMillis};
 
 /// Between two looks.
@@ -27,39 +27,40 @@ const PER_OBJECT: Duration = Duration::from_secs(600);
 const PER_KIND: usize = 100;
 
 /// The time of the last Event of each object, by namespace and name.
-type Said = HashMap<(String, String), Boottime>;
+type ReportedObjects = HashMap<(String, String), Boottime>;
 
 /// Runs until the term ends.
-pub(super) async fn tell(context: Context, term: Term) {
+pub(super) async fn report(context: Context, term: Term) {
     let clock = context.clock.clone();
-    let telling = async {
-        let mut said = Said::new();
+    let reporting = async {
+        let mut reported = ReportedObjects::new();
         loop {
             let now = context.clock.boottime();
-            said.retain(|_, at| now.since(*at) < PER_OBJECT);
-            of_kind(&context, &context.locks, &mut said, now).await;
-            of_kind(&context, &context.quorums, &mut said, now).await;
-            of_kind(&context, &context.pods, &mut said, now).await;
-            of_kind(&context, &context.nodes, &mut said, now).await;
-            of_kind(&context, &context.namespaces, &mut said, now).await;
+            reported.retain(|_, at| now.since(*at) < PER_OBJECT);
+            report_kind(&context, &context.locks, &mut reported, now).await;
+            report_kind(&context, &context.quorums, &mut reported, now).await;
+            report_kind(&context, &context.pods, &mut reported, now).await;
+            report_kind(&context, &context.nodes, &mut reported, now).await;
+            report_kind(&context, &context.namespaces, &mut reported, now).await;
             let quorums = context.quorums.unreadable();
             for quorum in quorums.iter().filter(|quorum| context.replica.settings.serves_unreadable(quorum)) {
-                say_in_the_quorum(&context, quorum).await;
+                write_quorum_condition(&context, quorum).await;
             }
             tokio::time::sleep(ROUND).await;
         }
     };
-    term.bound(&*clock, telling).await.unwrap_or(())
+    term.bound(&*clock, reporting).await.unwrap_or(())
 }
 
-async fn of_kind<K: Kind>(context: &Context, cache: &Cache<K>, said: &mut Said, now: Boottime) {
+async fn report_kind<K: Kind>(context: &Context, cache: &Cache<K>, reported: &mut ReportedObjects, now: Boottime) {
     let kind = K::kind(&()).into_owned();
     for raw in cache.unreadable() {
-        let told = (kind.clone(), raw.metadata.uid.clone().unwrap_or_default());
-        if said.contains_key(&told) || said.keys().filter(|(other, _)| *other == kind).count() >= PER_KIND {
+        let object_id = (kind.clone(), raw.metadata.uid.clone().unwrap_or_default());
+        if reported.contains_key(&object_id) || reported.keys().filter(|(other, _)| *other == kind).count() >= PER_KIND
+        {
             continue;
         }
-        said.insert(told, now);
+        reported.insert(object_id, now);
         let note = message(&raw);
         let object = Guarded::<K>::Unreadable(Box::new((*raw).clone()));
         context.event(&object, EventType::Warning, CommonReason::Unreadable.as_str(), note).await;
@@ -78,7 +79,7 @@ fn message(raw: &Unreadable) -> String {
 }
 
 /// Its status says so, unless it does already or the API server refuses.
-async fn say_in_the_quorum(context: &Context, raw: &Unreadable) {
+async fn write_quorum_condition(context: &Context, raw: &Unreadable) {
     let Some(patch) = quorum_patch(raw, context.api_now()) else { return };
     let kind = ApiResource::erase::<RedisQuorum>(&());
     let namespace = raw.metadata.namespace.as_deref().unwrap_or_default();

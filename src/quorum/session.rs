@@ -275,7 +275,7 @@ impl QuorumSession {
 
     /// Whose certificates are trusted from now on, in PEM.
     pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
-        let authorities = Authorities::from_pem(pem.as_bytes())?.judged_by(self.context.api_time.clone());
+        let authorities = Authorities::from_pem(pem.as_bytes())?.judged_by(self.context.server_time.clone());
         let news = self.authorities.send_if_modified(|known| {
             let news = known.as_ref() != Some(&authorities);
             *known = Some(authorities);

@@ -93,7 +93,7 @@ impl KeyPrefix {
             !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-'))
         };
         match text.strip_suffix('/') {
-            Some(parts) if parts.split('/').all(part) => Ok(Self(text.to_owned())),
+            Some(prefix) if prefix.split('/').all(part) => Ok(Self(text.to_owned())),
             _ => Err(NotAKeyPrefix),
         }
     }
@@ -227,7 +227,8 @@ impl UserRule {
     /// user whatever the process's ACL file said.
     pub fn set_user(&self, open: bool) -> Vec<String> {
         let commands = if open { self.open } else { CLOSED };
-        let login = if self.is_removed() { "off".to_owned() } else { format!("on {}", shown(&self.passwords)) };
+        let login =
+            if self.is_removed() { "off".to_owned() } else { format!("on {}", password_rules(&self.passwords)) };
         let rules = format!("{} reset {login} {} {commands}", self.name, self.scope);
         rules.split_whitespace().map(str::to_owned).collect()
     }
@@ -244,7 +245,7 @@ pub fn set_operator_passwords(passwords: &[Secret]) -> Vec<String> {
 }
 
 fn set_passwords(user: &str, passwords: &[PasswordHash]) -> Vec<String> {
-    let rules = format!("{user} resetpass {}", shown(passwords));
+    let rules = format!("{user} resetpass {}", password_rules(passwords));
     rules.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -255,7 +256,7 @@ fn hashes(passwords: &[Secret]) -> Vec<PasswordHash> {
     hashes
 }
 
-fn shown(passwords: &[PasswordHash]) -> String {
+fn password_rules(passwords: &[PasswordHash]) -> String {
     passwords.iter().map(|hash| format!("#{}", hash.0)).collect::<Vec<_>>().join(" ")
 }
 
@@ -266,7 +267,7 @@ pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     let mut lines = vec![
         "user default off".to_owned(),
-        format!("user {OPERATOR_USER} on {} {OPERATOR}", shown(&hashes(operator_passwords))),
+        format!("user {OPERATOR_USER} on {} {OPERATOR}", password_rules(&hashes(operator_passwords))),
     ];
     // `reset` is for SETUSER; a user in the file begins with nothing.
     let closed = |user: &UserRule| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1));

@@ -11,12 +11,12 @@ use crate::redlock::ValueSigner;
 use crate::time::UnixMicros;
 
 fn bytes() -> BoxedStrategy<Vec<u8>> {
-    let known =
+    let commands =
         ["missing", "string", "other", "1", "-1", "9223372036854775808", "commands", "selectors", CLOSED_AS_SHOWN];
     prop_oneof![
         vec(any::<u8>(), 0..24),
         "[0-9]{1,19}".prop_map(String::into_bytes),
-        prop::sample::select(known.to_vec()).prop_map(|text| text.as_bytes().to_vec()),
+        prop::sample::select(commands.to_vec()).prop_map(|text| text.as_bytes().to_vec()),
     ]
     .boxed()
 }

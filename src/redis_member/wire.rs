@@ -66,8 +66,8 @@ const CODES: [&str; 13] = [
     "MASTERDOWN",
 ];
 
-fn known(code: &str) -> &'static str {
-    CODES.into_iter().find(|known| *known == code).unwrap_or("an unknown error")
+fn error_code(code: &str) -> &'static str {
+    CODES.into_iter().find(|it| *it == code).unwrap_or("an unknown error")
 }
 
 /// Keeps only the error's code or category, because details can quote commands and their arguments.
@@ -85,7 +85,7 @@ pub(super) fn error(error: &RedisError) -> MemberError {
             // EXECABORT, and a script's own failure, say in their detail why.
             _ if error.detail().is_some_and(|detail| detail.contains("run this command")) => MemberError::Fenced,
             _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => MemberError::OutOfMemory,
-            Some(code) => MemberError::Other(known(code).to_owned()),
+            Some(code) => MemberError::Other(error_code(code).to_owned()),
             None => MemberError::Other(error.category().to_owned()),
         },
     }

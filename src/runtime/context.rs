@@ -12,14 +12,14 @@ use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::api_time::ApiTime;
 use super::cache::Cache;
 use super::fair_queue::FairQueue;
 use super::keys;
 use super::metrics::{Metrics, Objects};
 use super::node_watch::{self, NodeWatch};
-use super::requests::EVENT_TIMEOUT;
 use super::settings::Settings;
+use crate::api::requests::EVENT_TIMEOUT;
+use crate::api::server_time::ServerTime;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::redis_member::{Connect, Machine};
 use crate::redlock::Drift;
@@ -53,7 +53,7 @@ pub struct Context {
     /// The way from this process to members and holders.
     pub network: Arc<dyn Connect>,
     /// The API server's time, from the answers to `client`.
-    pub api_time: Arc<ApiTime>,
+    pub server_time: Arc<ServerTime>,
     /// Requests about locks.
     pub requests: FairQueue,
     /// Which nodes are silent or gone for too long.
@@ -86,8 +86,8 @@ impl Context {
         replica: Replica,
         Machine { clock, network }: Machine,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let api_time = Arc::new(ApiTime::new(clock.clone(), Drift::default().ppm));
-        let client = api_time.observe(client);
+        let server_time = Arc::new(ServerTime::new(clock.clone(), Drift::default().ppm));
+        let client = server_time.observe(client);
         let Settings { locks, quorums, .. } = &*replica.settings;
         let around = locks.with(quorums, &replica.namespace);
         let any = watcher::Config::default;
@@ -112,7 +112,7 @@ impl Context {
             replica,
             clock,
             network,
-            api_time,
+            server_time,
             requests: FairQueue::new(REQUESTS),
             node_watch: Arc::default(),
             metrics: Arc::default(),
@@ -165,13 +165,13 @@ impl Context {
     /// It is for everything that is counted from a time that the API server, or a controller, has written.
     #[must_use]
     pub fn api_now(&self) -> UnixMillis {
-        self.api_time.now()
+        self.server_time.now()
     }
 
     /// The API server's clock against this replica's, once an answer has carried a date.
     #[must_use]
     pub fn api_clock(&self) -> Option<ClockOffset> {
-        self.api_time.offset(self.clock.boottime())
+        self.server_time.offset(self.clock.boottime())
     }
 
     /// Resolves when every cache has been filled once.
@@ -193,15 +193,15 @@ impl Context {
         loop {
             let now = self.clock.boottime();
             let unreadable = self.nodes.unreadable().iter().filter_map(|node| node.metadata.name.clone()).collect();
-            self.node_watch.look(&self.nodes.all(), &unreadable, self.api_time.last_answer(), now);
-            tokio::time::sleep(node_watch::LOOK).await;
+            self.node_watch.observe(&self.nodes.all(), &unreadable, self.server_time.last_answer(), now);
+            tokio::time::sleep(node_watch::PERIOD).await;
         }
     }
 
     /// All metrics as text. What the caches show is read now.
     pub fn metrics_text(&self, leads: bool) -> String {
         let metrics = &self.metrics;
-        metrics.look_at_objects(&Objects {
+        metrics.record_objects(&Objects {
             locks: &self.locks.all(),
             quorums: &self.quorums.all(),
             pods: &self.pods.all(),
@@ -210,11 +210,11 @@ impl Context {
             leads,
             per_lock: self.replica.settings.lock_metrics,
         });
-        metrics.look_at_watch("DistributedLock", &self.locks);
-        metrics.look_at_watch("RedisQuorum", &self.quorums);
-        metrics.look_at_watch("Pod", &self.pods);
-        metrics.look_at_watch("Node", &self.nodes);
-        metrics.look_at_watch("Namespace", &self.namespaces);
+        metrics.record_watch("DistributedLock", &self.locks);
+        metrics.record_watch("RedisQuorum", &self.quorums);
+        metrics.record_watch("Pod", &self.pods);
+        metrics.record_watch("Node", &self.nodes);
+        metrics.record_watch("Namespace", &self.namespaces);
         metrics.text()
     }
 

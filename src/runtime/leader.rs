@@ -27,12 +27,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::attempt::Attempt;
 use self::hand_over::Memory;
-use self::lease::{Sighting, believable};
+use self::lease::{LeaseObservation, believable};
 use self::reach::Reach;
 use crate::api::RedisQuorum;
 use crate::time::{Boottime, Clock, UnixMillis};
 
-pub use self::reach::Sight;
+pub use self::reach::QuorumReachability;
 pub use self::term::Term;
 
 /// Another replica can take the Lease when its holder has not changed it for this long.
@@ -55,7 +55,7 @@ const RAISE_PERIOD: Duration = Duration::from_secs(10);
 /// The surroundings of a replica.
 pub trait Surroundings: Send + Sync {
     /// A look at every quorum that is to be served.
-    fn sights(&self) -> Vec<Sight>;
+    fn reachability(&self) -> Vec<QuorumReachability>;
     /// The API server's time.
     fn api_now(&self) -> UnixMillis;
     /// Whether this replica would have to lead, and there is no epoch left for a term.
@@ -76,7 +76,7 @@ pub struct Candidacy<C: ?Sized> {
     clock: Arc<C>,
     terms: watch::Sender<Option<Term>>,
     leading: Option<Term>,
-    sighting: Sighting,
+    observation: LeaseObservation,
     reach: Reach,
     memory: Memory,
     /// The highest epoch that is known: the Lease's, or one that a member obeys.
@@ -116,7 +116,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             clock,
             terms,
             leading: None,
-            sighting: Sighting::default(),
+            observation: LeaseObservation::default(),
             reach: Reach::default(),
             memory: Memory::default(),
             highest: None,

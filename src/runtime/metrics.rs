@@ -30,14 +30,14 @@ pub use self::text::{classic, wants_open_metrics};
 
 /// One label, with a word from a short list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Word {
-    label: &'static str,
-    word: &'static str,
+struct Label {
+    name: &'static str,
+    value: &'static str,
 }
 
-impl EncodeLabelSet for Word {
+impl EncodeLabelSet for Label {
     fn encode(&self, encoder: &mut LabelSetEncoder) -> Result<(), std::fmt::Error> {
-        (self.label, self.word).encode(encoder.encode_label())
+        (self.name, self.value).encode(encoder.encode_label())
     }
 }
 
@@ -99,7 +99,7 @@ pub type Latencies = Family<MemberLabels, Histogram, fn() -> Histogram>;
 #[derive(Clone, Debug)]
 pub struct Counts {
     label: &'static str,
-    family: Family<Word, Counter>,
+    family: Family<Label, Counter>,
 }
 
 impl Counts {
@@ -108,8 +108,8 @@ impl Counts {
     }
 
     /// There from the beginning, so that an alert on the first has something to rise from.
-    fn begin(&self, word: &'static str) {
-        drop(self.family.get_or_create(&Word { label: self.label, word }));
+    fn begin(&self, value: &'static str) {
+        drop(self.family.get_or_create(&Label { name: self.label, value }));
     }
 }
 
@@ -243,12 +243,12 @@ impl Metrics {
     }
 
     /// Counts one.
-    pub fn count(&self, counts: &Counts, word: &'static str) {
-        counts.family.get_or_create(&Word { label: counts.label, word }).inc();
+    pub fn count(&self, counts: &Counts, value: &'static str) {
+        counts.family.get_or_create(&Label { name: counts.label, value }).inc();
     }
 
     /// Notes what a cache could not read, and how often its watch was interrupted.
-    pub(super) fn look_at_watch<K: Kind>(&self, kind: &'static str, cache: &Cache<K>) {
+    pub(super) fn record_watch<K: Kind>(&self, kind: &'static str, cache: &Cache<K>) {
         let unreadable = i64::try_from(cache.unreadable().len()).unwrap_or(i64::MAX);
         self.snapshot.unreadable.get_or_create(&KindLabels { kind }).set(unreadable);
         let interruptions = cache.interruptions();
@@ -256,8 +256,8 @@ impl Metrics {
     }
 
     /// Notes what locks, quorums and pods are like, and whether this replica leads.
-    pub(super) fn look_at_objects(&self, objects: &Objects<'_>) {
-        self.snapshot.look_at(objects);
+    pub(super) fn record_objects(&self, objects: &Objects<'_>) {
+        self.snapshot.record(objects);
     }
 
     /// Notes when the certificate of a quorum's members expires; `None` without one.

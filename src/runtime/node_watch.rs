@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::time::Boottime;
 
 /// Between two looks at all nodes.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// A silent node among others that report is given so long to be heard again.
 const SILENT: Duration = Duration::from_secs(15);
 /// How long a node whose object vanished has to register again, because its kubelet can be healthy.
@@ -35,26 +35,26 @@ const MEMORY: Duration = Duration::from_secs(24 * 3600);
 /// The silent and vanished nodes that this replica has observed.
 #[derive(Debug)]
 pub struct NodeWatch {
-    seen: Mutex<Seen>,
+    history: Mutex<NodeHistory>,
     changed: watch::Sender<()>,
 }
 
 impl Default for NodeWatch {
     fn default() -> Self {
-        Self { seen: Mutex::default(), changed: watch::channel(()).0 }
+        Self { history: Mutex::default(), changed: watch::channel(()).0 }
     }
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    nodes: HashMap<String, Known>,
-    last_look: Option<Boottime>,
+struct NodeHistory {
+    nodes: HashMap<String, NodeState>,
+    last_observation: Option<Boottime>,
     most_report: Option<Boottime>,
 }
 
 /// One node, and since when it is so.
 #[derive(Debug, Default)]
-struct Known {
+struct NodeState {
     silent: Option<Boottime>,
     vanished: Option<Boottime>,
     lost: bool,
@@ -63,7 +63,7 @@ struct Known {
 impl NodeWatch {
     /// Whether no kubelet has reported the node for so long that what runs there is in doubt. A node that was never seen says nothing.
     pub fn is_lost(&self, name: &str) -> bool {
-        self.seen.lock().nodes.get(name).is_some_and(|known| known.lost)
+        self.history.lock().nodes.get(name).is_some_and(|state| state.lost)
     }
 
     /// Resolves to something new when a node is lost, or back.
@@ -77,7 +77,7 @@ impl NodeWatch {
     ///
     /// Only the name of an unreadable node is known, and it counts as reporting. `last_answer` is when the API
     /// server was last reached.
-    pub fn look<N: AsRef<Node>>(
+    pub fn observe<N: AsRef<Node>>(
         &self,
         nodes: &[N],
         unreadable: &HashSet<String>,
@@ -87,17 +87,17 @@ impl NodeWatch {
         if last_answer.is_none_or(|answer| now.since(answer) > BLIND) {
             return;
         }
-        if self.seen.lock().look(nodes, unreadable, now) {
+        if self.history.lock().observe(nodes, unreadable, now) {
             self.changed.send_replace(());
         }
     }
 }
 
-impl Seen {
+impl NodeHistory {
     /// Whether a node is lost that was not, or the other way round.
-    fn look<N: AsRef<Node>>(&mut self, nodes: &[N], unreadable: &HashSet<String>, now: Boottime) -> bool {
-        if self.last_look.replace(now).is_none_or(|last| now.since(last) > BLIND) {
-            self.begin_anew(now);
+    fn observe<N: AsRef<Node>>(&mut self, nodes: &[N], unreadable: &HashSet<String>, now: Boottime) -> bool {
+        if self.last_observation.replace(now).is_none_or(|last| now.since(last) > BLIND) {
+            self.restart(now);
         }
         let present: HashMap<_, _> =
             nodes.iter().map(|node| (node.as_ref().name_any(), is_silent(node.as_ref()))).collect();
@@ -108,33 +108,33 @@ impl Seen {
             self.nodes.entry(name.clone()).or_default();
         }
         let mut changed = false;
-        for (name, known) in &mut self.nodes {
+        for (name, state) in &mut self.nodes {
             match present.get(name).or_else(|| unreadable.contains(name).then_some(&false)) {
-                Some(true) => (known.silent, known.vanished) = (Some(known.silent.unwrap_or(now)), None),
-                Some(false) => (known.silent, known.vanished) = (None, None),
-                None => known.vanished = Some(known.vanished.unwrap_or(now)),
+                Some(true) => (state.silent, state.vanished) = (Some(state.silent.unwrap_or(now)), None),
+                Some(false) => (state.silent, state.vanished) = (None, None),
+                None => state.vanished = Some(state.vanished.unwrap_or(now)),
             }
-            let lost = known.is_lost(self.most_report, now);
-            if lost != known.lost {
+            let lost = state.is_lost(self.most_report, now);
+            if lost != state.lost {
                 tracing::info!(node = name, lost, "what runs on a node that is not heard of is in doubt");
-                (known.lost, changed) = (lost, true);
+                (state.lost, changed) = (lost, true);
             }
         }
-        self.nodes.retain(|_, known| known.vanished.is_none_or(|since| now.since(since) < MEMORY));
+        self.nodes.retain(|_, state| state.vanished.is_none_or(|since| now.since(since) < MEMORY));
         changed
     }
 
-    /// Nothing is known of the time since the last look. A node that was lost by then stays so until it is heard.
-    fn begin_anew(&mut self, now: Boottime) {
+    /// Restarts the counts after a gap. A lost node stays lost until it reports.
+    fn restart(&mut self, now: Boottime) {
         self.most_report = None;
-        for known in self.nodes.values_mut().filter(|known| !known.lost) {
-            known.silent = known.silent.map(|_| now);
-            known.vanished = known.vanished.map(|_| now);
+        for state in self.nodes.values_mut().filter(|state| !state.lost) {
+            state.silent = state.silent.map(|_| now);
+            state.vanished = state.vanished.map(|_| now);
         }
     }
 }
 
-impl Known {
+impl NodeState {
     /// Once lost, it stays so until it is heard.
     fn is_lost(&self, most_report: Option<Boottime>, now: Boottime) -> bool {
         let is_over = |since: Boottime, grace: Duration| {
@@ -183,7 +183,7 @@ mod tests {
     ) -> Option<u64> {
         let (nodes, from) = (nodes(states), seconds.start);
         seconds.into_iter().find_map(|second| {
-            watch.look(&nodes, &HashSet::new(), Some(at(second)), at(second));
+            watch.observe(&nodes, &HashSet::new(), Some(at(second)), at(second));
             watch.is_lost(name).then_some(second - from)
         })
     }
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(lost_after(&watch, "a", 0..100, &states), Some(15), "however old its condition is");
         assert!(!watch.is_lost("b") && !watch.is_lost("c"), "not ready is not silent");
         assert_eq!(lost_after(&watch, "b", 100..200, &states), None);
-        watch.look(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(200)), at(200));
+        watch.observe(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(200)), at(200));
         assert!(!watch.is_lost("a"), "it was heard again");
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let watch = NodeWatch::default();
         assert_eq!(lost_after(&watch, "a", 0..16, &[("a", "Unknown"), ("b", "True"), ("c", "True")]), Some(15));
         for second in 16..100 {
-            watch.look(&nodes(&[("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(second)), at(second));
+            watch.observe(&nodes(&[("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(second)), at(second));
             assert!(watch.is_lost("a"));
         }
     }
@@ -246,20 +246,20 @@ mod tests {
         let (watch, states) = (NodeWatch::default(), [("a", "Unknown"), ("b", "True"), ("c", "True")]);
         assert_eq!(lost_after(&watch, "a", 0..10, &states), None);
         for second in 10..1_000 {
-            watch.look(&nodes(&states), &HashSet::new(), Some(at(9)), at(second));
+            watch.observe(&nodes(&states), &HashSet::new(), Some(at(9)), at(second));
             assert!(!watch.is_lost("a"), "{second}: only an old view says that it is silent");
         }
         assert_eq!(lost_after(&watch, "a", 1_000..1_100, &states), Some(15), "counted from the next look");
-        watch.look(&nodes(&states), &HashSet::new(), None, at(1_100));
+        watch.observe(&nodes(&states), &HashSet::new(), None, at(1_100));
         assert!(watch.is_lost("a"), "and what was lost stays so");
     }
 
     #[test]
     fn a_node_that_cannot_be_read_is_not_lost() {
         let (watch, unreadable) = (NodeWatch::default(), HashSet::from(["a".to_owned()]));
-        watch.look(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(0)), at(0));
+        watch.observe(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(0)), at(0));
         for second in 1..400 {
-            watch.look(&nodes(&[("b", "True"), ("c", "True")]), &unreadable, Some(at(second)), at(second));
+            watch.observe(&nodes(&[("b", "True"), ("c", "True")]), &unreadable, Some(at(second)), at(second));
         }
         assert!(!watch.is_lost("a"));
     }

@@ -7,9 +7,19 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use super::{files_below, prose, root};
 
 /// Folders and files whose comments follow every rule. Add a room when it is clean.
-const CLEAN: [&str; 18] = [
+const CLEAN: [&str; 28] = [
     "crates/api",
     "crates/bench",
+    "crates/cli/src/agent",
+    "crates/cli/src/cluster",
+    "crates/cli/src/doctor",
+    "crates/cli/src/hold/claim",
+    "crates/cli/src/hold/direct",
+    "crates/cli/src/output",
+    "crates/cli/src/report",
+    "crates/cli/src/run",
+    "crates/cli/src/show/explain",
+    "crates/cli/src/top",
     "src/evidence.rs",
     "src/job",
     "src/operator",

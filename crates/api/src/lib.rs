@@ -1,12 +1,11 @@
 //! The Kubernetes API of redlock-operator: its kinds, their conditions, names, and the rules that the API server checks.
 //!
 //! The operator and the command use it, and so can other Rust programs. `kubectl explain` shows the field descriptions.
-//! [`requests`] gives each call of the API server a deadline, and [`api_time`] follows the API server's clock.
+//! [`requests`] gives each call of the API server a deadline, and [`server_time`] follows the API server's clock.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-pub mod api_time;
 pub mod conditions;
 mod distributed_lock;
 mod duration;
@@ -14,6 +13,7 @@ pub mod jobs;
 mod redis_quorum;
 pub mod requests;
 mod schema;
+pub mod server_time;
 
 pub use distributed_lock::*;
 pub use duration::{GoDuration, MilliTime, ParseDurationError};

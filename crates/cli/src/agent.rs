@@ -43,13 +43,13 @@ use crate::hold::{DirectArgs, LockArgs, LockName, LockSource, Signals, block_on,
 use crate::loopback::{Listener, Place, Question};
 use redlock_api::GoDuration;
 
-/// An application that has not asked for so long, or for one ttl, counts as gone.
+/// Minimum time without a request after which an application is treated as gone.
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
 /// Where an agent listens by default.
 const PORT: u16 = 4040;
-/// For an answer to `--check`.
+/// Timeout of `--check`.
 const CHECK: Duration = Duration::from_secs(2);
-/// For the last answers to be sent.
+/// Time to send the last responses.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The lock, the application and where it asks.
@@ -259,7 +259,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(AFNOSUPPORT)
 }
 
-/// A socket file. One that an agent before this has left is replaced.
+/// Creates a socket file. It replaces one of an earlier agent.
 fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let is_left = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && std::os::unix::net::UnixStream::connect(path).is_err();
@@ -267,7 +267,7 @@ fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    // By default everyone: the containers of a pod run as different users, and only they find the directory.
+    // By default every user: the containers of a pod run as different users, and only they find the directory.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(listener)
 }

@@ -1,4 +1,4 @@
-//! The way to the API server: the kubeconfig, deadlines, and errors that say what to do next.
+//! The connection to the API server: the kubeconfig, deadlines, and errors that name the next step.
 
 pub mod installation;
 pub mod objects;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use redlock_api::api_time::{ApiTime, USUAL_DRIFT};
+use redlock_api::server_time::{ServerTime, USUAL_DRIFT};
 use redlock_api::{GoDuration, MilliTime};
 use redlock_engine::time::SystemClock;
 
@@ -114,12 +114,12 @@ pub fn any_of(scope: Option<&str>) -> String {
     scope.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"))
 }
 
-/// What went wrong, and what the user can do next.
+/// A failure, and the next step for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// A fragment of a sentence.
     pub what: String,
-    /// A sentence. Empty: there is nothing to say.
+    /// A sentence. It is empty if there is nothing to add.
     pub next: String,
     /// The code of the API server's answer.
     pub code: Option<u16>,
@@ -184,7 +184,7 @@ impl std::error::Error for Problem {}
 
 /// A cluster that answers.
 pub struct Cluster {
-    /// Whose answers tell the time.
+    /// The client of the API server. Each response updates `time`.
     pub client: Client,
     /// The namespace of the flag, else of the context.
     pub namespace: String,
@@ -194,7 +194,7 @@ pub struct Cluster {
     pub server: String,
     /// For one request. A page of a list is one.
     timeout: Duration,
-    time: Arc<ApiTime>,
+    time: Arc<ServerTime>,
 }
 
 impl Cluster {
@@ -213,7 +213,7 @@ impl Cluster {
         let server = config.cluster_url.to_string();
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(|error| unusable(&error))?;
-        let time = Arc::new(ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT));
+        let time = Arc::new(ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let client = time.observe(client);
         let timeout = args.request_timeout.map_or(REQUEST_TIMEOUT, GoDuration::get);
         Ok(Self { client, namespace, named_namespace: args.namespace.clone(), server, timeout, time })
@@ -221,7 +221,7 @@ impl Cluster {
 
     /// The API server's clock, as its answers tell it.
     #[must_use]
-    pub fn api_time(&self) -> Arc<ApiTime> {
+    pub fn server_time(&self) -> Arc<ServerTime> {
         Arc::clone(&self.time)
     }
 
@@ -291,9 +291,9 @@ impl Cluster {
         MilliTime::from_millis(self.time.now().0).unwrap_or(zero)
     }
 
-    /// What the API server's answers tell of its clock.
+    /// The API server's clock, as its responses show it.
     #[must_use]
-    pub fn time(&self) -> &ApiTime {
+    pub fn time(&self) -> &ServerTime {
         &self.time
     }
 }

@@ -132,7 +132,7 @@ fn clock(cluster: &Cluster) -> Finding {
     checks::clock(clock.wall().0, span)
 }
 
-/// The CustomResourceDefinitions: their fields if they may be read, else only that they are served.
+/// Checks the fields of the CustomResourceDefinitions, or their names if the fields are not readable.
 async fn kinds(cluster: &Cluster) -> Vec<Finding> {
     let installed = Api::<CustomResourceDefinition>::all(cluster.client.clone());
     let mut found = Vec::new();
@@ -157,7 +157,7 @@ async fn served(cluster: &Cluster) -> Finding {
     }
 }
 
-/// What this user may do in the namespace.
+/// Checks the rights of this user in the namespace.
 async fn rights(cluster: &Cluster) -> Vec<Finding> {
     let reviews = Api::<SelfSubjectAccessReview>::all(cluster.client.clone());
     let ask = async |right: &'static Right| {
@@ -183,7 +183,7 @@ async fn rights(cluster: &Cluster) -> Vec<Finding> {
     }
 }
 
-/// Jobs that ask for a lock, where this user may see Jobs.
+/// Checks the Jobs that ask for a lock, if this user can list Jobs.
 async fn jobs(cluster: &Cluster, locks: &[LockObject]) -> Option<Finding> {
     let listed = match cluster.list::<Job>(None, "").await {
         Err(problem) if problem.is_forbidden() => cluster.list::<Job>(Some(&cluster.namespace), "").await,

@@ -1,6 +1,6 @@
 //! A lock that this process holds: by a claim, which an operator grants and renews, or straight from the members.
 //!
-//! `redlock run`, `hold` and `acquire` and the agent stand on it.
+//! `redlock run`, `hold` and `acquire` and the agent use it.
 
 pub mod acquire;
 mod arguments;
@@ -27,9 +27,9 @@ pub(super) use progress::Progress;
 use serde::{Deserialize, Serialize};
 pub(super) use signals::Signals;
 
-/// How locks are taken.
+/// The source of locks: claims or members.
 pub(super) enum LockSource {
-    /// By claims. The members, if there is a way to them, tell what is left of a hold.
+    /// By claims. The members, if they are reachable, give the remaining validity of a hold.
     Claims { members: Option<Members> },
     /// From the members, by one client for all locks.
     Direct(direct::Direct),
@@ -51,7 +51,7 @@ impl LockSource {
         Ok(Self::Direct(direct::Direct::connect(args, &members).await?))
     }
 
-    /// Waits until what was released has reached the members.
+    /// Waits until the releases have reached the members.
     pub(super) async fn close(&self) {
         if let Self::Direct(direct) = self {
             direct.close().await;
@@ -82,13 +82,13 @@ pub(super) async fn take(args: &LockArgs, signals: &mut Signals) -> Result<HeldL
     taken
 }
 
-/// What the remaining validity will come from.
+/// The source of the remaining validity.
 pub(super) fn expected_source(args: &LockArgs) -> Source {
     let has_members = args.direct.direct || args.direct.members(environment()).is_some();
     if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
 }
 
-/// The place of a lock. Locks of one name at two places exclude nobody.
+/// The place of a lock. Locks of one name at two places do not exclude each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Location {
     /// A claim.
@@ -110,7 +110,7 @@ impl Location {
         Ok(Self::Cluster { server, quorum: args.quorum.clone() })
     }
 
-    /// Whether both are one place. `None`: they cannot be compared.
+    /// Whether both are one place. `None` if they cannot be compared.
     pub(super) fn is(&self, other: &Self) -> Option<bool> {
         match (self, other) {
             _ if self == other => Some(true),
@@ -122,12 +122,14 @@ impl Location {
     }
 }
 
-/// Variables that are no text name no members.
+/// The variables of the environment. A variable that is no text names no members.
 pub(super) fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// On this thread: the guard of a command has to be started by one that lives as long as the process.
+/// Runs a future on this thread.
+///
+/// The guard of a command has to be started by a thread that lives as long as the process.
 pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(future);

@@ -8,7 +8,7 @@
 //!
 //! `run` and `agent` need Linux and refuse elsewhere. The program compiles for macOS and Windows (`dev/targets.sh`).
 //!
-//! What a command decides and what it prints are pure functions of the objects and the time. IO is in `run` of each, and in [`cluster`].
+//! The decisions and outputs of commands are pure functions of the objects and the time. IO is in `run` of each, and in [`cluster`].
 
 use std::process::ExitCode;
 

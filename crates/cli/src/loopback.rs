@@ -20,11 +20,11 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Of an answer.
+/// Maximum length of a response.
 const LONGEST: usize = 64 * 1024;
-/// For the head of a request: one that is never complete would keep its connection.
+/// Time for the head of a request: an incomplete one would keep its connection.
 const HEAD: Duration = Duration::from_secs(10);
-/// After an accept that failed: most likely the process has too many files open.
+/// Pause after a failed accept: most likely the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where a program listens.
@@ -80,7 +80,7 @@ impl Question {
 }
 
 impl Place {
-    /// Asks once, for so long.
+    /// Sends one request, with a timeout.
     ///
     /// # Errors
     /// If there is no answer.
@@ -113,7 +113,7 @@ impl Listener {
         })
     }
 
-    /// Serves until `stop`, and then until what was asked is answered.
+    /// Serves until `stop`, and then until all requests are answered.
     pub(super) async fn serve(self, app: Router, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {

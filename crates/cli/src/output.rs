@@ -1,4 +1,4 @@
-//! What a command prints: tables and sentences for people, JSON and YAML for programs.
+//! The output of a command: tables and sentences for users, JSON and YAML for programs.
 
 pub mod format;
 
@@ -27,25 +27,25 @@ pub struct OutputArgs {
     pub output: Option<Format>,
 }
 
-/// What a part of a text means to its reader.
+/// The meaning of a part of a text, which decides its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Nothing special.
     #[default]
     Plain,
-    /// As it should be.
+    /// The desired state.
     Good,
-    /// It waits, and goes on by itself.
+    /// It waits, and no action is needed.
     Waiting,
-    /// A person has to do something.
+    /// The user has to act.
     Bad,
-    /// Of less weight.
+    /// Less important.
     Dim,
     /// A title.
     Title,
 }
 
-/// How text looks: its colours, and the width that tables keep to.
+/// The style of text: its colours, and the width of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
     /// Colours are used.
@@ -73,11 +73,11 @@ impl Paint {
     }
 }
 
-/// What a command has to say, in every form.
+/// The output of a command, in every form.
 pub trait Answer {
     /// For programs. Its names are stable (docs/stability.md).
     fn value(&self) -> Value;
-    /// For people; ends with a line feed.
+    /// Text for users. It ends with a line feed.
     fn text(&self, paint: Paint, wide: bool) -> String;
     /// Names only.
     fn names(&self) -> Vec<String>;

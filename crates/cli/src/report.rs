@@ -28,7 +28,7 @@ const LOG_LINES: i64 = 20_000;
 const OPERATOR: &str = "app.kubernetes.io/name=redlock-operator";
 const MEMBERS: &str = redlock_api::QUORUM_LABEL;
 
-/// What is reported, and where it is written.
+/// Arguments of `redlock report`.
 #[derive(Debug, clap::Args)]
 pub struct ReportArgs {
     /// The directory. It must not exist.
@@ -50,7 +50,7 @@ struct Report<'a> {
     directory: PathBuf,
     /// The namespace, or all.
     scope: Option<String>,
-    /// What is in it, and what could not be read.
+    /// Lines about the contents, and about objects that were not readable.
     about: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// All objects of a kind. What may not be read is left out, and the report says so.
+    /// Writes all objects of a kind. The report names those that this user cannot read.
     async fn objects<K: Resource<DynamicType = ()>>(&mut self, name: &str, labels: &str) -> anyhow::Result<()> {
         match self.cluster.list_as::<K, Value>(self.scope.as_deref(), labels).await {
             Ok(objects) => self.write(name, &documents(objects)?),
@@ -144,7 +144,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Namespaces of the operators that serve the quorums which may be read.
+    /// Namespaces of the operators that serve the readable quorums.
     async fn operators(&self) -> Result<Vec<String>, Problem> {
         let quorums: Vec<QuorumObject> = match self.cluster.list(None, "").await {
             Err(problem) if problem.is_forbidden() => self.cluster.list(self.scope.as_deref(), "").await?,

@@ -1,7 +1,7 @@
 //! `redlock run`: a command that runs only while a lock is held.
 //!
-//! Three processes: `run` has the lock and the network, the `guard` has a deadline, the `stage` becomes the command. Each of them can
-//! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
+//! It has three processes. `run` has the lock and the network, the `guard` has a deadline, and `exec` becomes the command. Each of them
+//! can be killed or stopped, and the command ends before the lock does. `run` releases the lock when all processes of the command ended.
 
 mod command_env;
 mod exec;
@@ -41,11 +41,11 @@ use crate::loopback::Place;
 use redlock_api::GoDuration;
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
-/// This very program, also when its file was replaced meanwhile.
+/// This program, even if its file was replaced.
 const SELF: &str = "/proc/self/exe";
-/// Between two readings of the clock: tokio's stands still while the machine is suspended.
+/// Time between two readings of the clock: tokio's clock stops while the machine is suspended.
 const TICK: Duration = Duration::from_millis(100);
-/// While a guard that was killed has not closed its line yet.
+/// Minimum pause, while a killed guard has not closed its connection yet.
 const SHORTEST_TICK: Duration = Duration::from_millis(1);
 
 /// The lock, and the command that needs it.
@@ -128,7 +128,7 @@ async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs the command until nothing of it is left.
+/// Runs the command until all its processes ended.
 async fn run_command(
     args: &RunArgs,
     environment: CommandEnv,
@@ -150,7 +150,7 @@ async fn run_command(
     Ok(supervision.run(held, signals).await)
 }
 
-/// A command that runs.
+/// The supervision of a running command.
 struct Supervision {
     guard: GuardHandle,
     environment: CommandEnv,
@@ -201,13 +201,13 @@ impl Supervision {
                 let lost = || End::Lost("it was not renewed in time".to_owned());
                 self.why.get_or_insert_with(lost);
             }
-            // What ends by itself has not been ended.
+            // The command ended, and `run` did not end it.
             GuardEvent::Ended(status) => self.status = Some(status),
             GuardEvent::Started(_) | GuardEvent::Empty => {}
         }
     }
 
-    /// Something new about the hold.
+    /// Applies a new validity of the hold.
     async fn apply(&mut self, validity: Validity) {
         let (ask, kill) = self.limits.deadlines(validity.until);
         if let Some(end) = validity.end {
@@ -219,7 +219,7 @@ impl Supervision {
         }
     }
 
-    /// Has the command ended. What it has done by itself before stays its result.
+    /// Requests the end of the command. If the command has already exited, its status is kept.
     async fn end(&mut self, why: End) {
         if self.why.is_some() || self.status.is_some() {
             return;
@@ -231,7 +231,7 @@ impl Supervision {
         self.environment.set_deadline(kill);
     }
 
-    /// Until the clock has to be looked at.
+    /// Time until the next reading of the clock.
     fn pause(&self) -> Duration {
         let takes_over = self.limits.takes_over_at(self.kill).since(SystemClock.boottime());
         takes_over.clamp(SHORTEST_TICK, TICK)

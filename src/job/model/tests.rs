@@ -29,8 +29,8 @@ fn condition(name: &str, status: &str, reason: &str) -> Value {
     json!({"type": name, "status": status, "reason": reason, "message": "why it is", "lastTransitionTime": "2026-01-01T00:00:00Z"})
 }
 
-fn told(step: Step) -> JobEvent {
-    let Step::Tell(event) = step else { panic!("nothing is told: {step:?}") };
+fn event_of(step: Step) -> JobEvent {
+    let Step::Publish(event) = step else { panic!("nothing is told: {step:?}") };
     event
 }
 
@@ -74,29 +74,29 @@ fn a_job_without_the_annotation_or_that_has_finished_is_left_alone() {
 #[test]
 fn a_job_that_runs_already_and_an_annotation_that_cannot_be_read_are_told() {
     let running = job(json!({JOB_LOCK_ANNOTATION: "reindex"}), false);
-    assert!(told(decide(&running, None)).to_string().contains("suspend: true"));
-    let invalid = told(decide(&annotated(&[(JOB_TTL_ANNOTATION, "ten")]), None));
+    assert!(event_of(decide(&running, None)).to_string().contains("suspend: true"));
+    let invalid = event_of(decide(&annotated(&[(JOB_TTL_ANNOTATION, "ten")]), None));
     assert!(matches!(&invalid, JobEvent::Invalid { annotation: JOB_TTL_ANNOTATION, .. }), "{invalid}");
-    let invalid = told(decide(&annotated(&[(JOB_ON_WAIT_TIMEOUT_ANNOTATION, "delete")]), None));
+    let invalid = event_of(decide(&annotated(&[(JOB_ON_WAIT_TIMEOUT_ANNOTATION, "delete")]), None));
     assert!(invalid.to_string().contains("neither Delete nor Suspend"), "{invalid}");
 }
 
 #[test]
 fn a_job_that_waited_in_vain_is_deleted_only_where_it_asks_for_that() {
     let timed_out = claim(condition("Finished", "True", "WaitTimeout"));
-    assert!(matches!(told(decide(&annotated(&[]), Some(&timed_out))), JobEvent::WaitTimeout { .. }));
+    assert!(matches!(event_of(decide(&annotated(&[]), Some(&timed_out))), JobEvent::WaitTimeout { .. }));
     let asks = annotated(&[(JOB_ON_WAIT_TIMEOUT_ANNOTATION, "Delete")]);
     assert_eq!(decide(&asks, Some(&timed_out)), Step::Delete);
     let broken = claim(condition("Finished", "True", "Broken"));
-    assert!(matches!(told(decide(&asks, Some(&broken))), JobEvent::Ended { .. }));
+    assert!(matches!(event_of(decide(&asks, Some(&broken))), JobEvent::Ended { .. }));
 }
 
 #[test]
 fn a_claim_that_is_not_served_is_told_and_one_of_another_job_is_not_used() {
     let refused = claim(condition("Accepted", "False", "TTLTooLong"));
-    assert!(told(decide(&annotated(&[]), Some(&refused))).to_string().contains("why it is"));
+    assert!(event_of(decide(&annotated(&[]), Some(&refused))).to_string().contains("why it is"));
     assert_eq!(decide(&annotated(&[]), Some(&claim(condition("Accepted", "True", "Accepted")))), Step::Nothing);
     let mut other = refused;
     other.spec.claim.as_mut().unwrap().job_uid = Some("other".into());
-    assert!(matches!(told(decide(&annotated(&[]), Some(&other))), JobEvent::NameTaken { .. }));
+    assert!(matches!(event_of(decide(&annotated(&[]), Some(&other))), JobEvent::NameTaken { .. }));
 }

@@ -16,6 +16,7 @@ use super::progress::{AFTER_CONFLICT, AFTER_ERROR, Error};
 use super::reconcile::reconcile;
 use super::{default, labels, publisher};
 use crate::api::DistributedLock;
+use crate::api::requests::RequestError;
 use crate::lock::model::decide::Pause;
 use crate::lock::model::said::Said;
 use crate::lock::replica::holds::Holds;
@@ -24,7 +25,6 @@ use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
-use crate::runtime::requests::RequestError;
 
 /// After the first panic. The pause doubles with each later one in a row.
 const AFTER_PANIC: Duration = Duration::from_secs(1);

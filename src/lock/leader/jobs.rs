@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use super::store::Store;
 use crate::api::conditions::HeldReason;
+use crate::api::requests::{RequestError, request};
 use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION, LockHolder};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
 use crate::lock::model::status::full_name;
 use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
-use crate::runtime::requests::{RequestError, request};
 
 /// So many times a Job is read again that another client changes at the same moment.
 const ATTEMPTS: usize = 5;

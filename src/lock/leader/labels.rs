@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::peers::Peers;
 use super::store::Store;
+use crate::api::requests::{RequestError, request, request_unless_gone};
 use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
 use crate::lock::model::status::is_unconfirmed;
 use crate::runtime::cache::{Cache, Guarded};
 use crate::runtime::context::Context;
-use crate::runtime::requests::{RequestError, request, request_unless_gone};
 use crate::runtime::scope::Scope;
 
 /// How soon a label that no election asks for is noticed.

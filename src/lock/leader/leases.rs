@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 
 use super::store::Store;
 use crate::api::DistributedLock;
+use crate::api::requests::{RequestError, as_operator, request};
 use crate::lock::model::lease::{self, Change, Unchanged};
 use crate::lock::model::refusal::Refusal;
 use crate::runtime::fair_queue::Class;
-use crate::runtime::requests::{RequestError, as_operator, request};
 use crate::runtime::settings::Settings;
 use crate::time::Boottime;
 

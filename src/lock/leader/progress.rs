@@ -7,7 +7,7 @@ use kube::runtime::controller::Action;
 
 use super::memory::Postponed;
 use crate::api::DistributedLock;
-use crate::runtime::requests::RequestError;
+use crate::api::requests::RequestError;
 
 /// After a conflict, when the newest version has been read.
 pub(super) const AFTER_CONFLICT: Duration = Duration::from_millis(20);

@@ -14,6 +14,7 @@ use super::members::Members;
 use super::memory::Postponed;
 use super::progress::{Error, Progress, Stepped};
 use super::store::Store;
+use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus, MilliTime};
 use crate::lock::model::decide::Contender;
 use crate::lock::model::events::LockEvent;
@@ -21,7 +22,6 @@ use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, full_name};
 use crate::redlock::Nonce;
-use crate::runtime::requests::RequestError;
 use crate::time::UnixMillis;
 
 /// Between reads that are to settle what became of a status write.

@@ -10,10 +10,10 @@ use super::progress::{AFTER_CONFLICT, AFTER_ERROR};
 use super::publications::is_mere_renewal;
 use super::reconcile::next_step;
 use crate::api::DistributedLock;
+use crate::api::requests::RequestError;
 use crate::lock::model::decide::{Rest, Step};
 use crate::runtime::fair_queue::{Class, Slot};
 use crate::runtime::panics::caught;
-use crate::runtime::requests::RequestError;
 use crate::time::Boottime;
 
 /// Publishes what is asked for. Does not end.

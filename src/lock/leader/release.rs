@@ -16,6 +16,7 @@ use super::members::Members;
 use super::progress::{Error, Progress, Stepped};
 use super::store::Store;
 use crate::api::conditions::HeldReason;
+use crate::api::requests::{RequestError, request, unless_gone};
 use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION};
 use crate::lock::model::delay::{end_of_delay, lock_delay};
 use crate::lock::model::end::{End, Phase};
@@ -27,7 +28,6 @@ use crate::lock::model::status::{Draft, full_name};
 use crate::lock::model::verdict;
 use crate::lock::replica::access::Access;
 use crate::redlock::Occupant;
-use crate::runtime::requests::{RequestError, request, unless_gone};
 
 /// Brings the end of a hold to a phase.
 ///

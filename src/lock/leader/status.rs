@@ -8,11 +8,11 @@ use kube::ResourceExt;
 use super::publications::{Publications, is_mere_renewal};
 use super::store::Store;
 use crate::api::conditions::{LockCondition, find_condition};
+use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::Rest;
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::readiness::is_leaderless;
-use crate::runtime::requests::RequestError;
 
 /// Writes the status if it says something else. Nothing is written while nothing changes.
 pub(super) async fn publish(

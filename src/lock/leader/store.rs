@@ -17,12 +17,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::api::conditions::HeldReason;
+use crate::api::requests::{RequestError, request, unless_gone};
 use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER};
 use crate::lock::model::events::LockEvent;
 use crate::runtime::cache::Guarded;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, Slot};
-use crate::runtime::requests::{RequestError, request, unless_gone};
 use crate::time::UnixMillis;
 
 /// The lock objects, and what is told of them: Events and metrics.

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::holds::Holds;
 use super::liveness::{self, Answers};
 use super::{holder, location};
+use crate::api::requests::request;
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::lock::model::end::End;
 use crate::lock::model::heartbeat::{self, Bounded};
@@ -24,7 +25,6 @@ use crate::runtime::fair_queue::{Class, FairQueue};
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
-use crate::runtime::requests::request;
 use crate::time::Boottime;
 
 /// How long a renewal is put off while the lock may not be renewed or its quorum has no session yet.

@@ -176,8 +176,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_serves_one_request() {
         let (address, _stop) = served(Limits::default()).await;
-        let said = asked(TcpStream::connect(address).await.unwrap()).await;
-        assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("hello\n"), "{said}");
+        let response = asked(TcpStream::connect(address).await.unwrap()).await;
+        assert!(response.starts_with("HTTP/1.1 200") && response.ends_with("hello\n"), "{response}");
     }
 
     #[tokio::test]

@@ -10,10 +10,10 @@ use super::observe::Observer;
 use super::owned::{Owned, keep};
 use super::{Error, RESYNC, clients, copies};
 use crate::api::QUORUM_LABEL;
+use crate::api::requests::is_ours;
 use crate::quorum::model::build::{Objects, Transport};
 use crate::quorum::model::expose::SUFFIX;
 use crate::quorum::model::plan::Plan;
-use crate::runtime::requests::is_ours;
 
 /// The Secrets, before the StatefulSets whose pods need them. They are read one by one, so not every time.
 pub(super) async fn keep_secrets(

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::cluster::Cluster;
 use super::memory::Applied;
 use super::{Error, LONGEST_BACKOFF};
+use crate::api::requests::{is_ours, put};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
@@ -17,7 +18,6 @@ use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::secrets::{self, Found, SecretsStep, View};
 use crate::quorum::session::{QuorumSession, auth_of, says_lost};
-use crate::runtime::requests::{is_ours, put};
 use crate::time::Monotonic;
 
 /// What there is to work with.

@@ -11,6 +11,7 @@ use super::auth::{self, Stored};
 use super::cluster::Cluster;
 use super::memory::Applied;
 use super::observe::{Member, Observed, Observer};
+use crate::api::requests::is_ours;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::users_acl;
@@ -19,7 +20,6 @@ use crate::quorum::model::membership::is_closed;
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::session::{ActError, QuorumSession};
 use crate::redis_member::acl::UserRule;
-use crate::runtime::requests::is_ours;
 
 /// What the ACL files of two plans differ in.
 #[derive(Debug, Default, PartialEq, Eq)]

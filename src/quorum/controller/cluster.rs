@@ -9,11 +9,11 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::Error;
+use crate::api::requests::{self, Namespaced, request};
 use crate::api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::session::QuorumSession;
 use crate::runtime::context::Context;
-use crate::runtime::requests::{self, Namespaced, request};
 use crate::time::{Monotonic, UnixMillis};
 
 /// So many Events of one StatefulSet are read at most.

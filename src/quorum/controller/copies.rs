@@ -8,6 +8,7 @@ use kube::api::{Patch, PatchParams};
 use super::cluster::Cluster;
 use super::observe::Observer;
 use super::{Error, publish};
+use crate::api::requests::request;
 use crate::api::{
     CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL, RedisQuorum,
 };
@@ -15,7 +16,6 @@ use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{Transport, client_secret};
 use crate::quorum::model::plan::{ClientPlan, Plan};
-use crate::runtime::requests::request;
 
 /// The copies of a quorum at one moment.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::Error;
 use super::locks::{self, HeldLock, HeldVotes};
+use crate::api::requests::request;
 use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::evidence::{ContainerEvidence, container_state};
 use crate::fence::external::{ExternalView, decide_external, predecessor};
@@ -23,7 +24,6 @@ use crate::quorum::model::status::{has_forgotten, memory, unfit};
 use crate::quorum::session::{LinkView, MemberLink, QuorumSession, Sessions};
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
-use crate::runtime::requests::request;
 use crate::time::Monotonic;
 
 /// What looks are taken with.

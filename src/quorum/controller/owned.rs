@@ -21,12 +21,12 @@ use super::Error;
 use super::cluster::Cluster;
 use super::memory::{Digest, Kept, KeptObjects};
 use crate::api::QUORUM_LABEL;
+use crate::api::requests::{Namespaced, RequestError, is_ours, put};
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::Plan;
 use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
-use crate::runtime::requests::{Namespaced, RequestError, is_ours, put};
 
 /// What the leader watches of the objects that quorums are made of. Secrets are not watched: the operator may not list them.
 #[derive(Clone)]

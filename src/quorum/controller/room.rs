@@ -6,10 +6,10 @@ use kube::{Api, ResourceExt};
 
 use super::{Error, LONGEST_BACKOFF};
 use crate::api::RedisQuorum;
+use crate::api::requests::request;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::status::refused;
 use crate::runtime::context::Context;
-use crate::runtime::requests::request;
 
 /// Nothing is made for a quorum for which there is no room; it says so, and is looked at again.
 pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {

@@ -15,6 +15,7 @@ use super::Error;
 use super::cluster::Cluster;
 use super::memory::{ReadTls, SECRETS_PERIOD};
 use super::observe::{Member, Observed};
+use crate::api::requests::{is_ours, put};
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{TLS_DIRECTORY, Transport, tls_secret};
 use crate::quorum::model::events::QuorumEvent;
@@ -25,7 +26,6 @@ use crate::quorum::model::tls::{
     AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Unfit, is_lent, issue, read, union,
 };
 use crate::quorum::session::{ActError, MemberLink, QuorumSession, authorities_of};
-use crate::runtime::requests::{is_ours, put};
 
 /// Between two looks at a member that serves an older certificate.
 const RELOAD_PERIOD: Duration = Duration::from_secs(3);

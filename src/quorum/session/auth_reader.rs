@@ -11,12 +11,12 @@ use tokio::time::timeout;
 
 use super::QuorumSession;
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::api::requests::{RequestError, SHORT_TIMEOUT, as_operator, is_ours, within};
 use crate::api::{RedisQuorum, TlsMode};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::plan::{auth_name, config_name, validate};
 use crate::quorum::model::tls::AUTHORITIES_KEY;
-use crate::runtime::requests::{RequestError, SHORT_TIMEOUT, as_operator, is_ours, within};
 
 const RETRY: Duration = Duration::from_secs(1);
 const REREAD: Duration = Duration::from_secs(300);

@@ -12,20 +12,20 @@ use tokio::time::timeout;
 use super::QuorumSession;
 use super::auth_reader::secrets;
 use super::link::Credentials;
+use crate::api::requests::{SHORT_TIMEOUT, within};
+use crate::api::server_time::ServerTime;
 use crate::api::{QUORUM_LABEL, RedisQuorum};
 use crate::quorum::model::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members};
 use crate::quorum::model::tls::{AUTHORITIES_KEY, is_lent};
 use crate::redis_member::{Authorities, Secret, TlsClient};
-use crate::runtime::api_time::ApiTime;
-use crate::runtime::requests::{SHORT_TIMEOUT, within};
 
 const RETRY: Duration = Duration::from_secs(1);
 const REREAD: Duration = Duration::from_secs(10);
 
 /// Follows the Secrets until the session is gone.
 pub(super) async fn follow(session: Weak<QuorumSession>) {
-    let of = |session: Arc<QuorumSession>| (secrets(&session), session.watch(), session.context.api_time.clone());
-    let Some((api, mut quorums, api_time)) = session.upgrade().map(of) else { return };
+    let of = |session: Arc<QuorumSession>| (secrets(&session), session.watch(), session.context.server_time.clone());
+    let Some((api, mut quorums, server_time)) = session.upgrade().map(of) else { return };
     loop {
         let of = |session: Arc<QuorumSession>| (session.quorum().name_any(), externals(&session.quorum()));
         let Some((quorum, members)) = session.upgrade().map(of) else { return };
@@ -33,7 +33,7 @@ pub(super) async fn follow(session: Weak<QuorumSession>) {
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for member in &members {
             let Some(external) = &member.external else { continue };
-            match read(&secrets, external, &api_time).await {
+            match read(&secrets, external, &server_time).await {
                 Ok(credentials) => drop(found.insert(member.name.clone(), credentials)),
                 Err(trouble) => drop(missing.insert(member.name.clone(), trouble)),
             }
@@ -60,7 +60,11 @@ struct Secrets<'a> {
     quorum: &'a str,
 }
 
-async fn read(secrets: &Secrets<'_>, external: &ExternalPlan, api_time: &Arc<ApiTime>) -> Result<Credentials, String> {
+async fn read(
+    secrets: &Secrets<'_>,
+    external: &ExternalPlan,
+    server_time: &Arc<ServerTime>,
+) -> Result<Credentials, String> {
     let user = match &external.secret {
         None => (String::new(), Secret::new("")),
         Some(name) => user(&secrets.get(name).await?)
@@ -73,7 +77,7 @@ async fn read(secrets: &Secrets<'_>, external: &ExternalPlan, api_time: &Arc<Api
                 None => None,
                 Some(name) => Some((name.as_str(), secrets.get(name).await?)),
             };
-            Some(tls(plan, given, api_time.clone())?)
+            Some(tls(plan, given, server_time.clone())?)
         }
     };
     Ok(Credentials { username: user.0, password: user.1, tls })
@@ -109,7 +113,7 @@ fn user(secret: &SecretObject) -> Option<(String, Secret)> {
 fn tls(
     plan: &ExternalTlsPlan,
     given: Option<(&str, SecretObject)>,
-    api_time: Arc<ApiTime>,
+    server_time: Arc<ServerTime>,
 ) -> Result<TlsClient, String> {
     let authorities = match &given {
         None => Authorities::of_the_system().map_err(|error| format!("TLS: {error}"))?,
@@ -120,7 +124,7 @@ fn tls(
             Authorities::from_pem(&text.0).map_err(|error| format!("{AUTHORITIES_KEY} of Secret {name}: {error}"))?
         }
     };
-    authorities.judged_by(api_time).server(&plan.server_name).map_err(|error| error.to_string())
+    authorities.judged_by(server_time).server(&plan.server_name).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -154,7 +158,7 @@ mod tests {
     fn tls_needs_authorities_and_a_name() {
         let plan = |server_name: &str| ExternalTlsPlan { secret: None, server_name: server_name.to_owned() };
         let secret = |data| Some(("ca", serde_json::from_value::<SecretObject>(json!({"data": data})).unwrap()));
-        let time = || Arc::new(ApiTime::new(Arc::new(crate::time::SystemClock), 0));
+        let time = || Arc::new(ServerTime::new(Arc::new(crate::time::SystemClock), 0));
         assert!(tls(&plan("vm.example"), secret(json!({})), time()).unwrap_err().contains("Secret ca has no ca.crt"));
         let nonsense = tls(&plan("vm.example"), secret(json!({"ca.crt": "eA=="})), time()).unwrap_err();
         assert!(nonsense.contains("BEGIN CERTIFICATE"), "{nonsense}");

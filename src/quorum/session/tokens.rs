@@ -9,8 +9,8 @@ use tokio::sync::Mutex;
 
 use super::QuorumSession;
 use crate::api::RedisQuorum;
+use crate::api::requests::{RequestError, SHORT_TIMEOUT, within};
 use crate::redlock::FencingToken;
-use crate::runtime::requests::{RequestError, SHORT_TIMEOUT, within};
 
 /// The floor is raised in such steps, so that few acquisitions cost a write to etcd. No more than that: a counter that is restored
 /// from the floor leaps by a step, which are 66 ms of the clock, and must not get ahead of the clock by more than the time that it

@@ -83,8 +83,8 @@ impl<K: Kind> Follower<K> {
     fn changed(&mut self, object: Guarded<K>) {
         let reference = reference_of(&object);
         if let Guarded::Unreadable(raw) = &object {
-            let known = self.cache.unreadable.lock().insert(reference.clone(), (**raw).clone().into());
-            say_unreadable(&reference, known.as_deref(), raw);
+            let previous = self.cache.unreadable.lock().insert(reference.clone(), (**raw).clone().into());
+            log_unreadable(&reference, previous.as_deref(), raw);
         } else {
             self.cache.unreadable.lock().remove(&reference);
         }
@@ -101,7 +101,7 @@ impl<K: Kind> Follower<K> {
             self.writer.apply_watcher_event(&Event::InitApply(object));
             return;
         }
-        if self.cache.get(&reference).is_some_and(|known| known.uid() != object.uid()) {
+        if self.cache.get(&reference).is_some_and(|previous| previous.uid() != object.uid()) {
             self.drop_stored(&reference);
         }
         self.cache.lookup.lock().set(reference.clone(), object.keys());
@@ -139,10 +139,10 @@ impl<K: Kind> Follower<K> {
     fn drop_stored(&mut self, reference: &ObjectRef<K>) {
         if !self.is_filled {
             self.gone.insert(reference.clone());
-        } else if let Some(known) = self.cache.get(reference) {
-            self.writer.apply_watcher_event(&Event::Delete((*known).clone()));
+        } else if let Some(previous) = self.cache.get(reference) {
+            self.writer.apply_watcher_event(&Event::Delete((*previous).clone()));
             self.cache.lookup.lock().set(reference.clone(), Vec::new());
-            self.cache.announce(Change::Vanished(known));
+            self.cache.announce(Change::Vanished(previous));
         }
     }
 
@@ -195,8 +195,12 @@ fn reference<K: Resource<DynamicType = ()>>(raw: &Unreadable) -> ObjectRef<K> {
 }
 
 /// Says it once for each reason.
-fn say_unreadable<K: Resource<DynamicType = ()>>(object: &ObjectRef<K>, known: Option<&Unreadable>, raw: &Unreadable) {
-    if known.is_none_or(|known| known.metadata.uid != raw.metadata.uid || known.error != raw.error) {
+fn log_unreadable<K: Resource<DynamicType = ()>>(
+    object: &ObjectRef<K>,
+    previous: Option<&Unreadable>,
+    raw: &Unreadable,
+) {
+    if previous.is_none_or(|previous| previous.metadata.uid != raw.metadata.uid || previous.error != raw.error) {
         tracing::warn!(kind = %K::kind(&()), %object, error = raw.error, "cannot be read as a whole");
     }
 }
@@ -233,11 +237,11 @@ mod tests {
     }
 
     /// The changes that subscribers get, as text.
-    fn told<K>(changes: &mut (impl futures::Stream<Item = Change<K>> + Unpin)) -> Vec<String>
+    fn received<K>(changes: &mut (impl futures::Stream<Item = Change<K>> + Unpin)) -> Vec<String>
     where
         K: Resource<DynamicType = ()>,
     {
-        let words = |change: Change<K>| {
+        let text = |change: Change<K>| {
             let what = match &change {
                 Change::Applied(_) => "applied",
                 Change::Deleted(_) => "deleted",
@@ -245,7 +249,7 @@ mod tests {
             };
             format!("{what} {}", change.object().uid().unwrap_or_default())
         };
-        std::iter::from_fn(|| changes.next().now_or_never().flatten()).map(words).collect()
+        std::iter::from_fn(|| changes.next().now_or_never().flatten()).map(text).collect()
     }
 
     #[test]
@@ -254,13 +258,13 @@ mod tests {
         let mut changes = Box::pin(cache.changes());
         list(vec![pod("a", "a1", "1"), pod("b", "b1", "2"), pod("c", "c1", "3")])
             .for_each(|event| follower.take(0, event, NOW));
-        let mut first = told(&mut changes);
+        let mut first = received(&mut changes);
         first.sort();
         assert_eq!(first, ["applied a1", "applied b1", "applied c1"]);
         // The watch was interrupted. Meanwhile b was deleted, c was replaced by another pod, and a did not change.
         list(vec![pod("a", "a1", "1"), pod("c", "c2", "9")]).for_each(|event| follower.take(0, event, NOW));
-        let mut second = told(&mut changes);
-        let at = |what: &str| second.iter().position(|told| told == what).unwrap();
+        let mut second = received(&mut changes);
+        let at = |what: &str| second.iter().position(|change| change == what).unwrap();
         assert!(at("vanished c1") < at("applied c2"), "the new one after the end of the old one");
         second.sort();
         assert_eq!(second, ["applied c2", "vanished b1", "vanished c1"]);
@@ -274,7 +278,7 @@ mod tests {
         let mut changes = Box::pin(cache.changes());
         list(vec![pod("a", "a1", "1")]).for_each(|event| follower.take(0, event, NOW));
         follower.take(0, Event::Delete(pod("a", "a1", "5")), NOW);
-        assert_eq!(told(&mut changes), ["applied a1", "deleted a1"]);
+        assert_eq!(received(&mut changes), ["applied a1", "deleted a1"]);
         assert_eq!(cache.departed("a1").unwrap().resource_version().as_deref(), Some("5"));
     }
 
@@ -284,9 +288,9 @@ mod tests {
         let mut changes = Box::pin(cache.changes());
         follower.take(0, Event::<Pod>::Init, NOW);
         follower.take(0, Event::InitApply(pod("a", "a1", "1")), NOW);
-        assert!(told(&mut changes).is_empty(), "the store does not show it yet");
+        assert!(received(&mut changes).is_empty(), "the store does not show it yet");
         follower.take(0, Event::<Pod>::InitDone, NOW);
-        assert_eq!(told(&mut changes), ["applied a1"]);
+        assert_eq!(received(&mut changes), ["applied a1"]);
     }
 
     #[test]
@@ -295,7 +299,7 @@ mod tests {
         let mut changes = Box::pin(cache.changes());
         list(vec![lock("good", "1h"), lock("bad", "9999999h")]).for_each(|event| follower.take(0, event, NOW));
         assert_eq!(cache.ready().now_or_never(), Some(true));
-        let mut first = told(&mut changes);
+        let mut first = received(&mut changes);
         first.sort();
         assert_eq!(first, ["applied bad", "applied good"]);
         let raw = cache.unreadable();
@@ -303,7 +307,7 @@ mod tests {
         assert_eq!(raw[0].object.pointer("/spec/ttlAfterFinished").and_then(Value::as_str), Some("9999999h"));
         follower.take(0, Event::Apply(lock("good", "9999999h")), NOW);
         follower.take(0, Event::Apply(lock("bad", "2h")), NOW);
-        assert_eq!(told(&mut changes), ["applied good", "applied bad"]);
+        assert_eq!(received(&mut changes), ["applied good", "applied bad"]);
         let is_unreadable = |name: &str| cache.named("ns", name).unwrap().spec.unreadable.is_some();
         assert_eq!((is_unreadable("good"), is_unreadable("bad"), cache.unreadable().len()), (true, false, 1));
         follower.take(0, Event::Delete(lock("good", "9999999h")), NOW);
@@ -325,14 +329,14 @@ mod tests {
         // A list that ends early, and another one that shows less.
         follower.take(1, Event::<Pod>::Init, now);
         follower.take(1, Event::InitApply(other("gone", "1")), now);
-        assert!(cache.all().is_empty() && told(&mut changes).is_empty());
+        assert!(cache.all().is_empty() && received(&mut changes).is_empty());
         list(vec![other("c", "1")]).for_each(|event| follower.take(1, event, now));
-        let mut first = told(&mut changes);
+        let mut first = received(&mut changes);
         first.sort();
         assert_eq!(first, ["applied a", "applied c", "applied d"]);
         assert_eq!(cache.ready().now_or_never(), Some(true));
         list(vec![pod("d", "d", "2")]).for_each(|event| follower.take(0, event, now));
-        assert_eq!(told(&mut changes), ["vanished a"], "c is in another namespace, and d did not change");
+        assert_eq!(received(&mut changes), ["vanished a"], "c is in another namespace, and d did not change");
         assert_eq!(cache.all().len(), 2);
     }
 }

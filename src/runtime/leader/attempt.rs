@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use tokio::time::timeout;
 
 use super::hand_over::Record;
-use super::lease::{Asker, Verdict, evaluate, highest_known, next_epoch};
+use super::lease::{Asker, Verdict, evaluate, highest_epoch, next_epoch};
 use super::term::Term;
 use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings};
 use crate::time::{Boottime, Clock, UnixMillis};
@@ -38,16 +38,16 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             return Ok(Attempt::Done);
         }
         let api_now = around.api_now();
-        self.reach.look(around.sights(), sent);
+        self.reach.observe(around.reachability(), sent);
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             self.end_term("the lease is gone");
-            self.highest = highest_known(self.highest, None);
+            self.highest = highest_epoch(self.highest, None);
             return self.take(None, sent, around).await;
         };
-        let unchanged_since = self.sighting.look(&lease, self.clock.boottime());
+        let unchanged_since = self.observation.observe(&lease, self.clock.boottime());
         let spec = lease.spec.clone().unwrap_or_default();
-        self.highest = highest_known(self.highest, spec.lease_transitions);
-        self.memory.look(Record::of(&lease), sent);
+        self.highest = highest_epoch(self.highest, spec.lease_transitions);
+        self.memory.observe(Record::of(&lease), sent);
         let asker = Asker {
             me: &self.identity,
             epoch: self.leading.as_ref().map(|term| term.epoch),
@@ -101,7 +101,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             self.leases.create(&PostParams::default(), &lease).await?
         };
         self.highest = Some(epoch);
-        self.sighting.look(&written, self.clock.boottime());
+        self.observation.observe(&written, self.clock.boottime());
         tracing::info!(epoch, "this replica leads");
         self.follows = None;
         let term = Term::new(i64::from(epoch));
@@ -134,7 +134,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
         note_renewal(lease.spec.get_or_insert_default(), api_now);
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
-        self.sighting.look(&written, self.clock.boottime());
+        self.observation.observe(&written, self.clock.boottime());
         term.last_until(sent + RENEW_DEADLINE);
         Ok(Attempt::Done)
     }
@@ -144,7 +144,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         for (quorum, since) in term.wishes() {
             if now.since(since) > WISH_AGE && self.reach.is_steady(&quorum, now) {
                 term.reaches(&quorum);
-            } else if self.reach.knows(&quorum) {
+            } else if self.reach.contains(&quorum) {
                 return Some(quorum);
             }
         }
@@ -168,7 +168,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
         lease.spec.get_or_insert_default().holder_identity = None;
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
-        self.sighting.look(&written, self.clock.boottime());
+        self.observation.observe(&written, self.clock.boottime());
         Ok(())
     }
 }

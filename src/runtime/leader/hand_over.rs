@@ -46,8 +46,8 @@ impl Record {
 pub(super) struct Memory(Option<(Record, Boottime)>);
 
 impl Memory {
-    pub(super) fn look(&mut self, record: Option<Record>, now: Boottime) {
-        if self.0.map(|(known, _)| known) != record {
+    pub(super) fn observe(&mut self, record: Option<Record>, now: Boottime) {
+        if self.0.map(|(record, _)| record) != record {
             self.0 = record.map(|record| (record, now));
         }
     }
@@ -103,7 +103,7 @@ mod tests {
         let mut memory = Memory::default();
         assert!(memory.allows(at(0), NOW));
         for (count, seconds) in [(1, 10), (2, 20)] {
-            memory.look(Some(Record { count, at: NOW.0 }), at(100));
+            memory.observe(Some(Record { count, at: NOW.0 }), at(100));
             assert!(!memory.allows(at(99 + seconds), later(0)), "{count}");
             assert!(memory.allows(at(100 + seconds), later(0)), "{count}");
             assert_eq!(memory.next(at(100 + seconds), later(10)), Record { count: count + 1, at: later(10).0 });
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn ten_calm_minutes_make_earlier_ones_forgotten() {
         let mut memory = Memory::default();
-        memory.look(Some(Record { count: 9, at: NOW.0 }), at(100));
+        memory.observe(Some(Record { count: 9, at: NOW.0 }), at(100));
         assert!(!memory.allows(at(699), NOW) && memory.allows(at(700), NOW));
         assert_eq!(memory.next(at(700), NOW).count, 1);
     }
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn a_time_in_the_lease_that_is_wrong_only_makes_the_next_one_come_sooner() {
         let (mut early, mut late) = (Memory::default(), Memory::default());
-        early.look(Some(Record { count: 3, at: 0 }), at(100));
+        early.observe(Some(Record { count: 3, at: 0 }), at(100));
         assert!(early.allows(at(100), NOW));
-        late.look(Some(Record { count: 3, at: i64::MAX }), at(100));
+        late.observe(Some(Record { count: 3, at: i64::MAX }), at(100));
         assert!(!late.allows(at(139), NOW) && late.allows(at(140), NOW));
-        late.look(Some(Record { count: 3, at: i64::MAX }), at(150));
+        late.observe(Some(Record { count: 3, at: i64::MAX }), at(150));
         assert!(late.allows(at(150), NOW), "the same record is no news");
     }
 }

@@ -54,14 +54,14 @@ impl Mark {
 
 /// Since when this replica has seen a Lease unchanged by its holder.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sighting {
+pub(super) struct LeaseObservation {
     mark: Option<Mark>,
     at: Boottime,
 }
 
-impl Sighting {
+impl LeaseObservation {
     /// Takes a look at the Lease; gives since when it has stood like this.
-    pub(super) fn look(&mut self, lease: &Lease, now: Boottime) -> Boottime {
+    pub(super) fn observe(&mut self, lease: &Lease, now: Boottime) -> Boottime {
         let mark = Some(Mark::of(lease));
         if self.mark != mark {
             *self = Self { mark, at: now };
@@ -98,7 +98,7 @@ pub(super) fn evaluate(spec: &LeaseSpec, asker: Asker<'_>, unchanged_since: Boot
 ///
 /// Above [`i32::MAX`] there is none, so no term can begin. A Lease that says less, or was deleted, is a person's word that they count from there again.
 #[must_use]
-pub(super) fn highest_known(before: Option<i32>, lease: Option<i32>) -> Option<i32> {
+pub(super) fn highest_epoch(before: Option<i32>, lease: Option<i32>) -> Option<i32> {
     match before {
         Some(i32::MAX) => lease,
         before => before.max(lease),
@@ -193,13 +193,13 @@ mod tests {
     #[test]
     fn what_a_standby_writes_is_no_renewal() {
         let mut lease = Lease { spec: Some(spec(Some("other"), 7)), ..Lease::default() };
-        let mut sighting = Sighting::default();
-        assert_eq!(sighting.look(&lease, at(10)), at(10));
+        let mut observation = LeaseObservation::default();
+        assert_eq!(observation.observe(&lease, at(10)), at(10));
         lease.metadata.resource_version = Some("2".into());
         lease.metadata.annotations = Some([("note".to_owned(), "of a standby".to_owned())].into());
-        assert_eq!(sighting.look(&lease, at(12)), at(10));
+        assert_eq!(observation.observe(&lease, at(12)), at(10));
         lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(sighting.look(&lease, at(13)), at(13));
+        assert_eq!(observation.observe(&lease, at(13)), at(13));
     }
 
     #[test]
@@ -213,13 +213,13 @@ mod tests {
     #[test]
     fn there_is_no_term_above_the_last_epoch_until_the_lease_says_less() {
         assert_eq!(next_epoch(Some(i32::MAX - 1), unix(100)), Some(i32::MAX));
-        let known = highest_known(Some(100), Some(i32::MAX));
-        assert_eq!(next_epoch(known, unix(100)), None);
-        assert_eq!(highest_known(known, Some(i32::MAX)), known);
-        assert_eq!(next_epoch(highest_known(known, Some(0)), unix(100)), Some(100));
-        assert_eq!(next_epoch(highest_known(known, None), unix(100)), Some(100), "deleted");
-        assert_eq!(highest_known(Some(200), Some(100)), Some(200), "no other epoch is forgotten");
-        assert_eq!(highest_known(Some(200), None), Some(200));
+        let current = highest_epoch(Some(100), Some(i32::MAX));
+        assert_eq!(next_epoch(current, unix(100)), None);
+        assert_eq!(highest_epoch(current, Some(i32::MAX)), current);
+        assert_eq!(next_epoch(highest_epoch(current, Some(0)), unix(100)), Some(100));
+        assert_eq!(next_epoch(highest_epoch(current, None), unix(100)), Some(100), "deleted");
+        assert_eq!(highest_epoch(Some(200), Some(100)), Some(200), "no other epoch is forgotten");
+        assert_eq!(highest_epoch(Some(200), None), Some(200));
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(super) const STEADY: Duration = Duration::from_secs(3);
 
 /// One look at a quorum that is to be served: one that is gone, or on its way, is not looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct QuorumReachability {
     /// `<namespace>/<name>`.
     pub quorum: String,
     /// A majority of its members answers this replica. They can be fenced, and then they are fenced for every replica.
@@ -23,7 +23,7 @@ pub struct Sight {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach(BTreeMap<String, QuorumState>);
 
-/// The last observation of a quorum. [`Reach::look`] makes it.
+/// The last observation of a quorum. [`Reach::observe`] makes it.
 #[derive(Clone, Copy, Debug)]
 struct QuorumState {
     is_reached: bool,
@@ -34,31 +34,31 @@ struct QuorumState {
 
 impl Reach {
     /// Takes a look at all quorums.
-    pub(super) fn look(&mut self, sights: Vec<Sight>, now: Boottime) {
-        let mut known = std::mem::take(&mut self.0);
-        self.0 = sights
+    pub(super) fn observe(&mut self, reachability: Vec<QuorumReachability>, now: Boottime) {
+        let mut previous = std::mem::take(&mut self.0);
+        self.0 = reachability
             .into_iter()
-            .map(|Sight { quorum, is_reached, is_wanted }| {
-                let same = known.remove(&quorum).filter(|known| known.is_reached == is_reached);
-                (quorum, QuorumState { is_reached, is_wanted, since: same.map_or(now, |known| known.since) })
+            .map(|QuorumReachability { quorum, is_reached, is_wanted }| {
+                let same = previous.remove(&quorum).filter(|state| state.is_reached == is_reached);
+                (quorum, QuorumState { is_reached, is_wanted, since: same.map_or(now, |state| state.since) })
             })
             .collect();
     }
 
     /// Whether there is such a quorum, and it is to be served.
-    pub(super) fn knows(&self, quorum: &str) -> bool {
+    pub(super) fn contains(&self, quorum: &str) -> bool {
         self.0.contains_key(quorum)
     }
 
     /// Whether it has been reached for a while.
     pub(super) fn is_steady(&self, quorum: &str, now: Boottime) -> bool {
-        self.0.get(quorum).is_some_and(|known| known.is_reached && now.since(known.since) >= STEADY)
+        self.0.get(quorum).is_some_and(|state| state.is_reached && now.since(state.since) >= STEADY)
     }
 
     /// A quorum with locks or running members that has not been reached for a while.
     pub(super) fn missing(&self, now: Boottime) -> Option<&str> {
         let is_missing = |state: &QuorumState| !state.is_reached && state.is_wanted && now.since(state.since) >= STEADY;
-        self.0.iter().find(|(_, known)| is_missing(known)).map(|(quorum, _)| quorum.as_str())
+        self.0.iter().find(|(_, state)| is_missing(state)).map(|(quorum, _)| quorum.as_str())
     }
 }
 
@@ -70,24 +70,24 @@ mod tests {
         Boottime::new(Duration::from_secs(seconds))
     }
 
-    fn sights(sights: &[(&str, bool)]) -> Vec<Sight> {
-        let sight = |(quorum, is_reached): &(&str, bool)| Sight {
+    fn reachability(reachability: &[(&str, bool)]) -> Vec<QuorumReachability> {
+        let reachability_of = |(quorum, is_reached): &(&str, bool)| QuorumReachability {
             quorum: (*quorum).into(),
             is_reached: *is_reached,
             is_wanted: !quorum.ends_with("unused"),
         };
-        sights.iter().map(sight).collect()
+        reachability.iter().map(reachability_of).collect()
     }
 
     #[test]
     fn only_what_lasts_says_something() {
         let mut reach = Reach::default();
-        reach.look(sights(&[("ns/a", true), ("ns/a-unused", false), ("ns/b", false)]), at(10));
+        reach.observe(reachability(&[("ns/a", true), ("ns/a-unused", false), ("ns/b", false)]), at(10));
         assert!(!reach.is_steady("ns/a", at(12)) && reach.is_steady("ns/a", at(13)));
         assert_eq!((reach.missing(at(12)), reach.missing(at(13))), (None, Some("ns/b")));
-        reach.look(sights(&[("ns/a", true), ("ns/b", true)]), at(14));
+        reach.observe(reachability(&[("ns/a", true), ("ns/b", true)]), at(14));
         assert_eq!(reach.missing(at(20)), None);
-        reach.look(sights(&[("ns/a", true)]), at(21));
-        assert!(!reach.knows("ns/b") && reach.is_steady("ns/a", at(21)));
+        reach.observe(reachability(&[("ns/a", true)]), at(21));
+        assert!(!reach.contains("ns/b") && reach.is_steady("ns/a", at(21)));
     }
 }

@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{KindLabels, LockLabels, MemberLabels, QuorumLabels, StateLabels, Word, add, add_seconds};
+use super::{KindLabels, Label, LockLabels, MemberLabels, QuorumLabels, StateLabels, add, add_seconds};
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
 use crate::time::UnixMillis;
@@ -43,7 +43,7 @@ pub(super) struct Snapshot {
     pub(super) leader: Gauge,
     pub(super) refuses_to_lead: Gauge,
     held: Gauge,
-    waiting: Family<Word, Gauge>,
+    waiting: Family<Label, Gauge>,
     without_leader: Gauge,
     pub(super) unreadable: Family<KindLabels, Gauge>,
     pub(super) watch_errors: Family<KindLabels, Counter>,
@@ -96,19 +96,19 @@ impl Snapshot {
     }
 
     /// Notes all that the caches show.
-    pub(super) fn look_at(&self, objects: &Objects<'_>) {
+    pub(super) fn record(&self, objects: &Objects<'_>) {
         self.leader.set(i64::from(objects.leads));
-        self.look_at_locks(objects.locks);
-        self.look_at_quorums(objects.quorums, objects.now.0);
-        self.look_at_waiters(objects);
-        self.look_at_restarts(objects);
+        self.record_locks(objects.locks);
+        self.record_quorums(objects.quorums, objects.now.0);
+        self.record_waiters(objects);
+        self.record_restarts(objects);
         self.lock_held.clear();
         for lock in objects.locks.iter().filter(|_| objects.per_lock) {
             let labels = LockLabels { namespace: lock.namespace().unwrap_or_default(), lock: lock.name_any() };
             let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
             self.lock_held.get_or_create(&labels).set(i64::from(is_held));
         }
-        self.look_at_certificates(objects);
+        self.record_certificates(objects);
     }
 
     /// Notes when the certificate of a quorum's members expires.
@@ -122,7 +122,7 @@ impl Snapshot {
     }
 
     /// Certificates of quorums that are gone are forgotten, and all when another replica leads.
-    fn look_at_certificates(&self, objects: &Objects<'_>) {
+    fn record_certificates(&self, objects: &Objects<'_>) {
         let exists = |(namespace, name): &(String, String)| {
             let is_it = |quorum: &Arc<RedisQuorum>| {
                 quorum.namespace().as_ref() == Some(namespace) && quorum.name_any() == *name
@@ -138,7 +138,7 @@ impl Snapshot {
     }
 
     /// Restarts, by the pods of members.
-    fn look_at_restarts(&self, objects: &Objects<'_>) {
+    fn record_restarts(&self, objects: &Objects<'_>) {
         self.member_restarts.clear();
         for pod in objects.pods {
             let (Some(quorum), Some(member)) = (pod.labels().get(QUORUM_LABEL), pod.labels().get(MEMBER_LABEL)) else {
@@ -153,7 +153,7 @@ impl Snapshot {
     }
 
     /// Which lock of each quorum has waited longest.
-    fn look_at_waiters(&self, objects: &Objects<'_>) {
+    fn record_waiters(&self, objects: &Objects<'_>) {
         self.oldest_waiter.clear();
         for quorum in objects.quorums {
             self.oldest_waiter.get_or_create(&labels_of(quorum)).set(0);
@@ -168,10 +168,10 @@ impl Snapshot {
         }
     }
 
-    fn look_at_locks(&self, locks: &[Arc<DistributedLock>]) {
+    fn record_locks(&self, locks: &[Arc<DistributedLock>]) {
         self.waiting.clear();
         for reason in WAITS {
-            self.waiting.get_or_create(&Word { label: "reason", word: reason.as_str() }).set(0);
+            self.waiting.get_or_create(&Label { name: "reason", value: reason.as_str() }).set(0);
         }
         let (mut held, mut without_leader) = (0, 0);
         for (lock, status) in locks.iter().filter_map(|lock| Some((lock, lock.status.as_ref()?))) {
@@ -185,15 +185,15 @@ impl Snapshot {
             without_leader += i64::from(lock.spec.election.is_some() && !lock.spec.suspend);
             let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
             // Only reasons that this operator writes become labels.
-            if let Some(known) = HeldReason::ALL.iter().find(|known| Some(known.as_str()) == reason) {
-                self.waiting.get_or_create(&Word { label: "reason", word: known.as_str() }).inc();
+            if let Some(reason) = HeldReason::ALL.iter().find(|ours| Some(ours.as_str()) == reason) {
+                self.waiting.get_or_create(&Label { name: "reason", value: reason.as_str() }).inc();
             }
         }
         self.held.set(held);
         self.without_leader.set(without_leader);
     }
 
-    fn look_at_quorums(&self, quorums: &[Arc<RedisQuorum>], now: i64) {
+    fn record_quorums(&self, quorums: &[Arc<RedisQuorum>], now: i64) {
         self.member_votes.clear();
         self.member_state.clear();
         self.fence_remaining.clear();
@@ -312,7 +312,7 @@ mod tests {
             leads: true,
             per_lock: false,
         };
-        metrics.look_at_objects(&objects);
+        metrics.record_objects(&objects);
         let text = metrics.text();
         let of_quorum = "{quorum_namespace=\"locks\",quorum=\"main\"";
         for series in ["votes_available", "oldest_waiter_seconds"] {
@@ -338,7 +338,7 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("secret-project"), "no label names a lock");
-        metrics.look_at_objects(&Objects {
+        metrics.record_objects(&Objects {
             per_lock: true,
             leads: false,
             now: UnixMillis(1_767_225_605_000),

@@ -18,9 +18,9 @@ use crate::hold::{
     HoldState, Holding, LONGEST_SLEEP, Members, ValiditySource, check_wall_clock, reserve, send_release,
 };
 use redlock_api::DistributedLock;
-use redlock_api::api_time::ApiTime;
 use redlock_api::conditions::{LockCondition, find_condition};
 use redlock_api::requests::request;
+use redlock_api::server_time::ServerTime;
 use redlock_engine::time::{Boottime, SystemClock};
 
 /// After a request to the API server that failed.
@@ -102,7 +102,7 @@ pub(super) struct Follower {
 struct Connection {
     client: Client,
     locks: Api<DistributedLock>,
-    api_time: Arc<ApiTime>,
+    server_time: Arc<ServerTime>,
 }
 
 impl Follower {
@@ -171,15 +171,15 @@ impl Follower {
 
     async fn connect(&self) -> anyhow::Result<(Connection, Events)> {
         let cluster = Cluster::connect(&self.cluster).await?;
-        let (client, api_time) = (cluster.client.clone(), cluster.api_time());
+        let (client, server_time) = (cluster.client.clone(), cluster.server_time());
         if self.members.is_none() {
             request(client.apiserver_version()).await.context("the API server does not answer")?;
-            check_wall_clock(&api_time, &SystemClock, self.skew)?;
+            check_wall_clock(&server_time, &SystemClock, self.skew)?;
         }
         let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &self.election.namespace);
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.election.name));
         let events = watcher(locks.clone(), only).default_backoff().boxed();
-        Ok((Connection { client, locks, api_time }, events))
+        Ok((Connection { client, locks, server_time }, events))
     }
 
     async fn handle(
@@ -251,7 +251,8 @@ impl Follower {
             }
             None => {
                 let trust =
-                    ValiditySource::new(self.members.clone(), connection.api_time.clone(), self.skew, &holding).await?;
+                    ValiditySource::new(self.members.clone(), connection.server_time.clone(), self.skew, &holding)
+                        .await?;
                 self.followed = Some(Followed { holding: holding.clone(), is_own, trust, is_lost: false });
             }
         }

@@ -8,7 +8,7 @@ use redlock_api::GoDuration;
 
 /// The longest wait of one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// As long as an instance or a request may call itself.
+/// Maximum length of the ID of an instance or a request.
 const LONGEST_ID: usize = 128;
 
 /// %2F is a slash.
@@ -32,13 +32,13 @@ fn decoded(text: &str) -> Option<String> {
 pub(super) struct Query {
     /// The instance that asks.
     pub(super) instance: Option<String>,
-    /// Names one request to acquire, which may be repeated.
+    /// Identifies one request to acquire, so that it can be repeated.
     pub(super) request: Option<String>,
     pub(super) token: Option<i64>,
     /// Longest wait for the lock.
     pub(super) wait: Option<Duration>,
     pub(super) ttl: Option<GoDuration>,
-    /// Hold the lock so long without being asked, and no longer.
+    /// How long to hold the lock without further requests.
     pub(super) hold_for: Option<Duration>,
     pub(super) min_hold: Option<GoDuration>,
     /// Register only while no other instance is served.

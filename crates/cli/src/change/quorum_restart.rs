@@ -134,10 +134,10 @@ impl PlannedRestart {
     }
 }
 
-/// Restarts a member; whether it votes again in time.
+/// Restarts a member. Returns whether it votes again in time.
 ///
 /// # Errors
-/// If it may not be restarted now, or the API server refuses.
+/// If it must not be restarted now, or the API server refuses.
 pub async fn run(args: RestartArgs) -> anyhow::Result<bool> {
     let planned = PlannedRestart::new(&args).await?;
     let (namespace, member) = (&planned.namespace, &planned.member);
@@ -171,14 +171,16 @@ async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<Q
     })
 }
 
-/// Without an operator the member would not vote again. And the status may be old.
+/// Checks that an operator runs.
+///
+/// Without one the member would not vote again, and the status can be old.
 async fn operator_works(cluster: &Cluster, quorum: &QuorumObject) -> Result<(), Problem> {
     let Some(operator) = &quorum.status.operator else {
         let next = "Check that an operator runs: redlock doctor";
         return Err(Problem::new(format!("no operator serves RedisQuorum {}", quorum.full_name()), next));
     };
     match installation::leader(cluster, operator).await? {
-        // What may not be read is no reason: the eviction is judged by the readiness of the pods, too.
+        // A forbidden Lease is no reason to refuse: the eviction depends on the readiness of the pods.
         Leader::Works(_) | Leader::Hidden => Ok(()),
         leader => {
             let says = leader.says(operator);

@@ -1,4 +1,4 @@
-//! Whether an operator is at work, by its leader Lease.
+//! The leader Lease of an operator, which shows whether the operator works.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -9,24 +9,24 @@ use redlock_api::MilliTime;
 
 /// Labels of the operator's pods.
 pub const OPERATOR_LABELS: &str = "app.kubernetes.io/name=redlock-operator";
-/// A leader that has not renewed its Lease for so long, in milliseconds, does not work.
+/// Time without a renewal after which a leader does not work, in milliseconds.
 const SILENT: i64 = 60_000;
 
-/// What the Lease shows.
+/// The leader of an installation, according to its Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leader {
     /// This replica leads.
     Works(String),
-    /// The last one has been silent for so many milliseconds.
+    /// The last leader has been silent for this number of milliseconds.
     Silent(i64),
     /// There is no Lease, or nothing in it.
     Absent,
-    /// This user may not read it.
+    /// This user cannot read the Lease.
     Hidden,
 }
 
 impl Leader {
-    /// Pure: what a Lease shows.
+    /// Pure: reads a Lease.
     fn of(lease: &Lease, now: MilliTime) -> Self {
         let Some(spec) = &lease.spec else { return Self::Absent };
         match (&spec.holder_identity, &spec.renew_time) {

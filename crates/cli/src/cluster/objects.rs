@@ -1,7 +1,7 @@
-//! Locks and quorums as far as the commands look at them.
+//! The fields of locks and quorums that the commands use.
 //!
-//! Names of states and reasons are texts here: an operator that is newer than this command may have more of them, and one object that cannot
-//! be read must not hide the others.
+//! States and reasons are texts here, because a newer operator can write names that this version does not have. An unreadable object
+//! must not hide the others.
 
 use std::borrow::Cow;
 
@@ -21,25 +21,25 @@ pub struct LockObject {
     /// Without `managedFields`.
     #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
-    /// What is asked for.
+    /// The specification.
     #[serde(default)]
     pub spec: LockObjectSpec,
-    /// What the operator says.
+    /// The status that the operator writes.
     #[serde(default)]
     pub status: DistributedLockStatus,
 }
 
-/// What is asked for.
+/// The specification of a lock or a quorum.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LockObjectSpec {
-    /// What is locked, if it is not the object's name.
+    /// The key. Default: the name of the object.
     pub key: Option<String>,
     /// The quorum, if it is not the default.
     pub quorum_ref: Option<QuorumRef>,
     /// How long the lock lives without a renewal.
     pub ttl: Option<GoDuration>,
-    /// When `status.validUntil` is written.
+    /// How often `status.validUntil` is written.
     pub validity: Option<String>,
     /// Order in the queue.
     pub priority: i32,
@@ -76,7 +76,7 @@ pub struct ElectionSpec {
     pub selector: LabelSelector,
 }
 
-/// What of the metadata is used. `managedFields` are half of an object, and nothing here reads them.
+/// The metadata without `managedFields`, which are half of an object and not used here.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct SlimMeta {
@@ -106,7 +106,7 @@ fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
 }
 
 impl LockObject {
-    /// What is locked.
+    /// The key of the lock.
     #[must_use]
     pub fn key(&self) -> String {
         self.spec.key.clone().unwrap_or_else(|| self.name_any())
@@ -124,25 +124,25 @@ impl LockObject {
         find_condition(&self.status.conditions, type_)
     }
 
-    /// It has a holder, whose hold may be ending.
+    /// Whether the lock has a holder. Its hold can be ending.
     #[must_use]
     pub fn is_held(&self) -> bool {
         is_true(&self.status.conditions, LockCondition::Held)
     }
 
-    /// It has ended and never queues again.
+    /// Whether the claim ended and never queues again.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         is_true(&self.status.conditions, LockCondition::Finished)
     }
 
-    /// Why it is held or not: the reason of Held. A lock that no operator has looked at is `Pending`.
+    /// The reason of the condition Held. A lock without a status is `Pending`.
     #[must_use]
     pub fn reason(&self) -> &str {
         self.condition(LockCondition::Held).map_or(HeldReason::Pending.as_str(), |held| held.reason.as_str())
     }
 
-    /// Who holds it, or is meant to.
+    /// The holder, or the candidate that the claim names.
     #[must_use]
     pub fn who(&self) -> String {
         if let Some(holder) = &self.status.holder {
@@ -164,14 +164,14 @@ impl LockObject {
         if self.spec.election.is_some() { "Election" } else { "Claim" }
     }
 
-    /// Until when the holder is certain of it. With `validity: Transitions` the status does not say it.
+    /// The end of the published validity. With `validity: Transitions` there is none.
     #[must_use]
     pub fn valid_until(&self) -> Option<MilliTime> {
         let is_published = self.spec.validity.as_deref() != Some("Transitions");
         self.status.valid_until.filter(|_| is_published && self.is_held())
     }
 
-    /// When it was made.
+    /// Time of the creation.
     #[must_use]
     pub fn created(&self) -> Option<MilliTime> {
         self.metadata.creation_timestamp.as_ref().map(|time| MilliTime::from(time.0))
@@ -196,15 +196,15 @@ pub struct QuorumObject {
     /// Without `managedFields`.
     #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
-    /// What is asked for.
+    /// The specification.
     #[serde(default)]
     pub spec: QuorumObjectSpec,
-    /// What the operator says.
+    /// The status that the operator writes.
     #[serde(default)]
     pub status: QuorumObjectStatus,
 }
 
-/// What is asked for.
+/// The specification of a lock or a quorum.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuorumObjectSpec {
@@ -215,11 +215,11 @@ pub struct QuorumObjectSpec {
     pub installation: String,
 }
 
-/// What the operator says.
+/// The status that the operator writes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuorumObjectStatus {
-    /// Generation that this is about.
+    /// The generation that the status describes.
     pub observed_generation: Option<i64>,
     /// The operator that serves it: `<namespace>/<Lease name>`.
     pub operator: Option<String>,
@@ -227,11 +227,11 @@ pub struct QuorumObjectStatus {
     pub quorum: Option<i32>,
     /// Admitted members of all.
     pub ready: Option<String>,
-    /// The members whose votes count.
+    /// The members of the current list of voters.
     pub voters: Vec<String>,
-    /// Those of the list before, while it changes.
+    /// The former list of voters, during a change.
     pub former_voters: Vec<String>,
-    /// What fences wait for.
+    /// The maxTTL that fences wait for.
     #[serde(rename = "maxTTLInForce")]
     pub max_ttl_in_force: Option<GoDuration>,
     /// No token of the quorum is above it.
@@ -261,21 +261,21 @@ pub struct QuorumMember {
     pub state: String,
     /// Why it is fenced.
     pub reason: Option<String>,
-    /// What it waits for.
+    /// The condition that the member waits for.
     pub message: Option<String>,
     /// The process.
     #[serde(rename = "runID")]
     pub run_id: Option<String>,
-    /// When it may vote.
+    /// When the member can vote.
     pub rejoin_at: Option<MilliTime>,
-    /// Since when it may vote.
+    /// When the member was admitted.
     pub admitted_at: Option<MilliTime>,
     /// Another party runs it.
     pub external: Option<serde::de::IgnoredAny>,
 }
 
 impl QuorumMember {
-    /// It may vote.
+    /// Whether the member can vote.
     #[must_use]
     pub fn votes(&self) -> bool {
         self.state == "Admitted"
@@ -289,19 +289,19 @@ impl QuorumObject {
         format!("{}/{}", self.namespace().unwrap_or_default(), self.name_any())
     }
 
-    /// People are told that it is the default.
+    /// Whether the quorum is annotated as the default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
     }
 
-    /// Whether a member's vote counts, in the list of now or of before.
+    /// Whether a member is in the current or the former list of voters.
     #[must_use]
     pub fn counts(&self, member: &str) -> bool {
         self.status.voters.iter().chain(&self.status.former_voters).any(|voter| voter == member)
     }
 
-    /// How many members of the list of now may vote.
+    /// Number of members of the current list that can vote.
     #[must_use]
     pub fn voting(&self) -> usize {
         let voters = &self.status.voters;

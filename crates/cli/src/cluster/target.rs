@@ -4,17 +4,17 @@ use std::fmt;
 
 use crate::cluster::Problem;
 
-/// What names one object instead of a key.
+/// Prefix of the name of an object, in contrast to a key.
 const OBJECT: &str = "dlock/";
-/// As in `spec.key`.
+/// Maximum length of a key, as in `spec.key`.
 const LONGEST_KEY: usize = 200;
 
-/// A lock that a user has named.
+/// A lock that the command line names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where it is.
+    /// The namespace of the lock.
     pub namespace: String,
-    /// What it is.
+    /// The key or the object.
     pub lock: Named,
 }
 
@@ -62,7 +62,7 @@ impl Target {
     }
 }
 
-/// Whether a text is not empty and has only characters that `spec.key` may have.
+/// Whether a text is not empty and has only characters that `spec.key` allows.
 pub(crate) fn is_of_key_characters(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._:/-".contains(c))
 }

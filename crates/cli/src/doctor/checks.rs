@@ -16,11 +16,11 @@ use redlock_api::{GROUP, MilliTime};
 
 /// The oldest minor version of Kubernetes that the operator supports.
 const OLDEST_MINOR: u32 = 30;
-/// A clock that is off by so many milliseconds misleads its reader.
+/// Clock error that misleads a reader, in milliseconds.
 const CLOCK_TOLERANCE: i64 = 2_000;
-/// So long a deletion takes at most, in milliseconds, unless something is in its source.
+/// Maximum time of a deletion without an obstacle, in milliseconds.
 const LONGEST_DELETION: i64 = 300_000;
-/// So many names a finding has.
+/// Maximum number of names in a finding.
 const NAMED: usize = 5;
 
 /// How a part is.
@@ -48,7 +48,7 @@ impl State {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// In a word or two.
@@ -57,7 +57,7 @@ pub struct Finding {
     pub state: State,
     /// A sentence.
     pub says: String,
-    /// What to do about it.
+    /// The repair.
     pub mend: Option<String>,
 }
 
@@ -112,7 +112,7 @@ pub fn not_installed(name: &str) -> Finding {
     finding("kinds", State::Broken, format!("{name} is not installed."), Some(mend))
 }
 
-/// That the kinds are there, where their definitions may not be read.
+/// Checks that the API server serves the kinds. For users that cannot read their definitions.
 pub fn served(names: &[String]) -> Finding {
     let missing: Vec<_> = ["distributedlocks", "redisquorums"]
         .into_iter()
@@ -178,9 +178,9 @@ pub struct Right {
     pub resource: &'static str,
     /// A part of it.
     pub subresource: Option<&'static str>,
-    /// What it is for.
+    /// The commands that need the right.
     commands: &'static str,
-    /// Who has it.
+    /// The ClusterRole that grants the right.
     role: &'static str,
     /// Without it most commands do nothing.
     is_needed: bool,
@@ -208,7 +208,7 @@ pub const RIGHTS: &[Right] = &[
     },
 ];
 
-/// What this user may do, and how to get the rest.
+/// Lists the rights of this user, and the roles for the others.
 pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Finding> {
     let allowed: Vec<_> =
         answers.iter().filter(|(_, allowed)| *allowed).map(|(right, _)| right.commands.to_owned()).collect();

@@ -9,12 +9,12 @@ use crate::output::format::{and, between, count};
 use redlock_api::MilliTime;
 use redlock_api::jobs::{asked_lock, is_finished, is_suspended};
 
-/// An operator has created the claim of a Job after so many milliseconds.
+/// Time in which an operator creates the claim of a Job, in milliseconds.
 const HEARD: i64 = 30_000;
-/// So many names a finding has.
+/// Maximum number of names in a finding.
 const NAMED: usize = 5;
 
-/// What is the matter with the Jobs that ask for a lock. `None`: there are none.
+/// Checks the Jobs that ask for a lock. `None`: there are no such Jobs.
 pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option<Finding> {
     let asks = |job: &&Job| asked_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
     let asking: Vec<_> = jobs.iter().filter(asks).collect();

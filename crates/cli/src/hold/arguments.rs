@@ -1,4 +1,4 @@
-//! What people say about the lock that a command needs.
+//! The options that describe the lock of a command.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -160,7 +160,7 @@ impl Members {
 }
 
 impl LockArgs {
-    /// The same with a lock that names its namespace. Members know no namespaces: with `--direct` the lock stays as it is.
+    /// Completes the lock with its namespace. Members have no namespaces, so with `--direct` the lock stays the same.
     ///
     /// # Errors
     /// If the namespace is to be that of a kubeconfig which cannot be read.
@@ -183,10 +183,10 @@ impl LockArgs {
         }
     }
 
-    /// What only an operator can do.
+    /// Refuses options that need an operator.
     ///
     /// # Errors
-    /// If one of it is asked for in direct mode.
+    /// If the options have one of them in direct mode.
     pub(crate) fn refuse_queue(&self) -> anyhow::Result<()> {
         let asked = [
             ("--min-hold", self.min_hold.is_some()),
@@ -201,11 +201,11 @@ impl LockArgs {
     }
 }
 
-/// The shortest `ttl`, in multiples of the reserve that an application does not get.
+/// The minimum `ttl`, in multiples of the reserve.
 const RESERVES_PER_TTL: u32 = 4;
 
 impl LockArgs {
-    /// A lock of which nothing is left to work under.
+    /// Refuses a `ttl` that is too short for an application to work under the lock.
     ///
     /// # Errors
     /// If the `ttl` is that short.
@@ -251,7 +251,7 @@ pub(super) mod tests {
         lock: LockArgs,
     }
 
-    /// What was given on the command line.
+    /// Parses a command line.
     pub(in crate::hold) fn parsed(args: &[&str]) -> LockArgs {
         Cli::try_parse_from(["test"].iter().chain(args)).unwrap().lock
     }

@@ -54,10 +54,10 @@ pub(super) async fn take(
     progress: &mut Progress,
 ) -> Result<HeldLock, NotHeld> {
     let request_for_claim = ClaimRequest { args, purpose: Purpose::Attended, needs_clock: members.is_none() };
-    let GrantedClaim { client, claim, holding, watched, api_time, heartbeat } =
+    let GrantedClaim { client, claim, holding, watched, server_time, heartbeat } =
         grant(request_for_claim, signals, progress).await?;
     let release = Release { client, claim, token: holding.token };
-    let trust = ValiditySource::new(members, api_time, args.skew.get(), &holding).await;
+    let trust = ValiditySource::new(members, server_time, args.skew.get(), &holding).await;
     let first = match trust {
         Ok(mut trust) => trust.first(&holding, args.ttl.get()).await.map(|until| (trust, until)),
         Err(error) => Err(error),

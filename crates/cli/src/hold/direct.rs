@@ -24,9 +24,9 @@ use super::progress::Progress;
 use super::signals::Signals;
 use crate::console;
 
-/// For releases to reach the members.
+/// Time for releases to reach the members.
 const CLOSE: Duration = Duration::from_secs(2);
-/// Longer than any wait that a person means.
+/// A wait without a limit.
 const WITHOUT_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The time between two readings of a mounted Secret.
@@ -60,14 +60,14 @@ impl Direct {
         Ok(Self { client, follower })
     }
 
-    /// Waits until what was released has reached the members.
+    /// Waits until the releases have reached the members.
     pub(super) async fn close(&self) {
         let client = self.client.borrow().clone();
         let _ = client.close(CLOSE).await;
     }
 }
 
-/// Takes what the Secret says from now on.
+/// Follows the changes of the Secret.
 async fn follow(args: LockArgs, members: Members, mut read: Secret, changed: watch::Sender<Client>) {
     loop {
         sleep(REFRESH).await;

@@ -54,7 +54,7 @@ impl From<NotHeld> for Outcome {
 }
 
 impl Outcome {
-    /// Of a command of which nothing is left. Without a status its guard has died, and the rest was killed.
+    /// The outcome after all processes of a command ended. Without a status its guard died, and `run` killed the others.
     pub(crate) fn of(why: Option<End>, status: Option<CommandStatus>) -> Self {
         match (why, status) {
             (Some(end), _) => Self::Ended(end),
@@ -65,7 +65,7 @@ impl Outcome {
         }
     }
 
-    /// Says in one line what happened, unless the command can be heard by itself.
+    /// Writes one line about the outcome, except where the command reports itself.
     pub(crate) fn report(self, lock: &str, not_acquired: u8) -> ExitCode {
         let (code, line) = match self {
             Self::Command(status) => (of_command(status), None),
@@ -86,12 +86,12 @@ impl Outcome {
     }
 }
 
-/// As env(1) says it.
+/// The exit code of env(1) for a failed exec.
 pub(crate) fn of_exec(error: io::ErrorKind) -> u8 {
     if error == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
-/// The command's own, or 128 and the number of the signal.
+/// The exit code of the command, or 128 and the number of the signal.
 pub(crate) fn of_command(status: CommandStatus) -> u8 {
     let code = match status {
         CommandStatus::Code(code) => code,

@@ -1,4 +1,4 @@
-//! A lock that this process holds, wherever it comes from.
+//! A lock that this process holds, from a claim, the members or another process.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use redlock_engine::time::{Boottime, Clock, SystemClock};
 const LEAST_RESERVE: Duration = Duration::from_millis(200);
 const MOST_RESERVE: Duration = Duration::from_secs(1);
 
-/// What is known of a hold.
+/// The validity of a hold at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
     /// The lock is certainly held until then.
     pub(crate) until: Boottime,
-    /// Why it is held no more. No later validity takes this back.
+    /// Why the hold ended. No later validity takes this back.
     pub(crate) end: Option<End>,
 }
 
-/// Why a hold ended without a word of its holder.
+/// Why a hold ended without a release by its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The lock was lost, with the reason.
@@ -67,7 +67,7 @@ pub(crate) enum Source {
     Members,
     /// From `status.validUntil`, less this.
     Status { skew: Duration },
-    /// From an outer `run` or an agent, which had so much left.
+    /// From an outer `run` or an agent, with this remaining validity.
     Outer { left: Duration },
 }
 
@@ -131,10 +131,10 @@ impl HeldLock {
     }
 }
 
-/// Tokio's clock stands still while the machine is suspended.
+/// Maximum sleep between two readings of the clock: tokio's clock stops while the machine is suspended.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 
-/// What is kept back of a validity, for an application to hear that it has ended, or to be killed.
+/// The reserve at the end of a validity: time to notify the application of the end, or to kill it.
 pub(crate) fn reserve(ttl: Duration) -> Duration {
     (ttl / 20).clamp(LEAST_RESERVE, MOST_RESERVE)
 }

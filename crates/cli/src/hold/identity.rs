@@ -1,4 +1,4 @@
-//! Who this process is.
+//! The identity of this process.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-/// `<user>@<host>/<process ID>`: for people, and no two processes of one machine have the same.
+/// `<user>@<host>/<process ID>`, which is unique on one machine.
 pub(crate) fn of_process() -> String {
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "redlock".to_owned());
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -14,7 +14,7 @@ pub(crate) fn of_process() -> String {
     format!("{user}@{host}/{}", std::process::id())
 }
 
-/// As whom the API server knows this process.
+/// The user name of this process at the API server.
 pub(crate) async fn whoami(client: &Client) -> Result<Option<String>, kube::Error> {
     let reviews = Api::<SelfSubjectReview>::all(client.clone());
     let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;

@@ -1,4 +1,4 @@
-//! Pure: what an application is told of a lock that is held.
+//! Pure: the JSON about a held lock for applications.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use redlock_engine::time::Boottime;
 
-/// A lock that is held, as JSON. The names are part of the interface.
+/// The JSON about a held lock. The names are part of the interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LockResponse {
     pub(crate) lock: String,
     pub(crate) holder: String,
     pub(crate) fencing_token: i64,
-    /// How long the application may still work if the lock is not renewed any more.
+    /// How long the application can still work if the lock is no longer renewed.
     pub(crate) valid_for_ms: u64,
-    /// The same as a reading of CLOCK_BOOTTIME.
+    /// The deadline as a reading of CLOCK_BOOTTIME.
     pub(crate) deadline_boottime_ms: u64,
 }
 
@@ -25,7 +25,7 @@ impl LockResponse {
         Self { lock, holder, fencing_token, valid_for_ms: 0, deadline_boottime_ms: 0 }
     }
 
-    /// As it is true now.
+    /// With the remaining time at `now`.
     pub(crate) fn at(mut self, deadline: Boottime, now: Boottime) -> Self {
         self.valid_for_ms = millis(deadline.since(now));
         self.deadline_boottime_ms = millis(deadline.since_boot());

@@ -1,4 +1,4 @@
-//! The reason of a wait, for people.
+//! The reason of a wait, for the user.
 
 use std::io::{IsTerminal, Write, stderr};
 
@@ -23,18 +23,18 @@ impl Progress {
         Self { lock: lock.to_string(), last: String::new(), is_terminal: stderr().is_terminal(), listener: None }
     }
 
-    /// For a program, which gets the reasons, too.
+    /// A progress that also sends the reasons to a listener.
     #[cfg(target_os = "linux")]
     pub(crate) fn reported(lock: &LockName, listener: impl Fn(&str, bool) + Send + 'static) -> Self {
         Self { lock: lock.to_string(), last: String::new(), is_terminal: false, listener: Some(Box::new(listener)) }
     }
 
-    /// Says why the lock is waited for.
+    /// Reports why the lock is not held yet.
     pub(crate) fn report(&mut self, why: &str) {
         self.write_line(why, true);
     }
 
-    /// Says why it is not known whether the lock is taken.
+    /// Reports why it is unknown whether another holder has the lock.
     pub(crate) fn report_unknown(&mut self, why: &str) {
         self.write_line(why, false);
     }
@@ -55,7 +55,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// What follows begins on a clean line.
+    /// Clears the line for the next output.
     fn drop(&mut self) {
         if self.is_terminal && !self.last.is_empty() {
             let _ = write!(stderr(), "{AGAIN}");

@@ -1,4 +1,4 @@
-//! What the command can ask: a socket that answers with token and remaining time, and a file that is replaced at each renewal.
+//! The environment of the command: a socket that answers with token and remaining time, and a file that each renewal replaces.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -29,14 +29,14 @@ pub(super) const HOLDER: &str = "REDLOCK_HOLDER";
 pub(super) const SOCKET: &str = "REDLOCK_SOCKET";
 pub(super) const FILE: &str = "REDLOCK_FILE";
 
-/// The directory of the socket and the file, which only this user can open. It is removed with this.
+/// The directory of the socket and the file, which only this user can open. Its drop removes it.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
     listener: Option<UnixListener>,
 }
 
-/// Answers at the socket, and keeps the file up to date.
+/// The server at the socket, and the writer of the file.
 #[derive(Debug)]
 pub(super) struct CommandEnv {
     directory: Directory,
@@ -48,7 +48,7 @@ pub(super) struct CommandEnv {
 }
 
 impl CommandEnv {
-    /// Begins to answer, with a deadline that has passed.
+    /// Starts the server, with a deadline that has passed.
     pub(super) fn new(mut directory: Directory, answer: LockResponse, place: Location, around: OuterLocks) -> Self {
         let link = OuterLock { place, lock: answer.lock.clone(), socket: directory.path.join("socket") };
         let held = around.with(link);
@@ -57,10 +57,10 @@ impl CommandEnv {
         Self { directory, answer, held, deadline, server }
     }
 
-    /// The command may run until then.
+    /// Publishes the time until which the command can run.
     pub(super) fn set_deadline(&self, deadline: Boottime) {
         self.deadline.send_replace(deadline);
-        // Who cannot read the file reads an older deadline, which is never too late.
+        // After a failed write the file has an older deadline, which is never too late.
         let _ = self.write(deadline);
     }
 
@@ -101,7 +101,7 @@ impl Drop for Directory {
     }
 }
 
-/// Removes what a `run` that was killed has left.
+/// Removes the directory of a killed `run`.
 ///
 /// The guard calls it, whose environment is that of the command.
 pub(super) fn remove_directory() {
@@ -112,7 +112,7 @@ pub(super) fn remove_directory() {
 }
 
 async fn serve(listener: UnixListener, answer: LockResponse, deadline: watch::Receiver<Boottime>) {
-    // Computed when it is sent. The one who asks counts from before the question, which is safe whatever the delay.
+    // The response is computed when it is sent. The client counts from before its request, which is safe with any delay.
     let leader = move || std::future::ready(response(&answer, *deadline.borrow(), SystemClock.boottime()));
     Listener::Unix(listener).serve(Router::new().route("/leader", get(leader)), CancellationToken::new()).await;
 }
@@ -156,7 +156,7 @@ impl Directory {
         DirBuilder::new().mode(0o700).create(&path)?;
         let mut directory = Self { path, listener: None };
         directory.listener = Some(UnixListener::bind(directory.path.join("socket"))?);
-        // A full disk shows here.
+        // This write fails on a full disk.
         fs::write(directory.path.join("new"), "{}\n")?;
         Ok(directory)
     }

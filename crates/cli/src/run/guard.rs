@@ -1,4 +1,4 @@
-//! The guard: a process between `run` and the command that knows a deadline and nothing else.
+//! The guard: a process between `run` and the command that has only a deadline.
 //!
 //! It is a second process, so that the command ends in time though `run` is killed or stopped. It has one thread and no runtime, and
 //! it starts the command itself: the command gets SIGKILL from the kernel when the guard ends. Then `run`, which is a child
@@ -29,9 +29,9 @@ use crate::console;
 use crate::hold::exit;
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
-/// Between two looks at processes that get SIGKILL.
+/// Pause between two rounds of SIGKILL.
 const KILL_PAUSE: Duration = Duration::from_millis(2);
-/// Between two looks at orphans that have ended.
+/// Pause between two rounds that reap orphans.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Runs a command, and ends all of it at a deadline that its parent gives.
@@ -57,7 +57,7 @@ pub struct GuardArgs {
     command: Vec<OsString>,
 }
 
-/// Guards a command until nothing of it is left.
+/// Guards a command until all its processes ended.
 pub(super) fn run(args: &GuardArgs) -> ExitCode {
     let failed = |error: &io::Error| {
         console::report(format_args!("the guard has failed: {error}"));
@@ -66,7 +66,7 @@ pub(super) fn run(args: &GuardArgs) -> ExitCode {
     match Guard::new(args) {
         Ok(mut guard) => match guard.watch() {
             Ok(()) => ExitCode::SUCCESS,
-            // While the line is open: `run` kills a guard whose line has closed.
+            // The connection is still open: `run` kills a guard that has closed it.
             Err(error) => failed(&error),
         },
         Err(error) => failed(&error),
@@ -77,7 +77,7 @@ struct Guard<'a> {
     args: &'a GuardArgs,
     state: GuardState,
     control: UnixStream,
-    /// What of a line has been read.
+    /// The beginning of a command that is not complete yet.
     read: Vec<u8>,
     timer: OwnedFd,
     /// Its end wakes the guard at once, where the system has such descriptors.
@@ -109,7 +109,7 @@ impl<'a> Guard<'a> {
         })
     }
 
-    /// Until nothing of the command is left.
+    /// Guards until all processes of the command ended.
     fn watch(&mut self) -> io::Result<()> {
         loop {
             self.observe_end()?;
@@ -146,7 +146,7 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// A command that was stopped at the keyboard goes on: its lock is renewed as if it worked.
+    /// Continues a command that was stopped at the keyboard: its lock is renewed as if it worked.
     fn continue_after_stop(&self, pid: Pid) -> io::Result<()> {
         if self.args.terminal.is_none() {
             return Ok(());
@@ -187,7 +187,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// What `run` has said since.
+    /// Reads the commands of `run`.
     fn read_commands(&mut self) -> io::Result<()> {
         if self.state.is_killing() || self.is_run_gone {
             return Ok(());
@@ -245,19 +245,19 @@ impl<'a> Guard<'a> {
             return Err(io::Error::other("a process without an ID"));
         };
         self.has_started = true;
-        // Old kernels and some sandboxes refuse it. Each tick looks at the command as well.
+        // Old kernels and some sandboxes refuse it, so each tick checks the command.
         self.command = Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()));
         self.send(GuardEvent::Started(pid.as_raw_nonzero().get()));
         Ok(())
     }
 
-    /// To the command's process group. Whether there is one: the command makes it before it starts.
+    /// Sends a signal to the command's process group, which the command creates before it starts. Returns whether it exists.
     fn forward(&self, signal: Signal) -> bool {
         let Some((pid, _)) = &self.command else { return false };
         kill_process_group(*pid, signal).is_ok() || kill_process(*pid, signal).is_ok()
     }
 
-    /// To the command's process group, and to daemons that became our children.
+    /// Sends a signal to the command's process group, and to daemons that became children of the guard.
     fn ask_to_end(&self, signal: Signal) -> io::Result<()> {
         let was_sent = self.forward(signal);
         let group = self.command.as_ref().map(|(pid, _)| *pid);
@@ -266,13 +266,13 @@ impl<'a> Guard<'a> {
             if !(was_sent && is_in_group) {
                 let _ = kill_process(child, signal);
             }
-            // What was stopped can end only when it goes on.
+            // A stopped process can end only when it continues.
             let _ = kill_process(child, Signal::CONT);
         }
         Ok(())
     }
 
-    /// `run` may be stopped, and is not waited for.
+    /// Sends an event without a wait, because `run` can be stopped.
     fn send(&mut self, report: GuardEvent) {
         let _ = self.control.write_all(format!("{report}\n").as_bytes());
     }

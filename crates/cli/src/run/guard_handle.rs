@@ -1,4 +1,4 @@
-//! `run`'s side of the guard: starts it, and buries what is left if it dies.
+//! The handle of `run` to its guard: starts it, and kills the descendants if it dies.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -19,15 +19,15 @@ use super::guard_protocol::{GuardCommand, GuardEvent};
 use super::{process_tree, terminal};
 use crate::hold::ENTRY_PREFIX;
 
-/// For the guard to start.
+/// Time for the guard to start.
 const START: Duration = Duration::from_secs(5);
-/// For the guard to leave after its last word.
+/// Time for the guard to exit after its last event.
 const LEAVE: Duration = Duration::from_secs(2);
 const SEND: Duration = Duration::from_millis(20);
-/// Between two looks at processes that end.
+/// Pause between two checks of ending processes.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What is run, and how it is asked to end.
+/// The command, and the signal that asks it to end.
 #[derive(Clone, Debug)]
 pub(super) struct GuardTask {
     pub(super) command: Vec<OsString>,
@@ -36,13 +36,13 @@ pub(super) struct GuardTask {
     pub(super) grace: Duration,
 }
 
-/// Whether a variable can hold the members' passwords. The command does not get it.
+/// Whether a variable can have the members' passwords. The command does not get it.
 fn holds_passwords(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name == "REDLOCK_MEMBERS" || name.strip_prefix(ENTRY_PREFIX).is_some_and(|entry| entry != "SECRET")
 }
 
-/// A guard that runs.
+/// A running guard.
 pub(super) struct GuardHandle {
     events: Lines<BufReader<OwnedReadHalf>>,
     commands: OwnedWriteHalf,
@@ -52,7 +52,7 @@ pub(super) struct GuardHandle {
 }
 
 impl GuardHandle {
-    /// Starts the guard. It starts the command when it is told the first deadline.
+    /// Starts the guard. The guard starts the command when it receives the first deadline.
     pub(super) async fn start(task: &GuardTask) -> io::Result<Self> {
         process_tree::adopt_orphans()?;
         let name = format!("redlock-run-{}-{:016x}", std::process::id(), rand::random::<u64>());
@@ -68,7 +68,7 @@ impl GuardHandle {
             guard.args(["--terminal", &getpgrp().as_raw_nonzero().to_string()]);
         }
         if terminal::is_of_another_group() {
-            // The command is in a session of its own, so the kernel would not keep it from what is typed at the shell.
+            // The command is in a session of its own, so the kernel would not protect the shell's input from it.
             guard.stdin(Stdio::null());
         }
         for (name, _) in std::env::vars_os().filter(|(name, _)| holds_passwords(name)) {
@@ -82,7 +82,7 @@ impl GuardHandle {
         let connection = async {
             loop {
                 let (stream, _) = listener.accept().await?;
-                // Everybody on this machine can connect.
+                // Every process of this machine can connect.
                 if stream.peer_cred()?.pid() == Some(process.as_raw_nonzero().get()) {
                     return io::Result::Ok(stream);
                 }
@@ -93,7 +93,7 @@ impl GuardHandle {
         Ok(Self { events: BufReader::new(events).lines(), commands, process, command: None, has_terminal })
     }
 
-    /// What the guard says next. `None`: it has ended, and its last word was not [`GuardEvent::Empty`].
+    /// Waits for the next event. `None` if the guard ended, and its last event was not [`GuardEvent::Empty`].
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -110,27 +110,27 @@ impl GuardHandle {
         Some(event)
     }
 
-    /// Tells the guard something. That it has ended shows in [`Self::next`].
+    /// Sends a command to the guard. [`Self::next`] shows that it ended.
     pub(super) async fn send(&mut self, command: GuardCommand) {
         let line = format!("{command}\n");
         // A guard that was stopped reads nothing: `run` itself then ends what the deadline ends.
         let _ = timeout(SEND, self.commands.write_all(line.as_bytes())).await;
     }
 
-    /// Reaps orphans that have ended, as the first process of a container. Elsewhere the ended children of this process belong to
-    /// whoever waits for them, for example the client of the API server for a credential plugin.
+    /// Reaps orphans that have ended, as the first process of a container. Elsewhere another part of this process can wait
+    /// for them, for example the client of the API server for a credential plugin.
     pub(super) fn reap_orphans(&self) {
         if getpid().is_init() {
             let _ = process_tree::reap(Some(self.process));
         }
     }
 
-    /// Kills a guard that does not do its work. The kernel then kills the command.
+    /// Kills a guard that does not react. The kernel then kills the command.
     pub(super) fn kill(&self) {
         let _ = kill_process(self.process, Signal::KILL);
     }
 
-    /// Waits until the guard, which has nothing left, is gone too.
+    /// Waits for the exit of a guard without processes.
     pub(super) async fn await_exit(self) {
         let gone = async {
             while !matches!(process_tree::end_of(self.process, WaitIdOptions::empty()), Ok(Some(_)) | Err(_)) {
@@ -140,7 +140,7 @@ impl GuardHandle {
         let _ = timeout(LEAVE, gone).await;
     }
 
-    /// After the guard's death: kills what it has left until nothing is left.
+    /// Kills all descendants after the death of the guard.
     pub(super) async fn kill_descendants(self) {
         if let (true, Some(command)) = (self.has_terminal, self.command) {
             terminal::take_back(command, getpgrp().as_raw_nonzero().get());

@@ -1,4 +1,4 @@
-//! What `run` and its guard tell each other: lines of text over one socket.
+//! The protocol between `run` and its guard: lines of text over one socket.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::hold::exit::CommandStatus;
 use redlock_engine::time::Boottime;
 
-/// From `run` to the guard.
+/// A command of `run` to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GuardCommand {
-    /// The command may run until `ask`, and nothing of it may run after `kill`.
+    /// The command can run until `ask`, and none of its processes runs after `kill`.
     Until { ask: Boottime, kill: Boottime },
     /// Pass a signal on to the command.
     Forward(i32),
@@ -18,16 +18,16 @@ pub(super) enum GuardCommand {
     End { signal: i32, kill: Boottime },
 }
 
-/// From the guard to `run`.
+/// An event of the guard for `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GuardEvent {
     /// The command has this process ID.
     Started(i32),
     /// The deadline has passed, so the guard ends the command.
     Ending,
-    /// The command has ended. Processes that it has left may still run.
+    /// The command ended. Its descendants can still run.
     Ended(CommandStatus),
-    /// Nothing runs any more that the command has started.
+    /// All processes of the command ended.
     Empty,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for GuardEvent {
     }
 }
 
-/// A line that is none of these.
+/// The error for an unknown line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unreadable;
 

@@ -1,39 +1,39 @@
-//! Pure: what the guard of a command does when.
+//! Pure: the state machine of a command's guard.
 
 use std::time::Duration;
 
 use super::guard_protocol::GuardCommand;
 use redlock_engine::time::Boottime;
 
-/// What the guard sees.
+/// An input of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     /// An command_line of `run`.
     Command(GuardCommand),
-    /// `run` has ended or closed the line.
+    /// `run` ended or closed the connection.
     RunGone,
-    /// The command has ended; processes that it has left may still run.
+    /// The command ended. Its descendants can still run.
     CommandEnded,
     /// Time has passed.
     Tick,
 }
 
-/// What the guard does.
+/// An action of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Start the command.
     Start,
     /// Pass this signal on to the command.
     Forward(i32),
-    /// Ask the command, and what it has left, to end with this signal.
+    /// Ask the command and its descendants to end with this signal.
     Signal(i32),
-    /// Tell `run` that the deadline has passed.
+    /// Report to `run` that the deadline has passed.
     ReportEnding,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// For the first deadline.
+    /// The guard waits for the first deadline.
     Waiting,
     Running {
         ask: Boottime,
@@ -43,7 +43,7 @@ enum Phase {
     Ending {
         kill: Boottime,
     },
-    /// Everything that is left gets SIGKILL.
+    /// All processes get SIGKILL.
     Killing,
 }
 
@@ -74,7 +74,7 @@ impl GuardState {
         }
     }
 
-    /// Takes note of an event, and says what to do.
+    /// Handles an input. Returns the actions.
     pub(super) fn on(&mut self, event: Input, now: Boottime) -> Vec<Action> {
         match (self.phase, event) {
             (Phase::Waiting, Input::Command(GuardCommand::Until { ask, kill })) if now < ask => {
@@ -100,7 +100,7 @@ impl GuardState {
                 Phase::Running { kill: latest, .. } | Phase::Ending { kill: latest },
                 Input::Command(GuardCommand::End { signal, kill }),
             ) => self.end(signal, kill.min(latest)),
-            // What is left has the grace, too.
+            // Descendants have the grace, like the command.
             (Phase::Running { kill, .. }, Input::RunGone | Input::CommandEnded) => {
                 self.end(self.signal, kill.min(now + self.grace))
             }

@@ -30,19 +30,19 @@ impl Renewal for Followed {
     }
 }
 
-/// For an answer that waits for nothing.
+/// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(2);
-/// With --try: for the agent to take a lock that is free.
+/// Time for the agent to take a free lock, with --try.
 const TRY: Duration = Duration::from_secs(10);
-/// The shortest time between two questions.
+/// Minimum pause between two requests.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Where the holder answers.
+/// The server of the outer hold.
 #[derive(Clone)]
 struct Outside {
     place: Place,
-    /// As which instance of an application this process asks an agent.
+    /// The instance that this process is at an agent.
     instance: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn take_from_outer_run(socket: PathBuf, lock: String) -> Result
     }
 }
 
-/// Registers, and waits until the agent says that this instance leads.
+/// Registers at an agent, and waits until this instance leads.
 pub(super) async fn take_from_agent(
     place: &Place,
     args: &LockArgs,
@@ -104,7 +104,10 @@ pub(super) async fn take_from_agent(
     }
 }
 
-/// Waits before the next question. An error tells that the lock was not acquired until the deadline.
+/// Waits before the next request.
+///
+/// # Errors
+/// If the lock was not acquired until the deadline.
 async fn pause(lock: &str, deadline: Option<Boottime>, why: &str) -> Result<(), NotHeld> {
     if deadline.is_some_and(|deadline| deadline <= SystemClock.boottime()) {
         return Err(NotHeld::NotAcquired(format!("lock {lock} was not acquired: {why}")));
@@ -158,7 +161,7 @@ impl Outside {
         HeldLock { lock, token, holder, validity, source: Source::Outer { left }, renewal }
     }
 
-    /// The validity counts from before the question.
+    /// Requests the hold. Its validity counts from before the request.
     async fn ask(&self, longest: Duration) -> Reply {
         let asked = SystemClock.boottime();
         let instance = self.instance.as_ref().map_or_else(String::new, |id| format!("?instance={id}"));
@@ -201,13 +204,13 @@ impl Outside {
         }
     }
 
-    /// Tells an agent that this instance has ended. The lock of an outer `run` stays with that one.
+    /// Unregisters this instance at an agent. The lock of an outer `run` stays with that one.
     async fn unregister(&self) -> anyhow::Result<()> {
         let Some(id) = &self.instance else { return Ok(()) };
         let asked = self.place.ask(Question::post(format!("/unregister?instance={id}")), ANSWER).await;
         let (status, _) =
             asked.context("the agent was not told that the command has ended; it gives the lock back later")?;
-        // A conflict says that another instance has registered.
+        // A conflict means that another instance has registered.
         if status == StatusCode::OK || status == StatusCode::CONFLICT {
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! The processes below this one, as the kernel shows them.
+//! The descendants of this process, as the kernel lists them.
 //!
-//! Only children get a signal. A child keeps its process ID until this process reaps it, so the signal never reaches a stranger.
+//! Only children get a signal. A child keeps its process ID until this process reaps it, so the signal never reaches another process.
 //! When a child dies, its own children become ours, since this process is a child subreaper. So killing all children until none is
 //! left kills every descendant, in whatever session or group it is.
 
@@ -41,7 +41,7 @@ fn all_with_this_parent() -> io::Result<Vec<Pid>> {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(pid) else { continue };
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The name of the program stands in parentheses and may contain any character.
+        // The name of the program is in parentheses and can contain any character.
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
         if parent == Some(own.as_str()) {
             found.push(pid);
@@ -53,13 +53,13 @@ fn all_with_this_parent() -> io::Result<Vec<Pid>> {
 /// Sends a signal to each child.
 pub(super) fn signal_children(signal: Signal) -> io::Result<()> {
     for child in children()? {
-        // It may have ended, or belong to another user; SIGKILL is tried again until it is gone.
+        // The child can have ended, or belong to another user. SIGKILL is repeated until it is gone.
         let _ = kill_process(child, signal);
     }
     Ok(())
 }
 
-/// Takes note of children that have ended, but for one. Whether any child is left, that one included.
+/// Reaps ended children, except one. Returns whether any child is left, including that one.
 pub(super) fn reap(but: Option<Pid>) -> io::Result<bool> {
     for child in children()? {
         if Some(child) != but {
@@ -74,7 +74,7 @@ pub(super) fn reap(but: Option<Pid>) -> io::Result<bool> {
     }
 }
 
-/// How a child ended, if it has. Without `NOWAIT` it is gone then.
+/// How a child ended, if it ended. Without `NOWAIT` this reaps it.
 pub(super) fn end_of(child: Pid, options: WaitIdOptions) -> io::Result<Option<CommandStatus>> {
     match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | options) {
         Ok(status) => Ok(status.and_then(|status| {

@@ -1,6 +1,6 @@
-//! Who reads the terminal: the command while it runs, and `run` before and after.
+//! The foreground process of the terminal: the command while it runs, and `run` before and after.
 //!
-//! The command has a process group of its own, so the terminal is given to that group. Only a process in the foreground group may do
+//! The command has a process group of its own, so the terminal is given to that group. Only a process in the foreground group can do
 //! that without being stopped. So `run` gives it away, and a short-lived process in the command's group gives it back.
 
 use std::io::{self, IsTerminal, stdin, stdout};
@@ -14,7 +14,7 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use super::SELF;
 use redlock_engine::time::{Clock, SystemClock};
 
-/// For so long the command waits for the terminal before it starts.
+/// How long the command waits for the terminal before it starts.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
 

@@ -1,22 +1,23 @@
-//! What a reason of a condition means, what the operator does by itself, and what there is to do. The texts are those of
-//! docs/reference/conditions.md.
+//! The meaning of a condition's reason, the automatic reaction of the operator, and the step for the user.
+//!
+//! The texts are those of docs/reference/conditions.md.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use redlock_api::conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition};
 
-/// What is known of a reason.
+/// The advice about a reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
-    /// What it means.
+    /// The meaning.
     pub means: String,
-    /// What the operator does about it.
+    /// The automatic reaction of the operator.
     pub by_itself: Option<String>,
-    /// What a person can do about it.
+    /// The step for the user.
     pub to_do: Option<String>,
 }
 
-/// Of a condition of a lock. A reason that this version does not know has none.
+/// The advice about a condition of a lock. An unknown reason has none.
 #[must_use]
 pub fn of_lock(condition: &Condition) -> Advice {
     let reason = condition.reason.as_str();
@@ -32,7 +33,7 @@ pub fn of_lock(condition: &Condition) -> Advice {
     comment.map(read).unwrap_or_default()
 }
 
-/// Of a condition of a quorum.
+/// The advice about a condition of a quorum.
 #[must_use]
 pub fn of_quorum(condition: &Condition) -> Advice {
     CommonReason::named(&condition.reason).map(CommonReason::comment).map(read).unwrap_or_default()

@@ -68,7 +68,7 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
     Printer::new(args.output).show(&Explanation { lock: target.name(), ..explained })
 }
 
-/// The quorum of a lock. That it may not be read is no failure: the lock says something, too.
+/// Reads the quorum of a lock. A missing right is no failure: the lock itself explains a part.
 async fn quorum_state(cluster: &Cluster, lock: &LockObject) -> Result<QuorumState, Problem> {
     let Some((namespace, name)) = lock.quorum() else { return default(cluster).await };
     let api = Api::<QuorumObject>::namespaced(cluster.client.clone(), &namespace);
@@ -81,7 +81,7 @@ async fn quorum_state(cluster: &Cluster, lock: &LockObject) -> Result<QuorumStat
     }
 }
 
-/// The quorum that is marked as the default, if this user may look for it.
+/// Reads the quorum that is marked as the default, if this user can list quorums.
 async fn default(cluster: &Cluster) -> Result<QuorumState, Problem> {
     match cluster.list::<QuorumObject>(None, "").await {
         Ok(quorums) => {

@@ -177,16 +177,16 @@ fn print(
     Ok(wider)
 }
 
-/// The objects that a user means, and all others on their keys: holders first.
+/// The objects that match a target, and all others on their keys. Holders come first.
 #[derive(Debug)]
 pub struct Found {
-    /// What was named.
+    /// The matching objects.
     pub meant: Vec<LockObject>,
-    /// What competes with them.
+    /// The competing objects.
     pub others: Vec<LockObject>,
 }
 
-/// Looks for the locks of a target.
+/// Lists the locks of a target.
 ///
 /// # Errors
 /// If there is none, or the API server does not answer.

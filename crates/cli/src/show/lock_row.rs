@@ -1,4 +1,4 @@
-//! One lock as a line of a table, and as a value for programs.
+//! One lock as a row of a table, and as a value for programs.
 
 use serde_json::{Map, Value, json};
 
@@ -9,10 +9,10 @@ use kube::ResourceExt as _;
 use redlock_api::conditions::{HeldReason, LockCondition};
 use redlock_api::{DistributedLockSpec, LockHolder, MilliTime};
 
-/// Reasons that pass by themselves.
+/// Reasons that end automatically.
 const WAITING: [&str; 8] =
     ["Queued", "HeldByOther", "LockDelay", "Pending", "NoCandidate", "Ending", "SteppedDown", "Suspended"];
-/// Reasons of an end as it was asked for.
+/// Reasons of a requested end.
 const ENDED: [&str; 1] = ["Released"];
 
 /// The titles of a table of locks.
@@ -62,7 +62,7 @@ pub fn state(lock: &LockObject) -> String {
     if lock.metadata.deletion_timestamp.is_some() { format!("{reason},Deleting") } else { reason.to_owned() }
 }
 
-/// How that is to be seen.
+/// The tone of the state.
 #[must_use]
 pub fn tone(lock: &LockObject) -> Tone {
     let reason = lock.reason();
@@ -91,7 +91,7 @@ pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
     !lock.is_finished() && (tone(lock) == Tone::Bad || is_orphaned)
 }
 
-/// What is left of the validity.
+/// The remaining validity.
 fn validity(lock: &LockObject, now: MilliTime) -> String {
     match lock.valid_until() {
         Some(until) => span(between(now, until).max(0)),

@@ -26,7 +26,7 @@ pub struct LockArgs {
 }
 
 impl LockArgs {
-    /// What it means in this cluster.
+    /// The target in this cluster.
     ///
     /// # Errors
     /// If it names no lock.
@@ -90,7 +90,7 @@ impl Answer for LocksView {
     }
 }
 
-/// What differs from a lock that is held and well.
+/// Whether a condition differs from that of a held lock.
 fn is_relevant(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
     let is = |type_: LockCondition| condition.type_ == type_.as_str();
     let is_told_by_another = is(LockCondition::Ready) || is(LockCondition::Finished);

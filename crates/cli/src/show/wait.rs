@@ -36,7 +36,7 @@ pub struct WaitArgs {
     timeout: GoDuration,
 }
 
-/// What is waited for.
+/// The condition of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// It has a holder that is renewed.
@@ -84,7 +84,7 @@ impl Wanted {
     }
 }
 
-/// What came of it.
+/// The result of a wait.
 struct Waited {
     target: Target,
     met: bool,
@@ -153,7 +153,7 @@ async fn until(
         Named::Object(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
         Named::Key(_) => watcher::Config::default(),
     };
-    // What is refused now would be refused to the watch, too, which tries again and says nothing.
+    // A refused watch would repeat its request without an error, so a list shows the refusal first.
     let params = kube::api::ListParams::default().limit(1);
     cluster.call(&format!("list locks in namespace {}", target.namespace), api.list(&params)).await?;
     let is_meant = |lock: &LockObject| match &target.lock {

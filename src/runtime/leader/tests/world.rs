@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Candidacy, Sight, Surroundings, Term};
+use super::super::{Candidacy, QuorumReachability, Surroundings, Term};
 use crate::time::{Clock, TokioClock, UnixMillis};
 
 pub(super) fn millis(millis: u64) -> Duration {
@@ -67,9 +67,9 @@ impl Server {
             return stored.lease.clone().map_or_else(|| refused(404, "NotFound"), |lease| (200, lease));
         }
         let mut lease: Value = serde_json::from_slice(body).unwrap();
-        let known = stored.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
+        let current = stored.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
         let expected = (method == Method::PUT).then(|| lease["metadata"]["resourceVersion"].clone());
-        if known != expected {
+        if current != expected {
             return refused(409, "Conflict");
         }
         stored.version += 1;
@@ -104,13 +104,13 @@ impl Server {
 
 struct Around {
     refuses: Arc<AtomicBool>,
-    sights: Arc<Mutex<Vec<Sight>>>,
+    reachability: Arc<Mutex<Vec<QuorumReachability>>>,
     clock: TokioClock,
 }
 
 impl Surroundings for Around {
-    fn sights(&self) -> Vec<Sight> {
-        self.sights.lock().unwrap().clone()
+    fn reachability(&self) -> Vec<QuorumReachability> {
+        self.reachability.lock().unwrap().clone()
     }
 
     fn api_now(&self) -> UnixMillis {
@@ -125,32 +125,32 @@ impl Surroundings for Around {
 pub(super) struct Replica {
     pub(super) leadership: watch::Receiver<Option<Term>>,
     pub(super) way: Arc<Mutex<Way>>,
-    sights: Arc<Mutex<Vec<Sight>>>,
+    reachability: Arc<Mutex<Vec<QuorumReachability>>>,
     refuses: Arc<AtomicBool>,
     pub(super) shutdown: CancellationToken,
 }
 
 impl Replica {
     pub(super) fn start(server: &Server, name: &str, clock: TokioClock, reached: &[(&str, bool)]) -> Self {
-        let (way, sights, shutdown) = (Arc::default(), Arc::default(), CancellationToken::new());
+        let (way, reachability, shutdown) = (Arc::default(), Arc::default(), CancellationToken::new());
         let refuses = Arc::default();
         let client = server.client(Arc::clone(&way));
         let (candidacy, leadership) = Candidacy::new(client, "redlock-system", "lease", name, Arc::new(clock));
-        let around = Around { refuses: Arc::clone(&refuses), sights: Arc::clone(&sights), clock };
+        let around = Around { refuses: Arc::clone(&refuses), reachability: Arc::clone(&reachability), clock };
         tokio::spawn(candidacy.run(shutdown.clone(), around));
-        let replica = Self { leadership, way, sights, refuses, shutdown };
+        let replica = Self { leadership, way, reachability, refuses, shutdown };
         replica.sees(reached);
         replica
     }
 
     /// Which quorums it reaches from now on.
     pub(super) fn sees(&self, reached: &[(&str, bool)]) {
-        let sight = |(quorum, is_reached): &(&str, bool)| Sight {
+        let reachability_of = |(quorum, is_reached): &(&str, bool)| QuorumReachability {
             quorum: (*quorum).into(),
             is_reached: *is_reached,
             is_wanted: true,
         };
-        *self.sights.lock().unwrap() = reached.iter().map(sight).collect();
+        *self.reachability.lock().unwrap() = reached.iter().map(reachability_of).collect();
     }
 
     pub(super) fn slow(&self, slow_answers: Duration) {

@@ -204,7 +204,7 @@ fn an_election_is_followed_and_no_lock_is_taken() {
     let mut state = served(true, false);
     assert!(steps(&mut state, 0).is_empty());
     assert_eq!(state.acquire(Some("one"), order("shop/a", None), at(0)), Err(Refusal::Election));
-    // This one was granted before the agent was started. The application may have had it from an earlier agent.
+    // This one was granted before the agent was started. The application had it possibly from an earlier agent.
     state.assume_promise(6, at(500));
     let elect = |state: &mut AgentState, token, until, now| {
         state

@@ -1,4 +1,4 @@
-//! Pure: whether a member may be restarted now, and how far its restart is.
+//! Pure: whether a member can be restarted now, and the progress of its restart.
 
 use kube::ResourceExt as _;
 
@@ -25,19 +25,20 @@ pub struct RestartArgs {
     pub(super) timeout: Option<GoDuration>,
 }
 
-/// What is restarted.
+/// The pod and the process that are restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The pod.
     pub pod: String,
-    /// Not a later one of its name.
+    /// UID of the pod: a later pod of the same name is not evicted.
     pub pod_uid: String,
-    /// The process that is to end.
+    /// The process that ends.
     pub run_id: Option<String>,
 }
 
-/// Whether a member of a quorum may be restarted now. All others have to vote: while one is out, a second one would cost the majority, or
-/// the last reserve.
+/// Checks whether a member of a quorum can be restarted now.
+///
+/// All other members have to vote. While one is out, a second one would cost the majority, or the last reserve.
 pub(super) fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<Plan, Problem> {
     let (full_name, status) = (quorum.full_name(), &quorum.status);
     let Some(member) = status.members.iter().find(|member| member.name == name) else {
@@ -94,20 +95,20 @@ pub(super) fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<
     }
 }
 
-/// How far a restart is.
+/// The progress of a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The process of before has not ended.
+    /// The former process has not ended.
     Stopping,
-    /// The next one does not answer yet.
+    /// The next process does not answer yet.
     Starting,
-    /// It waits for so many milliseconds.
+    /// The member is fenced for this number of milliseconds.
     Fenced(Option<i64>),
-    /// It votes again.
+    /// The member votes again.
     Votes,
 }
 
-/// How far the restart of a member is.
+/// The progress of the restart of a member.
 pub(super) fn progress(quorum: &QuorumObject, name: &str, plan: &Plan, now: MilliTime) -> Progress {
     let Some(member) = quorum.status.members.iter().find(|member| member.name == name) else {
         return Progress::Starting;
@@ -151,7 +152,7 @@ mod tests {
         let one_out = quorum(["Admitted", "Admitted", "Fenced"]);
         assert!(refused(&one_out, "main-0").contains("main-2 of redlock-system/main does not vote"));
         assert!(refused(&one_out, "main-2").contains("votes again in 12s"));
-        // What does not answer may be restarted: it has no vote to lose.
+        // An unreachable member can be restarted: it has no vote to lose.
         assert!(plan(&quorum(["Admitted", "Admitted", "Unreachable"]), "main-2", now()).is_ok());
     }
 

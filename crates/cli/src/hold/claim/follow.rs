@@ -16,10 +16,10 @@ use redlock_api::DistributedLock;
 
 type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
 
-/// The one object.
+/// A watch of one claim.
 pub(super) struct Watched {
     events: Events,
-    /// What a list that goes on has shown.
+    /// The object in the current list, until the list is complete.
     listed: Option<DistributedLock>,
 }
 
@@ -29,7 +29,7 @@ impl Watched {
         Self { events: watcher(locks.clone(), only).default_backoff().boxed(), listed: None }
     }
 
-    /// The object when something was seen of it; `None` when it is gone.
+    /// Waits for the next event of the object. `None` if it is gone.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -41,7 +41,7 @@ impl Watched {
                 Some(Ok(watcher::Event::Init)) => self.listed = None,
                 Some(Ok(watcher::Event::InitApply(lock))) => self.listed = Some(lock),
                 Some(Ok(watcher::Event::InitDone)) => return self.listed.take(),
-                // It is tried again, with pauses.
+                // The watcher tries again, with pauses.
                 Some(Err(_)) => {}
                 None => std::future::pending::<()>().await,
             }
@@ -49,7 +49,7 @@ impl Watched {
     }
 }
 
-/// Keeps the validity of a hold up to date.
+/// The task that publishes the validity of a hold.
 pub(super) struct Follower {
     pub(super) watched: Watched,
     pub(super) trust: ValiditySource,
@@ -58,7 +58,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Until it is stopped. It gives the watch back.
+    /// Publishes until it is stopped. Returns the watch.
     pub(super) async fn run(mut self, mut stopped: oneshot::Receiver<()>, ttl: Duration) -> Watched {
         let pause = self.trust.pause(ttl);
         let mut readings: u32 = 0;

@@ -20,14 +20,14 @@ use super::validity_source::check_wall_clock;
 use super::{RETRY, heartbeat, object, pod, status};
 use crate::cluster::Cluster;
 use crate::console;
-use redlock_api::api_time::ApiTime;
 use redlock_api::requests::{self, RequestError, request};
+use redlock_api::server_time::ServerTime;
 use redlock_api::{CREATED_BY_ANNOTATION, DistributedLock};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
-/// With --try: for an operator to answer. A lock that is free is granted in this time.
+/// Time for an operator to answer with --try. A free lock is granted in this time.
 const TRY: Duration = Duration::from_secs(10);
-/// Beyond --wait, which the operator counts from the creation of the claim.
+/// Extra time beyond --wait, which the operator counts from the creation of the claim.
 const WAIT_MARGIN: Duration = Duration::from_secs(2);
 
 const SILENT_SERVER: &str = "the API server does not answer";
@@ -39,15 +39,15 @@ pub(super) struct GrantedClaim {
     pub(super) claim: DistributedLock,
     pub(super) holding: Holding,
     pub(super) watched: Watched,
-    pub(super) api_time: Arc<ApiTime>,
+    pub(super) server_time: Arc<ServerTime>,
     pub(super) heartbeat: AbortOnDropHandle<()>,
 }
 
-/// The lock that is wanted.
+/// The request for a claim.
 pub(super) struct ClaimRequest<'a> {
     pub(super) args: &'a LockArgs,
     pub(super) purpose: Purpose,
-    /// The remaining validity will come from the status.
+    /// Whether the remaining validity comes from the status.
     pub(super) needs_clock: bool,
 }
 
@@ -74,17 +74,17 @@ pub(super) async fn grant(
     let owner = object::owner(args, purpose, namespace, pod::own());
     let wanted = object::claim(args, namespace, key, &owner, purpose);
     let cluster = Cluster::connect(&args.cluster).await?;
-    let (client, api_time) = (cluster.client.clone(), cluster.api_time());
+    let (client, server_time) = (cluster.client.clone(), cluster.server_time());
     let locks = Api::namespaced(client.clone(), namespace);
     let deadline = deadline(args.wait(), SystemClock.boottime());
     let mut claimant = Claimant { args, client, locks, wanted, can_exist: false, deadline };
     let attempt = async {
         if needs_clock {
-            claimant.read_clock(&api_time, progress).await?;
+            claimant.read_clock(&server_time, progress).await?;
         }
         claimant.name_creator(progress).await?;
         let claim = claimant.create(progress).await?;
-        // The operator grants no claim whose heartbeat has stopped, so a claim whose maker was killed is passed over.
+        // The operator grants no claim whose heartbeat has stopped, so a claim whose creator was killed is passed over.
         let heartbeat = tokio::spawn(heartbeat::beat(claimant.client.clone(), claim.clone()));
         let heartbeat = AbortOnDropHandle::new(heartbeat);
         let mut watched = Watched::new(&claimant.locks, &claim.name_any());
@@ -98,7 +98,7 @@ pub(super) async fn grant(
     };
     match result {
         Ok((claim, holding, watched, heartbeat)) => {
-            Ok(GrantedClaim { client: claimant.client, claim, holding, watched, api_time, heartbeat })
+            Ok(GrantedClaim { client: claimant.client, claim, holding, watched, server_time, heartbeat })
         }
         Err(error) => {
             claimant.withdraw().await;
@@ -118,10 +118,10 @@ fn deadline(wait: Wait, now: Boottime) -> Option<Boottime> {
 
 impl Claimant<'_> {
     /// Reads the API server's clock, and compares it with that of this machine.
-    async fn read_clock(&self, api_time: &ApiTime, progress: &mut Progress) -> Result<(), NotHeld> {
+    async fn read_clock(&self, server_time: &ServerTime, progress: &mut Progress) -> Result<(), NotHeld> {
         loop {
             match request(self.client.apiserver_version()).await {
-                Ok(_) => return Ok(check_wall_clock(api_time, &SystemClock, self.args.skew.get())?),
+                Ok(_) => return Ok(check_wall_clock(server_time, &SystemClock, self.args.skew.get())?),
                 Err(RequestError::Unknown(_)) => self.pause(progress).await?,
                 Err(error) => return Err(anyhow::Error::new(error).context(SILENT_SERVER).into()),
             }
@@ -147,7 +147,7 @@ impl Claimant<'_> {
     async fn create(&mut self, progress: &mut Progress) -> Result<DistributedLock, NotHeld> {
         loop {
             let created = match request(self.locks.create(&PostParams::default(), &self.wanted)).await {
-                // Nobody else uses this name, so an earlier creation was carried out. The client of kube also repeats requests itself.
+                // Only this process uses this name, so an earlier creation was carried out. The client of kube also repeats requests.
                 Err(RequestError::Conflict) => request(self.locks.get(&self.wanted.name_any())).await,
                 created => created,
             };
@@ -163,10 +163,10 @@ impl Claimant<'_> {
         }
     }
 
-    /// Before a request is repeated.
+    /// Pauses before a request is repeated.
     ///
     /// # Errors
-    /// If the wait is over.
+    /// If the time of the wait has passed.
     async fn pause(&self, progress: &mut Progress) -> Result<(), NotHeld> {
         if self.deadline.is_some_and(|deadline| deadline <= SystemClock.boottime() + RETRY) {
             return Err(self.not_answered(SILENT_SERVER));

@@ -1,4 +1,4 @@
-//! Pure: the claim that is made.
+//! Pure: builds the claim.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
@@ -8,7 +8,7 @@ use super::super::identity;
 use super::pod::OwnPod;
 use redlock_api::{Claim, DistributedLock, DistributedLockSpec, GoDuration, QuorumRef};
 
-/// A finished claim shows its end for so long.
+/// How long a finished claim stays.
 const TTL_AFTER_FINISHED: GoDuration = GoDuration::from_secs(600);
 /// The API server refuses a shorter heartbeat.
 const SHORTEST_HEARTBEAT: GoDuration = GoDuration::from_secs(1);
@@ -17,16 +17,16 @@ const LONGEST_NAME: usize = 63;
 /// Random characters at the end of a name. With 41 bits no two claims of a key have the same name.
 const SUFFIX: usize = 8;
 
-/// What the lock is taken for.
+/// The purpose of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// This process holds it, and shows that it lives.
+    /// This process holds the lock, and sends heartbeats.
     Attended,
-    /// It is given back by its token, by whatever process.
+    /// Any process releases the lock by its token.
     Detached,
 }
 
-/// Who holds the lock.
+/// The holder that the claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A container of this pod: when it ends, the lock is free at once.
@@ -35,7 +35,7 @@ pub(super) enum Owner {
     Identity(String, Option<OwnPod>),
 }
 
-/// The own pod, if it can hold the lock; else a name.
+/// Chooses the own pod if it can hold the lock, else a name.
 pub(super) fn owner(args: &LockArgs, purpose: Purpose, namespace: &str, pod: Option<OwnPod>) -> Owner {
     let pod = pod.filter(|pod| pod.namespace == namespace && purpose == Purpose::Attended);
     match (&args.identity, pod) {
@@ -91,7 +91,7 @@ fn quorum_ref(quorum: &str) -> QuorumRef {
     }
 }
 
-/// The claim goes when its pod goes.
+/// The owner reference to the pod: Kubernetes deletes the claim with it.
 fn reference(pod: &OwnPod) -> OwnerReference {
     OwnerReference {
         api_version: "v1".to_owned(),

@@ -1,10 +1,10 @@
-//! Pure: what the status of a claim says to the one who made it.
+//! Pure: reads the status of a claim for its creator.
 
 use super::super::held_lock::End;
 use redlock_api::DistributedLock;
 use redlock_api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true};
 
-/// What a claim holds.
+/// The hold of a claim, as its status describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
     pub(crate) nonce: String,
@@ -38,14 +38,14 @@ pub(crate) enum ClaimState {
         why: String,
         obstacle: Obstacle,
     },
-    /// It does not hold the lock any more.
+    /// It no longer holds the lock.
     Ended {
         why: String,
         end: End,
     },
 }
 
-/// Reads a claim; `None` if it is gone. `nonce`: of the hold that is known.
+/// Reads a claim. `lock` is `None` if it is gone, and `nonce` is that of the current hold.
 pub(crate) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> ClaimState {
     let Some(lock) = lock else { return lost("its claim was deleted".to_owned()) };
     if lock.metadata.deletion_timestamp.is_some() {
@@ -94,7 +94,7 @@ fn ended(reason: &str, message: &str) -> ClaimState {
     ClaimState::Ended { end: if is_max_hold { End::MaxHold } else { End::Lost(why.clone()) }, why }
 }
 
-/// Refusals that no time heals: the claim itself has to change, or the rights of its namespace.
+/// Permanent refusals: the claim has to change, or the rights of its namespace.
 const FINAL: [AcceptedReason; 4] = [
     AcceptedReason::TTLTooLong,
     AcceptedReason::TTLTooShort,

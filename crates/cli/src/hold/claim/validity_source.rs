@@ -1,4 +1,4 @@
-//! How long a claim is certainly held: by the members' word, or by the published validity less what clocks may be apart.
+//! How long a claim is certainly held: as the members report, or by the published validity less the clock skew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::super::held_lock::{LONGEST_SLEEP, Source};
 
 use super::status::Holding;
 use redlock_api::GoDuration;
-use redlock_api::api_time::ApiTime;
+use redlock_api::server_time::ServerTime;
 use redlock_engine::time::{Boottime, Clock, SystemClock, UnixMicros};
 
-/// Between two questions while members do not answer.
+/// Pause between two requests while members do not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The least that a better known clock adds to a validity for it to be published.
+/// Minimum extension of a validity by a more exact clock that is published.
 const NOTABLE: Duration = Duration::from_millis(10);
 
 const NO_NONCE: &str = "the status names no hold that members can show";
@@ -30,18 +30,18 @@ const NO_NONCE: &str = "the status names no hold that members can show";
 pub(crate) enum HoldState {
     /// Held until then.
     Until(Boottime),
-    /// Nothing new.
+    /// There is no new validity.
     Unknown,
     /// It is lost, with the reason.
     Lost(String),
 }
 
-/// Who is believed.
+/// The source of the validity of a claim: the members or the status.
 pub(crate) enum ValiditySource {
     /// The members. The value is known after the first reading.
     Members { members: Members, reader: Box<Reader>, key: String, owner: Owner },
     /// The status, by the API server's clock.
-    Status { api_time: Arc<ApiTime>, skew: Duration, published: Option<Published> },
+    Status { server_time: Arc<ServerTime>, skew: Duration, published: Option<Published> },
 }
 
 /// The validity that a status has published last.
@@ -62,13 +62,13 @@ impl ValiditySource {
     /// The members, if there is a way to them.
     pub(crate) async fn new(
         members: Option<Members>,
-        api_time: Arc<ApiTime>,
+        server_time: Arc<ServerTime>,
         skew: Duration,
         holding: &Holding,
     ) -> anyhow::Result<Self> {
         match members {
             Some(members) => Self::members(members, holding).await,
-            None => Ok(Self::Status { api_time, skew, published: None }),
+            None => Ok(Self::Status { server_time, skew, published: None }),
         }
     }
 
@@ -85,10 +85,10 @@ impl ValiditySource {
         Ok(Self::Members { members, reader, key: holding.key.clone(), owner: Owner::Nonce(nonce) })
     }
 
-    /// From now on another hold is looked for.
+    /// Changes to another hold.
     ///
     /// # Errors
-    /// If the status does not name it as members can show it.
+    /// If the status has no nonce for it.
     pub(crate) fn follow_hold(&mut self, holding: &Holding) -> anyhow::Result<()> {
         match self {
             Self::Members { key, owner, .. } => {
@@ -107,7 +107,7 @@ impl ValiditySource {
         }
     }
 
-    /// The first validity. Members that do not show the hold yet are asked again.
+    /// Waits for the first validity. It repeats requests to members that do not have the hold yet.
     pub(crate) async fn first(&mut self, holding: &Holding, ttl: Duration) -> anyhow::Result<Boottime> {
         let begun = SystemClock.boottime();
         loop {
@@ -128,11 +128,11 @@ impl ValiditySource {
         }
     }
 
-    /// The validity that a status brings. `ttl` is that of the lock.
+    /// Reads the validity of a new status. `ttl` is that of the lock.
     pub(crate) fn published(&mut self, holding: &Holding, ttl: Duration) -> HoldState {
-        let Self::Status { api_time, skew, published, .. } = self else { return HoldState::Unknown };
+        let Self::Status { server_time, skew, published, .. } = self else { return HoldState::Unknown };
         let now = SystemClock.boottime();
-        let Some(until) = held_until(api_time, holding.valid_until, *skew, now) else {
+        let Some(until) = held_until(server_time, holding.valid_until, *skew, now) else {
             return HoldState::Unknown;
         };
         let known = published.filter(|known| known.valid_until == holding.valid_until);
@@ -142,12 +142,12 @@ impl ValiditySource {
         HoldState::Until(until)
     }
 
-    /// What this process sees by itself.
+    /// Reads the validity without a new status: from the members, or by a more exact clock.
     pub(crate) async fn read(&mut self) -> HoldState {
         match self {
-            Self::Status { api_time, skew, published } => {
+            Self::Status { server_time, skew, published } => {
                 let Some(published) = published else { return HoldState::Unknown };
-                published.later(held_until(api_time, published.valid_until, *skew, SystemClock.boottime()))
+                published.later(held_until(server_time, published.valid_until, *skew, SystemClock.boottime()))
             }
             Self::Members { reader, key, owner, .. } => match reader.read(key.clone(), owner).await.reading {
                 Reading::Held { value, valid_until } => {
@@ -162,12 +162,12 @@ impl ValiditySource {
         }
     }
 
-    /// The members may have changed, or their passwords.
+    /// Reads the Secret again, because the members or their passwords can have changed.
     pub(crate) fn refresh(&self) {
         if let Self::Members { members, reader, .. } = self
             && let Ok(Some(data)) = members.secret()
         {
-            // An entry that cannot be read: the reader goes on as before.
+            // The reader ignores an unreadable entry.
             let _ = reader.update(&data);
         }
     }
@@ -182,7 +182,7 @@ impl ValiditySource {
 }
 
 impl Published {
-    /// The same validity, if it lasts longer than was reported. The API server's clock is then known better.
+    /// The same validity, if a more exact clock shows that it lasts longer than was reported.
     fn later(&mut self, until: Option<Boottime>) -> HoldState {
         match until.map(|until| until.min(self.bound)) {
             Some(until) if until > self.until + NOTABLE => {
@@ -194,11 +194,11 @@ impl Published {
     }
 }
 
-/// How long a hold is certainly valid, by the latest that the API server's clock may show now.
+/// The certain end of a hold, by the latest possible time of the API server's clock.
 ///
-/// `None` as long as that is not known.
-fn held_until(api_time: &ApiTime, valid_until: i64, skew: Duration, now: Boottime) -> Option<Boottime> {
-    let latest = api_time.offset(now)?.latest(now);
+/// `None` until that clock is known.
+fn held_until(server_time: &ServerTime, valid_until: i64, skew: Duration, now: Boottime) -> Option<Boottime> {
+    let latest = server_time.offset(now)?.latest(now);
     Some(now + left(valid_until, latest).saturating_sub(skew))
 }
 
@@ -208,9 +208,9 @@ fn left(valid_until: i64, now: UnixMicros) -> Duration {
 }
 
 /// Refuses to rely on the status when this machine's clock is certainly wrong.
-pub(crate) fn check_wall_clock(api_time: &ApiTime, clock: &dyn Clock, skew: Duration) -> anyhow::Result<()> {
+pub(crate) fn check_wall_clock(server_time: &ServerTime, clock: &dyn Clock, skew: Duration) -> anyhow::Result<()> {
     let now = clock.boottime();
-    let Some(api_clock) = api_time.offset(now) else {
+    let Some(api_clock) = server_time.offset(now) else {
         bail!(
             "the API server does not tell the time: give the Secret of a client with access Read by --members-secret"
         );
@@ -232,7 +232,7 @@ pub(crate) fn check_wall_clock(api_time: &ApiTime, clock: &dyn Clock, skew: Dura
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redlock_api::api_time::USUAL_DRIFT;
+    use redlock_api::server_time::USUAL_DRIFT;
     use redlock_engine::time::{ClockOffset, Monotonic, UnixMillis};
 
     /// A machine whose wall clock is wrong by so much.
@@ -260,15 +260,17 @@ mod tests {
 
     #[test]
     fn nothing_starts_on_a_machine_whose_clock_is_wrong() {
-        let api_time = ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT);
+        let server_time = ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT);
         let skew = Duration::from_secs(1);
-        assert!(check_wall_clock(&api_time, &SystemClock, skew).unwrap_err().to_string().contains("--members-secret"));
+        assert!(
+            check_wall_clock(&server_time, &SystemClock, skew).unwrap_err().to_string().contains("--members-secret")
+        );
         let now = SystemClock.boottime();
         let real = UnixMicros(SystemClock.wall().0 * 1_000);
-        api_time.learn(ClockOffset::of_reading(real, Duration::ZERO, now, now));
-        assert!(check_wall_clock(&api_time, &SystemClock, skew).is_ok());
+        server_time.set_offset(ClockOffset::of_reading(real, Duration::ZERO, now, now));
+        assert!(check_wall_clock(&server_time, &SystemClock, skew).is_ok());
         for by in [-30_000, 30_000] {
-            let refused = check_wall_clock(&api_time, &WrongClock(by), skew).unwrap_err().to_string();
+            let refused = check_wall_clock(&server_time, &WrongClock(by), skew).unwrap_err().to_string();
             assert!(refused.contains("apart, and --skew is 1s"), "{refused}");
         }
     }
@@ -278,21 +280,21 @@ mod tests {
     #[test]
     fn a_validity_is_known_better_when_the_clock_is() {
         let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));
-        let api_time = ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT);
+        let server_time = ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT);
         let (sent, resolution) = (UnixMicros(1_000_000_000), Duration::from_secs(1));
         let valid_until = 1_008_000;
-        assert_eq!(held_until(&api_time, valid_until, skew, now), None);
-        api_time.learn(ClockOffset::of_reading(sent, resolution, now, now));
-        let until = held_until(&api_time, valid_until, skew, now).unwrap();
+        assert_eq!(held_until(&server_time, valid_until, skew, now), None);
+        server_time.set_offset(ClockOffset::of_reading(sent, resolution, now, now));
+        let until = held_until(&server_time, valid_until, skew, now).unwrap();
         assert_eq!(until, now + Duration::from_secs(6));
         let mut published = Published { valid_until, bound: now + Duration::from_secs(9), until };
-        assert_eq!(published.later(held_until(&api_time, valid_until, skew, now)), HoldState::Unknown);
-        api_time.learn(ClockOffset::of_reading(sent, resolution / 4, now, now));
-        let known = published.later(held_until(&api_time, valid_until, skew, now));
+        assert_eq!(published.later(held_until(&server_time, valid_until, skew, now)), HoldState::Unknown);
+        server_time.set_offset(ClockOffset::of_reading(sent, resolution / 4, now, now));
+        let known = published.later(held_until(&server_time, valid_until, skew, now));
         assert_eq!(known, HoldState::Until(now + Duration::from_millis(6_750)));
         // Told once. With age the clock is known less exactly: nothing is taken back, since it was true.
         let later = now + Duration::from_secs(3);
-        assert_eq!(published.later(held_until(&api_time, valid_until, skew, later)), HoldState::Unknown);
+        assert_eq!(published.later(held_until(&server_time, valid_until, skew, later)), HoldState::Unknown);
     }
 
     /// The clock of an API server is set back, or another one behind the same address is late.
@@ -304,10 +306,10 @@ mod tests {
             Published { valid_until: 1, bound: now + Duration::from_secs(9), until: now + Duration::from_secs(8) };
         assert_eq!(published.later(Some(late)), HoldState::Until(now + Duration::from_secs(9)));
         assert_eq!(published.later(Some(late)), HoldState::Unknown);
-        let api_time = Arc::new(ApiTime::new(Arc::new(SystemClock), USUAL_DRIFT));
+        let server_time = Arc::new(ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let learn = |millis: i64| {
             let now = SystemClock.boottime();
-            api_time.learn(ClockOffset::of_reading(UnixMicros(millis * 1_000), Duration::ZERO, now, now));
+            server_time.set_offset(ClockOffset::of_reading(UnixMicros(millis * 1_000), Duration::ZERO, now, now));
         };
         let holding = Holding {
             nonce: String::new(),
@@ -318,7 +320,7 @@ mod tests {
         };
         learn(1_000_000_000);
         let begun = SystemClock.boottime();
-        let mut trust = ValiditySource::Status { api_time: api_time.clone(), skew, published: None };
+        let mut trust = ValiditySource::Status { server_time: server_time.clone(), skew, published: None };
         let ttl = Duration::from_secs(10);
         let HoldState::Until(first) = trust.published(&holding, ttl) else { panic!("known") };
         learn(999_980_000);

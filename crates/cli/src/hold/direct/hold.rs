@@ -13,13 +13,13 @@ use super::super::held_lock::{End, LONGEST_SLEEP, Renewal, Validity};
 use super::{CLOSE, Follower};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
-/// A validity that is so much longer was renewed.
+/// Minimum extension that shows a renewal.
 const RESOLUTION: Duration = Duration::from_millis(1);
 
 /// A hold, and the task that renews it.
 ///
 /// A drop without a release comes from a panic or from the end of the process. The lock is then neither released nor renewed, because
-/// its validity may have been promised to a program that still works.
+/// its validity was possibly promised to a program that still works.
 #[derive(Debug)]
 pub(crate) struct DirectHold {
     client: Client,
@@ -43,7 +43,7 @@ impl DirectHold {
 }
 
 impl Renewal for DirectHold {
-    /// It does not wait until all members have confirmed.
+    /// Releases without a wait for the confirmation of all members.
     fn release(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
         Box::pin(async move {
             // An error means that the task has ended: the lock was lost.
@@ -81,7 +81,7 @@ impl Drop for RenewedGuard {
     }
 }
 
-/// Publishes the validity of the hold until the lock is lost or is to be released.
+/// Publishes the validity of the hold until the lock is lost or released.
 async fn renew(
     guarded: RenewedGuard,
     published: watch::Sender<Validity>,

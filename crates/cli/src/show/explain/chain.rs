@@ -11,16 +11,16 @@ use redlock_api::conditions::{HeldReason, LockCondition, QuorumCondition, find_c
 /// The number of finished locks that are explained.
 const ENDS: usize = 3;
 
-/// How a link of the chain is.
+/// The state of a link of the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It holds.
     Fine,
-    /// It will hold, without anyone's help.
+    /// It will hold automatically.
     Waits,
-    /// A person has to do something.
+    /// The user has to act.
     Stops,
-    /// It cannot be seen.
+    /// It is not readable.
     Unknown,
 }
 
@@ -45,7 +45,7 @@ pub struct Link {
     pub state: State,
     /// Sentences.
     pub says: Vec<String>,
-    /// What a person can do.
+    /// The step for the user.
     pub to_do: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// What to do first: what stops comes before what waits.
+    /// The first step for the user. A link that stops comes before one that waits.
     pub fn to_do(&self) -> Option<&str> {
         let of = |state: State| {
             let mut links = self.links.iter().filter(move |link| link.state == state);
@@ -80,7 +80,7 @@ pub enum QuorumState {
     Found(Box<QuorumObject>),
     /// There is none of this name.
     Absent(String),
-    /// This user may not read it.
+    /// This user cannot read it.
     Hidden(String),
     /// The lock names none, and the default is not known here.
     Unknown,
@@ -96,7 +96,7 @@ pub fn explain(
 ) -> Explanation {
     let all: Vec<&LockObject> = meant.iter().chain(others).collect();
     let held = meant.iter().any(LockObject::is_held);
-    // What it is all about: the holder, else who is next, else what has ended.
+    // The subject: the holder, else the next lock, else the ended one.
     let first = meant.iter().find(|lock| lock.is_held()).or_else(|| meant.iter().find(|lock| !lock.is_finished()));
     let ended = if first.is_none() { meant } else { &[] };
     let mut links: Vec<_> = ended.iter().filter_map(|lock| end_link(lock, now)).take(ENDS).collect();
@@ -338,7 +338,7 @@ fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
     Link { about, state, says, to_do }
 }
 
-/// Who waits for the key, in order.
+/// The queue for the key, in order.
 fn queue_link(all: &[&LockObject], first: Option<&LockObject>) -> Option<Link> {
     let mut queue: Vec<&LockObject> =
         all.iter().copied().filter(|lock| !lock.is_held() && !lock.is_finished()).collect();

@@ -33,25 +33,25 @@ pub const USUAL_DRIFT: u32 = 500;
 const RESOLUTION: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-struct Known {
+struct ClockState {
     offset: Option<ClockOffset>,
     last_answer: Option<Boottime>,
 }
 
 /// The API server's time as this process knows it.
 ///
-/// It comes from the answers to all clients of the process that were [wrapped](ApiTime::observe).
-pub struct ApiTime {
+/// It comes from the answers to all clients of the process that were [wrapped](ServerTime::observe).
+pub struct ServerTime {
     clock: Arc<dyn Clock>,
     drift: u32,
-    known: Mutex<Known>,
+    state: Mutex<ClockState>,
 }
 
-impl ApiTime {
+impl ServerTime {
     /// Knows nothing yet. The server's clock and `clock` run apart by at most `drift` millionths.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, drift: u32) -> Self {
-        Self { clock, drift, known: Mutex::default() }
+        Self { clock, drift, state: Mutex::default() }
     }
 
     /// The API server's time now. As long as no answer has carried a date it is this machine's wall clock.
@@ -66,29 +66,29 @@ impl ApiTime {
     /// `None` as long as no answer has carried a date.
     #[must_use]
     pub fn offset(&self, now: Boottime) -> Option<ClockOffset> {
-        Some(self.known.lock().offset?.aged(now, self.drift))
+        Some(self.state.lock().offset?.aged(now, self.drift))
     }
 
     /// When the newest request was sent that the API server has answered: it was reached after that. `None`: never.
     #[must_use]
     pub fn last_answer(&self) -> Option<Boottime> {
-        self.known.lock().last_answer
+        self.state.lock().last_answer
     }
 
     /// A client whose answers tell the time, otherwise the same.
     #[must_use]
     pub fn observe(self: &Arc<Self>, client: Client) -> Client {
         let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
-        Client::new(Observed { client, api_time: self.clone() }, namespace).with_valid_until(valid_until)
+        Client::new(ObservedClient { client, server_time: self.clone() }, namespace).with_valid_until(valid_until)
     }
 
     /// As if many answers had said it.
     #[cfg(any(test, feature = "test-util"))]
-    pub fn learn(&self, offset: ClockOffset) {
-        self.known.lock().offset = Some(offset);
+    pub fn set_offset(&self, offset: ClockOffset) {
+        self.state.lock().offset = Some(offset);
     }
 
-    fn saw(&self, sent: Boottime, answer: &Response<Body>) {
+    fn observe_response(&self, sent: Boottime, answer: &Response<Body>) {
         // The answer of a load balancer that found no API server.
         if matches!(
             answer.status(),
@@ -97,40 +97,40 @@ impl ApiTime {
             return;
         }
         let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
-        self.answered(sent, self.clock.boottime(), date);
+        self.record(sent, self.clock.boottime(), date);
     }
 
     /// The API server has answered, with this `Date` header if it sent one.
-    fn answered(&self, sent: Boottime, received: Boottime, date: Option<&str>) {
+    fn record(&self, sent: Boottime, received: Boottime, date: Option<&str>) {
         let date = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
-        let mut known = self.known.lock();
-        known.last_answer = known.last_answer.max(Some(sent));
+        let mut state = self.state.lock();
+        state.last_answer = state.last_answer.max(Some(sent));
         let Some(date) = date else { return };
         let reading = ClockOffset::of_reading(UnixMicros(date.as_microsecond()), RESOLUTION, sent, received);
-        known.offset = Some(known.offset.map_or(reading, |known| known.narrowed_by(reading, self.drift)));
+        state.offset = Some(state.offset.map_or(reading, |offset| offset.narrowed_by(reading, self.drift)));
     }
 }
 
-impl fmt::Debug for ApiTime {
+impl fmt::Debug for ServerTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ApiTime(..)")
+        f.write_str("ServerTime(..)")
     }
 }
 
 /// Members' certificates are issued by this clock, and judged by it.
-impl TimeProvider for ApiTime {
+impl TimeProvider for ServerTime {
     fn current_time(&self) -> Option<UnixTime> {
         u64::try_from(self.now().0).ok().map(|millis| UnixTime::since_unix_epoch(Duration::from_millis(millis)))
     }
 }
 
 /// A client whose answers are looked at.
-struct Observed {
+struct ObservedClient {
     client: Client,
-    api_time: Arc<ApiTime>,
+    server_time: Arc<ServerTime>,
 }
 
-impl Service<Request<Body>> for Observed {
+impl Service<Request<Body>> for ObservedClient {
     type Response = Response<Body>;
     type Error = kube::Error;
     type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
@@ -140,11 +140,11 @@ impl Service<Request<Body>> for Observed {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (client, api_time) = (self.client.clone(), self.api_time.clone());
+        let (client, server_time) = (self.client.clone(), self.server_time.clone());
         Box::pin(async move {
-            let sent = api_time.clock.boottime();
+            let sent = server_time.clock.boottime();
             let answer = client.send(request).await?;
-            api_time.saw(sent, &answer);
+            server_time.observe_response(sent, &answer);
             Ok(answer)
         })
     }
@@ -170,57 +170,57 @@ mod tests {
         date
     }
 
-    fn unknown() -> ApiTime {
-        ApiTime::new(Arc::new(redlock_engine::time::SystemClock), USUAL_DRIFT)
+    fn unknown() -> ServerTime {
+        ServerTime::new(Arc::new(redlock_engine::time::SystemClock), USUAL_DRIFT)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_wall_clock_counts_only_while_no_answer_has_carried_a_date() {
         let clock = Arc::new(TokioClock::new());
-        let api_time = ApiTime::new(clock.clone(), USUAL_DRIFT);
-        assert_eq!((api_time.now(), api_time.last_answer()), (clock.wall(), None));
+        let server_time = ServerTime::new(clock.clone(), USUAL_DRIFT);
+        assert_eq!((server_time.now(), server_time.last_answer()), (clock.wall(), None));
         let now = clock.boottime();
         for unreadable in [None, Some("yesterday")] {
-            api_time.answered(now, now, unreadable);
-            assert_eq!((api_time.now(), api_time.last_answer()), (clock.wall(), Some(now)));
+            server_time.record(now, now, unreadable);
+            assert_eq!((server_time.now(), server_time.last_answer()), (clock.wall(), Some(now)));
         }
         let an_hour_ahead = clock.wall().0 + 3_600_000;
-        api_time.answered(now, now, Some(&date(an_hour_ahead)));
-        assert_eq!(api_time.now().0, an_hour_ahead + 500);
-        let of_certificates = api_time.current_time().unwrap().as_secs();
+        server_time.record(now, now, Some(&date(an_hour_ahead)));
+        assert_eq!(server_time.now().0, an_hour_ahead + 500);
+        let of_certificates = server_time.current_time().unwrap().as_secs();
         assert_eq!(i64::try_from(of_certificates).unwrap(), (an_hour_ahead + 500) / 1_000);
         tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!(api_time.now().0, an_hour_ahead + 7_500, "carried by the boot-time clock");
+        assert_eq!(server_time.now().0, an_hour_ahead + 7_500, "carried by the boot-time clock");
     }
 
     #[test]
     fn many_answers_tell_the_time_more_exactly_than_one() {
-        let api_time = unknown();
+        let server_time = unknown();
         for answer in 0..40 {
             let sent = 1_000 + answer * 1_037;
             let server = AT_BOOT + i64::try_from(sent).unwrap() + 2;
-            api_time.answered(at(sent), at(sent + 5), Some(&date(server)));
+            server_time.record(at(sent), at(sent + 5), Some(&date(server)));
         }
-        let (now, clock) = (at(42_500), api_time.offset(at(42_500)).unwrap());
+        let (now, clock) = (at(42_500), server_time.offset(at(42_500)).unwrap());
         assert!(clock.latest(now).0 - clock.earliest(now).0 < 100_000, "{clock:?}");
         assert!((clock.middle(now).0 - (AT_BOOT + 42_500) * 1_000).abs() < 50_000, "{clock:?}");
     }
 
     #[test]
     fn a_server_whose_clock_was_set_is_believed_at_once() {
-        let api_time = unknown();
-        api_time.answered(at(1_000), at(1_002), Some(&date(AT_BOOT)));
-        api_time.answered(at(2_000), at(2_002), Some(&date(AT_BOOT - 60_000)));
-        let middle = api_time.offset(at(2_000)).unwrap().middle(at(2_000)).0;
+        let server_time = unknown();
+        server_time.record(at(1_000), at(1_002), Some(&date(AT_BOOT)));
+        server_time.record(at(2_000), at(2_002), Some(&date(AT_BOOT - 60_000)));
+        let middle = server_time.offset(at(2_000)).unwrap().middle(at(2_000)).0;
         assert!((middle - (AT_BOOT - 59_500) * 1_000).abs() < 5_000);
     }
 
     #[test]
     fn an_answer_that_was_read_late_says_when_it_was_asked_for() {
-        let api_time = unknown();
-        api_time.answered(at(5_000), at(5_001), None);
-        api_time.answered(at(1_000), at(90_000), None);
-        assert_eq!(api_time.last_answer(), Some(at(5_000)));
+        let server_time = unknown();
+        server_time.record(at(5_000), at(5_001), None);
+        server_time.record(at(1_000), at(90_000), None);
+        assert_eq!(server_time.last_answer(), Some(at(5_000)));
     }
 
     proptest! {
@@ -235,15 +235,15 @@ mod tests {
                 let boot = i64::try_from(boot.since_boot().as_micros()).unwrap();
                 AT_BOOT * 1_000 + phase + boot + boot * ppm / 1_000_000
             };
-            let api_time = unknown();
+            let server_time = unknown();
             let mut now = 0;
             for (pause, there, back) in answers {
                 let (sent, served) = (now + pause, now + pause + there);
                 now = served + back;
-                api_time.answered(at(sent), at(now), Some(&date(truth(at(served)).div_euclid(1_000))));
+                server_time.record(at(sent), at(now), Some(&date(truth(at(served)).div_euclid(1_000))));
                 for later in [0, 10_000] {
                     let then = at(now + later);
-                    let (clock, truth) = (api_time.offset(then).unwrap(), truth(then));
+                    let (clock, truth) = (server_time.offset(then).unwrap(), truth(then));
                     // Rounding of the interval and of the drift.
                     let (earliest, latest) = (clock.earliest(then).0 - 2, clock.latest(then).0 + 2);
                     prop_assert!(earliest <= truth && truth <= latest, "{clock:?} {truth}");
@@ -255,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn every_answer_to_an_observed_client_is_looked_at() {
         let clock = Arc::new(TokioClock::new());
-        let api_time = Arc::new(ApiTime::new(clock.clone(), USUAL_DRIFT));
+        let server_time = Arc::new(ServerTime::new(clock.clone(), USUAL_DRIFT));
         let answers = |status: u16, date: String| {
             tower::service_fn(move |_: Request<Body>| {
                 let answer = Response::builder().status(status).header(DATE, date.clone());
@@ -264,12 +264,12 @@ mod tests {
         };
         let an_hour_behind = clock.wall().0 - 3_600_000;
         let ask = || Request::get("/").body(Body::empty()).unwrap();
-        let balancer = api_time.observe(Client::new(answers(503, date(an_hour_behind)), "default"));
+        let balancer = server_time.observe(Client::new(answers(503, date(an_hour_behind)), "default"));
         balancer.send(ask()).await.unwrap();
-        assert_eq!(api_time.last_answer(), None, "that was no API server");
-        let client = api_time.observe(Client::new(answers(404, date(an_hour_behind)), "default"));
+        assert_eq!(server_time.last_answer(), None, "that was no API server");
+        let client = server_time.observe(Client::new(answers(404, date(an_hour_behind)), "default"));
         client.send(ask()).await.unwrap();
-        assert!(api_time.last_answer().is_some());
-        assert!((api_time.now().0 - an_hour_behind).abs() <= 2_000);
+        assert!(server_time.last_answer().is_some());
+        assert!((server_time.now().0 - an_hour_behind).abs() <= 2_000);
     }
 }
