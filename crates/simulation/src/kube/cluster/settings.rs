@@ -40,7 +40,7 @@ pub struct Settings {
     pub quarantine: Millis,
     /// The first pause between two pods of a Job; it doubles.
     pub job_backoff: Millis,
-    /// Jobs are suspended and started again as the real controller does it ([`super::job_syncs`]).
+    /// Jobs are suspended and started again as the real controller does it (`job_syncs`).
     pub suspends_jobs: bool,
 }
 
