@@ -3,7 +3,7 @@
 # and host name namespaces of its own. It makes the file system look like that of
 # a fresh machine and then only reaps. Killing it ends every process of the
 # machine, and with them its mounts, pods and network: nothing can be left over.
-# usage: machine.sh NAME DIRECTORY
+# usage: init.sh NAME DIRECTORY
 set -euo pipefail
 name=$1 dir=$2
 
