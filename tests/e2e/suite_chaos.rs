@@ -187,8 +187,8 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
     let [checks, trusts] =
         [0, 1].map(|store| stage.stores[store].lock().unwrap_or_else(PoisonError::into_inner).count());
     println!("holders that stood still until their lock was long gone: {}", pauses.len());
-    report::say_store("checks tokens", checks);
-    report::say_store("trusts its writers", trusts);
+    report::print_store("checks tokens", checks);
+    report::print_store("trusts its writers", trusts);
     report.must_hold()?;
     recovered?;
     ensure!(checks.written > 0 && checks.lost == 0, "a store that checks tokens lost {}", checks.lost);

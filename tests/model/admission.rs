@@ -112,7 +112,7 @@ struct Published {
 
 /// `fence::Sight`, in ticks before now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Seen {
+struct Observed {
     process: u8,
     first: u8,
     open: bool,
@@ -141,7 +141,7 @@ struct Replica {
     cache: Published,
     /// Nobody has written since `cache` was read.
     cache_is_new: bool,
-    sight: Option<Seen>,
+    sight: Option<Observed>,
     /// A process whose count starts again, and ticks since.
     fenced: Option<(u8, u8)>,
     raised: Option<u8>,
@@ -203,7 +203,7 @@ impl Rules for Admission {
             Published { state: State::Admitted, run: Some(0), admitted: true, process: Some(0), ..voting.record };
         for replica in &mut voting.replicas {
             replica.cache = voting.record;
-            replica.sight = Some(Seen { process: 0, first: self.delay, open: true, closed: None });
+            replica.sight = Some(Observed { process: 0, first: self.delay, open: true, closed: None });
         }
         (voting.replicas[0].term, voting.replicas[0].raised, voting.terms) = (1, Some(0), 1);
         vec![if self.fresh { fresh } else { voting }]
@@ -248,7 +248,7 @@ impl Rules for Admission {
         world.processes[self.processes - 1].votes() && world.terms == self.terms
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         let name = |replica: usize| ["operator X", "operator Y"][replica];
         match step {
             Step::Tick => "a tick passes".into(),

@@ -24,7 +24,7 @@ pub(crate) trait Rules: Clone + Send + Sync + 'static {
     fn violation(&self, state: &Self::State) -> Option<&'static str>;
     /// A state that the model must be able to reach, or its verdict would mean nothing.
     fn goal(&self, state: &Self::State) -> bool;
-    fn tell(&self, step: Self::Step) -> String;
+    fn describe(&self, step: Self::Step) -> String;
     fn show(&self, state: &Self::State) -> String;
 }
 
@@ -107,7 +107,7 @@ fn print_trace<R: Rules>(rules: &R, path: &[R::State]) {
             .find(|(_, next)| rules.canonical(*next) == *canonical)
             .expect("a step of the path");
         state = next;
-        told += &format!("  {:>3}. {:<66} {}\n", number + 1, rules.tell(step), rules.show(&state));
+        told += &format!("  {:>3}. {:<66} {}\n", number + 1, rules.describe(step), rules.show(&state));
     }
     println!("{told}       => {}\n", rules.violation(&state).unwrap_or("nothing is wrong"));
 }

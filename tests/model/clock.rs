@@ -204,7 +204,7 @@ impl Rules for Clocks {
         world.dropped
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         match step {
             Step::Tick => "a tick passes".into(),
             Step::Jump(to) => format!("the member's clock is stepped: {to:+}"),

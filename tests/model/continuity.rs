@@ -397,7 +397,7 @@ impl Rules for Continuity {
         world.status == Status::Over && world.members.iter().any(|member| member.key == Key::Held)
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         format!("{step:?}")
     }
 

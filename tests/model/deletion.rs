@@ -85,7 +85,7 @@ fn ago(number: u8) -> Monotonic {
 }
 
 impl Deletion {
-    fn look(&self, world: &mut World) {
+    fn observe(&self, world: &mut World) {
         let run_id = RunId::from("old");
         let process =
             Process { run_id: run_id.clone(), pod_uid: "pod".into(), container_id: None, node_name: None, node: None };
@@ -156,7 +156,7 @@ impl Rules for Deletion {
             // Its death is recorded while the quorum lives.
             Step::Bury if world.life == Life::Dead && world.quorum == Quorum::Lives => next.buried = true,
             Step::Delete if world.quorum == Quorum::Lives => next.quorum = Quorum::Deleted,
-            Step::Look if world.quorum == Quorum::Deleted => self.look(&mut next),
+            Step::Look if world.quorum == Quorum::Deleted => self.observe(&mut next),
             Step::Lead if world.terms < self.terms => {
                 (next.closed, next.harmless, next.terms) = (None, None, world.terms + 1);
             }
@@ -179,7 +179,7 @@ impl Rules for Deletion {
         world.quorum == Quorum::Votes && world.buried
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         match step {
             Step::Tick => "a tick passes",
             Step::Promise => "the member promises a lock",

@@ -9,7 +9,7 @@ pub(crate) const NOBODY: u8 = 0;
 /// A member's fence: admitted, restarted and not yet seen, or seen for so many ticks and two.
 pub(crate) const ADMITTED: u8 = 0;
 pub(crate) const UNSEEN: u8 = 1;
-pub(crate) const SEEN: u8 = 2;
+pub(crate) const OBSERVED: u8 = 2;
 
 /// How far a client is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,8 +32,8 @@ pub(crate) fn tick(owner: &mut u8, ttl: &mut u8, fence: &mut u8, delay: u8) {
     if *ttl == 0 {
         *owner = NOBODY;
     }
-    if *fence >= SEEN {
-        *fence = (*fence + 1).min(SEEN + delay);
+    if *fence >= OBSERVED {
+        *fence = (*fence + 1).min(OBSERVED + delay);
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn show_member(owner: u8, ttl: u8, fence: u8) -> String {
     let fence = match fence {
         ADMITTED => String::new(),
         UNSEEN => "!new".into(),
-        seen => format!("!{}", seen - SEEN),
+        seen => format!("!{}", seen - OBSERVED),
     };
     format!("{owner}{ttl}{fence}")
 }

@@ -16,7 +16,7 @@ use redlock_operator::quorum::model::lists::majority;
 use super::{
     check::{Rules, holds, large, sort_alike, violated},
     core::{granted, rejoin_ticks, renewed, ticks},
-    exclusion::{self, ADMITTED, NOBODY, Phase, SEEN, UNSEEN, admissions, number, show_member, show_valid},
+    exclusion::{self, ADMITTED, NOBODY, OBSERVED, Phase, UNSEEN, admissions, number, show_member, show_valid},
 };
 
 mod apply;
@@ -111,7 +111,7 @@ struct Member {
     /// [`NOBODY`], or a client's number plus one.
     owner: u8,
     ttl: u8,
-    /// [`ADMITTED`], [`UNSEEN`], or [`SEEN`] and more.
+    /// [`ADMITTED`], [`UNSEEN`], or [`OBSERVED`] and more.
     fence: u8,
     /// Users of the epoch before are open, and the operator's of the next one. Of a master that others run: whoever knows of the old
     /// list counts this process, and whoever knows of the change.
@@ -296,7 +296,7 @@ impl Rules for Change {
         world.stage == Stage::New && world.clients.iter().any(|client| client.valid > 0 && client.knows == Stage::New)
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         let who = |client: usize| ["A", "B"][client];
         match step {
             Step::Tick => "a tick passes".into(),

@@ -57,7 +57,7 @@ impl Settings {
     }
 }
 
-/// The leader's count: begun so many ticks ago, whether the last look saw something held, and whether the specification is still
+/// The leader's count: its age in ticks, whether the last observation found a held lock, and whether the specification is still
 /// the one that it was begun for.
 type Count = Option<(u8, bool, bool)>;
 
@@ -196,7 +196,7 @@ impl World {
 }
 
 impl Settings {
-    fn look(&self, world: &mut World) {
+    fn observe(&self, world: &mut World) {
         let longer = world.held.is_some_and(|(ttl, _)| ttl > world.wanted);
         let seen = longer && self.looks_at_holds;
         let (value, count) = if self.lowers_late {
@@ -216,7 +216,7 @@ impl Settings {
                 world.count = world.count.map(|(ago, held, same)| (ago, held, same && !self.counts_by_specification));
                 world.changed();
             }
-            Step::Look => self.look(world),
+            Step::Look => self.observe(world),
             Step::Publish => {
                 let (value, is_fresh) = world.to_publish.take()?;
                 (is_fresh || !self.versions).then_some(())?;
@@ -314,7 +314,7 @@ impl Rules for Settings {
             && world.held.is_some()
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         match step {
             Step::Tick => "a tick passes".into(),
             Step::Want(value) => format!("somebody writes maxTTL: {value}"),

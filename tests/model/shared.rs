@@ -184,7 +184,7 @@ impl Shared {
         self.wins(world.operators[operator].stage.list(), |at| Self::votes(world, Voter { operator, lags: false }, at))
     }
 
-    fn look(&self, world: &mut World, operator: usize, at: usize) -> bool {
+    fn observe(&self, world: &mut World, operator: usize, at: usize) -> bool {
         let now = world.operators[operator];
         let claims = u8::try_from(now.stage.list() + 1).unwrap();
         if !self.lists[now.stage.list()].contains(&at) {
@@ -348,7 +348,7 @@ impl Shared {
                 self.tick(world);
                 true
             }
-            Step::Look(operator, at) => self.look(world, operator, at),
+            Step::Look(operator, at) => self.observe(world, operator, at),
             Step::Lapse(operator, at) => self.lapse(world, operator, at),
             Step::Acquire(voter, set) => self.acquire(world, voter, set),
             Step::Renew(voter) => self.renew(world, voter),

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::check::{Rules, holds, large, violated};
 use super::core::{Majorities, Yes, granted, rejoin_ticks, renewed};
-use super::exclusion::{self, ADMITTED, NOBODY, Phase, SEEN, UNSEEN, admissions, number, show_member, show_valid};
+use super::exclusion::{self, ADMITTED, NOBODY, OBSERVED, Phase, UNSEEN, admissions, number, show_member, show_valid};
 
 mod apply;
 mod tests;
@@ -44,7 +44,7 @@ struct Votes {
     fresh_value: bool,
     /// Abandoned requests are executed by members that were frozen.
     ghosts: bool,
-    /// Members' clocks are stepped, and votes tell their time if `clock_watch`.
+    /// Members' clocks are stepped. With `clock_watch` votes carry the member's time.
     clock_steps: bool,
     clock_watch: bool,
     /// How many members may be out, or have their clocks stepped, at once.
@@ -96,7 +96,7 @@ struct Member {
     /// [`NOBODY`], a client's number plus one, or [`GHOST`].
     owner: u8,
     ttl: u8,
-    /// [`ADMITTED`], [`UNSEEN`], or [`SEEN`] and more.
+    /// [`ADMITTED`], [`UNSEEN`], or [`OBSERVED`] and more.
     fence: u8,
     /// Its clock was stepped, and nobody has noticed.
     stepped: bool,
@@ -311,7 +311,7 @@ impl Rules for Votes {
         world.clients.iter().any(|client| client.valid > 0) && (world.forgetful_grant || !self.track)
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         let name = |client: usize| ["A", "B"][client];
         match step {
             Step::Tick => "a tick passes".into(),

@@ -266,7 +266,7 @@ impl Rules for Watched {
         world.faults == self.faults && world.clients == [Phase::Voting; 2]
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         match step {
             Step::Tick => "a tick passes".into(),
             Step::Copy => "a replica, or a snapshot, has the data of now".into(),

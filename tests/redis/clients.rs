@@ -8,7 +8,7 @@ use redlock_operator::redis_member::Guarded;
 use redlock_operator::redlock::{Acquire, KeyState};
 
 /// Commands and the answers that are expected to them. In a command `{key}`, `{value}`, `{other}` and the names of scripts
-/// stand for one word each, and `{sha:SCRIPT}` for the hash of a script.
+/// stand for one argument each, and `{sha:SCRIPT}` for the hash of a script.
 type Steps = &'static [(&'static str, &'static str)];
 
 /// The commands of one library.
@@ -195,35 +195,35 @@ impl Speaker {
         let client = redis::Client::open(format!("redis://{}/", server.address())).unwrap();
         let connection = client.get_multiplexed_async_connection().await.unwrap();
         let mut speaker = Self { connection, dialect, key: format!("{PREFIX}{}", dialect.key) };
-        let logged_in = speaker.say(dialect.login).await;
+        let logged_in = speaker.send(dialect.login).await;
         assert!(!logged_in.starts_with("WRONG") && !logged_in.starts_with("NO"), "{}: {logged_in}", dialect.name);
         for command in dialect.refused {
-            assert_eq!(speaker.say(command).await, "NOPERM", "{}: {command}", dialect.name);
+            assert_eq!(speaker.send(command).await, "NOPERM", "{}: {command}", dialect.name);
         }
         speaker.go(dialect.connect).await;
         speaker
     }
 
-    fn word(&self, word: &str) -> String {
-        if let Some(script) = word.strip_prefix("{sha:").and_then(|rest| rest.strip_suffix('}')) {
-            return redis::Script::new(&self.word(script)).get_hash().to_owned();
+    fn argument(&self, argument: &str) -> String {
+        if let Some(script) = argument.strip_prefix("{sha:").and_then(|rest| rest.strip_suffix('}')) {
+            return redis::Script::new(&self.argument(script)).get_hash().to_owned();
         }
-        match word {
+        match argument {
             "{key}" => self.key.clone(),
             "{value}" => format!("the value of {}", self.dialect.name),
             "{other}" => format!("the first value of {}", self.dialect.name),
             "{user}" => client().name().to_owned(),
             "{password}" => password().expose().to_owned(),
-            _ => SCRIPTS.iter().find(|(name, _)| *name == word).map_or(word, |(_, script)| script).to_owned(),
+            _ => SCRIPTS.iter().find(|(name, _)| *name == argument).map_or(argument, |(_, script)| script).to_owned(),
         }
     }
 
     /// Sends one command; the answer as text, of an error its code.
-    async fn say(&mut self, command: &str) -> String {
-        let words: Vec<String> = command.split(' ').map(|word| self.word(word)).collect();
+    async fn send(&mut self, command: &str) -> String {
+        let words: Vec<String> = command.split(' ').map(|argument| self.argument(argument)).collect();
         let mut cmd = redis::Cmd::new();
-        words.iter().for_each(|word| {
-            cmd.arg(word);
+        words.iter().for_each(|argument| {
+            cmd.arg(argument);
         });
         match cmd.query_async::<redis::Value>(&mut self.connection).await {
             Ok(value) => text(&value),
@@ -233,8 +233,8 @@ impl Speaker {
 
     async fn go(&mut self, steps: Steps) {
         for (command, expected) in steps {
-            let expected = self.word(expected);
-            assert_eq!(self.say(command).await, expected, "{}: {command}", self.dialect.name);
+            let expected = self.argument(expected);
+            assert_eq!(self.send(command).await, expected, "{}: {command}", self.dialect.name);
         }
     }
 }
@@ -269,10 +269,10 @@ async fn lock_clients_of_other_languages_and_the_operator_exclude_each_other() {
         assert!(value.expose().contains(dialect.name), "{}: the value of the key", dialect.name);
         for speaker in &mut speakers {
             speaker.go(dialect.extend).await;
-            let left: i64 = speaker.say("PTTL {key}").await.parse().unwrap();
+            let left: i64 = speaker.send("PTTL {key}").await.parse().unwrap();
             let least = if dialect.extend.is_empty() { 5_000 } else { 15_000 };
             assert!(left > least, "{}: {left} ms left", dialect.name);
-            let others = speaker.say("EVAL {release} 1 {key} somebody").await;
+            let others = speaker.send("EVAL {release} 1 {key} somebody").await;
             assert_eq!(others, "0", "{}", dialect.name);
             speaker.go(dialect.release).await;
         }
@@ -298,10 +298,10 @@ async fn lock_clients_of_other_languages_stay_connected_to_a_fenced_member() {
         admin.close(LEADER, &[locker(), client()]).await.unwrap();
         for (command, _) in dialect.taken.iter().chain(dialect.extend).chain(dialect.release) {
             let refused = if *command == "EXEC" { "EXECABORT" } else { "NOPERM" };
-            assert_eq!(speaker.say(command).await, refused, "{}: {command}", dialect.name);
+            assert_eq!(speaker.send(command).await, refused, "{}: {command}", dialect.name);
         }
-        assert_eq!(speaker.say("PING").await, "PONG", "{}", dialect.name);
+        assert_eq!(speaker.send("PING").await, "PONG", "{}", dialect.name);
         assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Guarded::Done));
-        assert_ne!(speaker.say(dialect.taken[0].0).await, "NOPERM", "{}", dialect.name);
+        assert_ne!(speaker.send(dialect.taken[0].0).await, "NOPERM", "{}", dialect.name);
     }
 }

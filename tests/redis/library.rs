@@ -48,7 +48,7 @@ async fn reading_of(reader: &Reader, key: &str, value: &LockValue) -> Reading {
     reader.read(key, &Owner::Value(value.clone())).await.reading
 }
 
-async fn sees(reader: &Reader, key: &str, value: &LockValue, expected: Reading) {
+async fn await_reading(reader: &Reader, key: &str, value: &LockValue, expected: Reading) {
     wait_until(&format!("{expected:?}"), async || reading_of(reader, key, value).await == expected).await;
 }
 
@@ -111,7 +111,7 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
     let quorum = Quorum::of(3).await;
     let reader = reading(&quorum).await;
     let (key, value, nonce) = (format!("{PREFIX}job"), fresh_value(), Nonce::random());
-    sees(&reader, &key, &value, Reading::NotHeld).await;
+    await_reading(&reader, &key, &value, Reading::NotHeld).await;
     let before = SystemClock.boottime();
     let grant = quorum.granted(&key, &value).await;
     let Reading::Held { value: shown, valid_until } = reading_of(&reader, &key, &value).await else {
@@ -137,7 +137,7 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
     quorum.servers[1].thaw();
     wait_until("it is seen", async || matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. })).await;
     quorum.release(&key, &value).await;
-    sees(&reader, &key, &value, Reading::NotHeld).await;
+    await_reading(&reader, &key, &value, Reading::NotHeld).await;
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn peer(server: &Server) -> TcpStream {
 }
 
 /// The answers of the server until it ends the connection.
-async fn last_words(mut stream: TcpStream) -> String {
+async fn rest_of_output(mut stream: TcpStream) -> String {
     let mut words = Vec::new();
     let _ = stream.read_to_end(&mut words).await;
     String::from_utf8_lossy(&words).into_owned()
@@ -59,7 +59,7 @@ async fn a_length_that_is_only_announced_takes_no_memory() {
     let server = &quorum.servers[0];
     let mut stream = peer(server).await;
     stream.write_all(b"*2\r\n$4\r\nPING\r\n$500000000\r\n").await.unwrap();
-    assert_eq!(last_words(stream).await, "-ERR Protocol error: invalid bulk length\r\n");
+    assert_eq!(rest_of_output(stream).await, "-ERR Protocol error: invalid bulk length\r\n");
     assert!(used_memory(server).await < 16 << 20);
 }
 

@@ -15,7 +15,7 @@ async fn looking(server: &Server) -> MultiplexedConnection {
 }
 
 /// The answer to a command; of an error its code.
-async fn say(connection: &mut MultiplexedConnection, command: &str) -> String {
+async fn send(connection: &mut MultiplexedConnection, command: &str) -> String {
     let mut words = command.split(' ');
     let mut cmd = redis::cmd(words.next().unwrap());
     words.for_each(|word| {
@@ -39,14 +39,14 @@ async fn a_reader_sees_values_and_times_below_its_prefix_and_nothing_else() {
     quorum.granted(&own, &value).await;
     quorum.granted("other/job", &fresh_value()).await;
     let mut connection = looking(&quorum.servers[0]).await;
-    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose());
-    let left: u128 = say(&mut connection, &format!("PTTL {own}")).await.parse().unwrap();
+    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose());
+    let left: u128 = send(&mut connection, &format!("PTTL {own}")).await.parse().unwrap();
     assert!((1..=TTL.as_millis()).contains(&left), "{left} ms left");
-    assert_eq!(say(&mut connection, &format!("GET {PREFIX}nothing")).await, "nil");
-    assert_eq!(say(&mut connection, "PING").await, "PONG");
+    assert_eq!(send(&mut connection, &format!("GET {PREFIX}nothing")).await, "nil");
+    assert_eq!(send(&mut connection, "PING").await, "PONG");
     for key in ["other/job", "shop", TOKEN_KEY, EPOCH_KEY, "*"] {
         for command in ["GET", "PTTL"] {
-            assert_eq!(say(&mut connection, &format!("{command} {key}")).await, "NOPERM", "{command} {key}");
+            assert_eq!(send(&mut connection, &format!("{command} {key}")).await, "NOPERM", "{command} {key}");
         }
     }
     for command in [
@@ -76,9 +76,9 @@ async fn a_reader_sees_values_and_times_below_its_prefix_and_nothing_else() {
         "FLUSHALL",
         "ECHO v",
     ] {
-        assert_eq!(say(&mut connection, &command.replace('@', &own)).await, "NOPERM", "{command}");
+        assert_eq!(send(&mut connection, &command.replace('@', &own)).await, "NOPERM", "{command}");
     }
-    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose(), "and the lock is untouched");
+    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "and the lock is untouched");
 }
 
 #[tokio::test]
@@ -89,22 +89,22 @@ async fn a_reader_stays_through_epochs_of_operators_and_members() {
     let mut connection = looking(&quorum.servers[0]).await;
     let mut admin = quorum.servers[0].admin().await;
     assert_eq!(admin.raise_epoch(LEADER + 1).await, Ok(Guarded::Done));
-    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose(), "another leader");
+    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "another leader");
     // The members change: the users of the next epoch are opened, and those of this one closed.
     let next = [UserRule::locker(USERS + 1, &password())];
     assert_eq!(admin.open(LEADER + 1, &next).await, Ok(Guarded::Done));
     assert_eq!(admin.close(LEADER + 1, &[locker(), client()]).await, Ok(Guarded::Done));
-    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose(), "on the same connection");
+    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "on the same connection");
     let names = [locker().name().to_owned(), client().name().to_owned(), reader().name().to_owned()];
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(admin.observe(&names).await.unwrap().open_users, [reader().name()]);
     assert_eq!(admin.users().await.unwrap().highest_epoch(), Some(USERS + 1), "it has none");
     // It is closed together with the member, which might have lost locks, and opened together with it.
     assert_eq!(admin.close(LEADER + 1, &[reader()]).await, Ok(Guarded::Done));
-    assert_eq!(say(&mut connection, &format!("GET {own}")).await, "NOPERM");
-    assert_eq!(say(&mut connection, "PING").await, "PONG");
+    assert_eq!(send(&mut connection, &format!("GET {own}")).await, "NOPERM");
+    assert_eq!(send(&mut connection, "PING").await, "PONG");
     assert_eq!(admin.open(LEADER + 1, &[reader()]).await, Ok(Guarded::Done));
-    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose());
+    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose());
 }
 
 #[tokio::test]
@@ -113,15 +113,15 @@ async fn a_reader_is_cut_when_its_client_goes_or_may_write() {
     let server = &quorum.servers[0];
     let own = format!("GET {PREFIX}job");
     let mut connection = looking(server).await;
-    assert_eq!(say(&mut connection, &own).await, "nil");
+    assert_eq!(send(&mut connection, &own).await, "nil");
     let mut admin = server.admin().await;
     assert_eq!(admin.close(LEADER, &[UserRule::removed(reader().name())]).await, Ok(Guarded::Done));
-    assert_eq!(say(&mut connection, &own).await, "cut");
+    assert_eq!(send(&mut connection, &own).await, "cut");
     let url = format!("redis://{}:{}@{}/", reader().name(), password().expose().replace(' ', "%20"), server.address());
     assert!(redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.is_err());
     // The client of the same name with write access is another user.
     let mut writer = server.connect_as(client().name()).await;
-    assert_eq!(say(&mut writer, &format!("SET {PREFIX}job v")).await, "ok");
+    assert_eq!(send(&mut writer, &format!("SET {PREFIX}job v")).await, "ok");
 }
 
 #[tokio::test]
@@ -135,15 +135,15 @@ async fn a_reader_goes_on_while_passwords_are_rotated() {
     let mut admin = server.admin().await;
     let changed = admin.set_passwords(LEADER, &both, &[reader().accepting(&both)], false).await;
     assert_eq!(changed, Ok(Guarded::Done));
-    assert_eq!(say(&mut connection, &own).await, "nil", "with the old one");
+    assert_eq!(send(&mut connection, &own).await, "nil", "with the old one");
     let url = format!("redis://{}:new@{}/", reader().name(), server.address());
     let mut newer = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    assert_eq!(say(&mut newer, &own).await, "nil", "with the new one");
+    assert_eq!(send(&mut newer, &own).await, "nil", "with the new one");
     // A new leader that opens users in the middle ends no connection.
     assert_eq!(admin.open(LEADER, &[reader().accepting(&both)]).await, Ok(Guarded::Done));
     for connection in [&mut connection, &mut newer] {
-        assert_eq!(say(connection, &own).await, "nil");
+        assert_eq!(send(connection, &own).await, "nil");
     }
     let mut hand = server.connect_as(OPERATOR_USER).await;
-    assert_eq!(say(&mut hand, &own).await, "NOPERM", "the operator's hand looks at no lock");
+    assert_eq!(send(&mut hand, &own).await, "NOPERM", "the operator's hand looks at no lock");
 }

@@ -67,7 +67,7 @@ impl Clients {
                     if let Line::Started { pid } = line {
                         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(node, pid);
                     }
-                    self.history.told(line);
+                    self.history.record(line);
                 }
             }
         }

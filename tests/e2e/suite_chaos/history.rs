@@ -64,8 +64,8 @@ impl History {
         self.log().faults.push(fault);
     }
 
-    /// What a client outside told.
-    pub(crate) fn told(&self, line: Line) {
+    /// Records a line of a client outside of the cluster.
+    pub(crate) fn record(&self, line: Line) {
         match line {
             Line::Started { .. } => {}
             Line::Held { who, hold, key, from, until, ttl } => {

@@ -1,5 +1,5 @@
 //! Holders that use somebody else's lock library, in its own language: the programs of `tests/clients`, among all the others and on
-//! the same keys. What their library told them is what they believe.
+//! the same keys. They believe what their library returns.
 
 use std::{sync::Arc, time::Duration};
 

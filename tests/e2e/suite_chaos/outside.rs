@@ -66,7 +66,7 @@ pub(crate) enum Line {
 pub(crate) async fn run() -> anyhow::Result<()> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let orders: Orders = serde_json::from_str(&lines.next_line().await?.context("no orders")?)?;
-    tell(&Line::Started { pid: std::process::id() });
+    print(&Line::Started { pid: std::process::id() });
     let (urls, members) = watch::channel(Vec::new());
     let mut rng = Rng::new(orders.seed);
     for (key, pause) in &orders.keys {
@@ -118,7 +118,7 @@ impl Worker {
         if held {
             self.holds += 1;
             let (who, hold, key) = (self.who.clone(), self.holds, self.key.clone());
-            tell(&Line::Held { who, hold, key, from, until, ttl: millis(ttl) });
+            print(&Line::Held { who, hold, key, from, until, ttl: millis(ttl) });
             // Most are short. Some last until the validity is nearly over, and some holders just go away.
             let whole = u64::try_from(until - from).unwrap_or(0);
             let (lasts, releases) = match self.rng.below(100) {
@@ -130,16 +130,16 @@ impl Worker {
             if !releases {
                 return true;
             }
-            tell(&Line::Released { who: self.who.clone(), hold: self.holds, at: SystemClock.wall().0 });
+            print(&Line::Released { who: self.who.clone(), hold: self.holds, at: SystemClock.wall().0 });
         }
         self.members.delete(&self.key, &value).await;
         held
     }
 }
 
-fn tell(line: &Line) {
+fn print(line: &Line) {
     let mut out = std::io::stdout().lock();
-    // Nobody is there to tell: the end of the input follows.
+    // An error means that the reader has gone. The end of the input follows.
     let _unheard = serde_json::to_writer(&mut out, line).map_err(std::io::Error::from).and_then(|()| writeln!(out));
 }
 

@@ -98,12 +98,12 @@ impl fmt::Display for Report {
     }
 }
 
-pub(crate) fn say_store(name: &str, counts: Counts) {
+pub(crate) fn print_store(name: &str, counts: Counts) {
     let Counts { written, lost, refused } = counts;
     println!("store that {name}: {written} additions acknowledged, {lost} of them lost, {refused} requests refused");
 }
 
-/// When members that vote were out, as the quorum's status told. Those that join or leave cost nobody a lock.
+/// The times without a voting member, from the quorum's status. A member that joins or leaves costs no lock.
 pub(crate) fn outages(versions: &[Version<RedisQuorum>]) -> Vec<Fault> {
     let ends = versions.iter().skip(1).map(|next| next.wall.0).chain([i64::MAX]);
     let of = |(version, until): (&Version<RedisQuorum>, i64)| {

@@ -33,7 +33,7 @@ use crate::{
 const AGAIN: Duration = Duration::from_millis(200);
 /// What a fault of a holder itself is called.
 pub(crate) const PAUSED: &str = "a holder stood still";
-/// How a worker looks at the clock when nothing is told.
+/// The longest time between two readings of the clock by a worker without news.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What all workers share.

@@ -63,18 +63,18 @@ async fn deploy(bench: &Bench) -> anyhow::Result<()> {
 }
 
 /// The last line of each pod that is not being deleted: whom it names, and the token if its application leads.
-async fn told(bench: &Bench) -> anyhow::Result<BTreeMap<String, (String, Option<i64>)>> {
+async fn reported(bench: &Bench) -> anyhow::Result<BTreeMap<String, (String, Option<i64>)>> {
     let pods = bench.api::<Pod>().list(&ListParams::default().labels(&format!("app={APP}"))).await?;
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     for pod in pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
         let arguments = ["-n", &bench.namespace, "logs", &pod.name_any(), "-c", "main", "--tail=1"];
         let output = bench.cluster.kubectl_output(&arguments, "").await?;
         let line = String::from_utf8_lossy(&output.stdout).into_owned();
         if let [_, name, token] = line.split_whitespace().collect::<Vec<_>>()[..] {
-            told.insert(pod.name_any(), (name.to_owned(), token.parse().ok()));
+            reported.insert(pod.name_any(), (name.to_owned(), token.parse().ok()));
         }
     }
-    Ok(told)
+    Ok(reported)
 }
 
 /// All three name the pod of the status, and that one has the token of the status.
@@ -86,9 +86,9 @@ async fn agree(bench: &Bench, election: &Lock, above: i64) -> anyhow::Result<(St
         }
         let (leader, token) =
             (status(&object).holder.and_then(|holder| holder.pod_name).context("no pod")?, token(&object)?);
-        let told = told(bench).await?;
-        let all = told.len() == 3 && told.values().all(|(name, _)| *name == leader);
-        let leading: Vec<_> = told.iter().filter_map(|(pod, (_, token))| Some((pod, (*token)?))).collect();
+        let reported = reported(bench).await?;
+        let all = reported.len() == 3 && reported.values().all(|(name, _)| *name == leader);
+        let leading: Vec<_> = reported.iter().filter_map(|(pod, (_, token))| Some((pod, (*token)?))).collect();
         Ok((all && leading == [(&leader, token)]).then_some((leader, token)))
     };
     poll::until(LONG, "all agents name the leader", agreed).await

@@ -95,7 +95,7 @@ fn times(pod: &Pod) -> Option<(i64, i64)> {
 }
 
 /// What the Events on a Job say, by their reason.
-async fn told(bench: &Bench, job: &str, reason: &str) -> anyhow::Result<String> {
+async fn reported(bench: &Bench, job: &str, reason: &str) -> anyhow::Result<String> {
     let selector = format!("reportingComponent=redlock-operator,reason={reason}");
     let arguments = [
         "get",
@@ -249,7 +249,7 @@ pub(crate) async fn a_job_is_stopped_at_its_max_hold_and_keeps_the_lock_until_it
     let valid = held.last().and_then(|v| status(&v.object).valid_until).context("never held")?;
     ensure!(valid.as_millis() >= held.last().map_or(0, |v| v.wall.0), "its validity ended while the pod worked");
     next.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
-    ensure!(told(&bench, "long", "LockEnded").await?.contains("stays suspended"), "the Event says what is next");
+    ensure!(reported(&bench, "long", "LockEnded").await?.contains("stays suspended"), "the Event says what is next");
     let last = job_seen.last()?.object;
     ensure!(is_suspended(&last), "the Job was started again");
     Ok(())
@@ -268,8 +268,14 @@ pub(crate) async fn a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that(benc
     let goes =
         create(&bench, job(&bench, "goes", &[&waits[..], &[("on-wait-timeout", "Delete")]].concat(), "true")).await?;
     goes.until_gone(JOB_LIMIT).await?;
-    ensure!(told(&bench, "goes", "LockWaitTimeout").await?.contains("deletes it"), "the Event says that it is deleted");
-    ensure!(told(&bench, "stays", "LockWaitTimeout").await?.contains("stays suspended"), "the Event says what is next");
+    ensure!(
+        reported(&bench, "goes", "LockWaitTimeout").await?.contains("deletes it"),
+        "the Event says that it is deleted"
+    );
+    ensure!(
+        reported(&bench, "stays", "LockWaitTimeout").await?.contains("stays suspended"),
+        "the Event says what is next"
+    );
     ensure!(is_suspended(&stays.last()?.object), "it was started without its lock");
     // The claim of the deleted Job goes with it.
     let none = async || Ok(claims(&bench, "goes").await?.is_empty().then_some(()));
@@ -295,7 +301,7 @@ pub(crate) async fn a_job_that_others_manage_is_left_alone(bench: Bench) -> anyh
         let seen = create(&bench, manifest).await?;
         // A Job that runs cannot be created with the annotation, but it can get the annotation later.
         bench.kubectl(&["annotate", "job", name, "redlock-operator.io/lock=theirs", "--overwrite"]).await?;
-        let said = told(&bench, name, "LockNotStarted").await?;
+        let said = reported(&bench, name, "LockNotStarted").await?;
         ensure!(said.contains(word), "{name}: {said}");
         ensure!(claims(&bench, name).await?.is_empty(), "{name} has a claim");
         let ours = seen.versions().into_iter().any(|v| {
@@ -304,7 +310,7 @@ pub(crate) async fn a_job_that_others_manage_is_left_alone(bench: Bench) -> anyh
         ensure!(!ours, "{name} was written to");
     }
     let wrong = create(&bench, job(&bench, "wrong", &[("lock", "theirs"), ("ttl", "ten")], "true")).await?;
-    ensure!(told(&bench, "wrong", "LockAnnotationInvalid").await?.contains("redlock-operator.io/ttl"), "which one");
+    ensure!(reported(&bench, "wrong", "LockAnnotationInvalid").await?.contains("redlock-operator.io/ttl"), "which one");
     bench.kubectl(&["annotate", "job", "wrong", "redlock-operator.io/ttl=4s", "--overwrite"]).await?;
     wrong.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await.map(drop)
 }
@@ -322,7 +328,7 @@ pub(crate) async fn a_job_that_another_client_suspends_is_left_alone(bench: Benc
         "{}",
         message_of(&finished.object, "Finished")
     );
-    ensure!(told(&bench, "paused", "LockEnded").await?.contains("Delete the claim"), "the Event says what is next");
+    ensure!(reported(&bench, "paused", "LockEnded").await?.contains("Delete the claim"), "the Event says what is next");
     ensure!(is_suspended(&seen.last()?.object), "it was started again");
     // A person deletes the claim, and the Job runs again.
     let mark = seen.mark();

@@ -36,8 +36,8 @@ async fn two_claims(bench: &Bench) -> anyhow::Result<(Lock, Lock)> {
     Ok((first, second))
 }
 
-/// What looks at locks and quorums, with the name of a list for programs.
-fn looks(bench: &Bench) -> Vec<(String, &'static str)> {
+/// The commands that show locks and quorums, with the name of their list in JSON.
+fn queries(bench: &Bench) -> Vec<(String, &'static str)> {
     let (namespace, operator) = (&bench.namespace, &bench.cluster.operator_namespace);
     [
         (format!("list -n {namespace}"), "items"),
@@ -53,7 +53,7 @@ fn looks(bench: &Bench) -> Vec<(String, &'static str)> {
 
 pub(crate) async fn a_person_sees_colours_and_a_pipe_does_not(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
-    for (command, _) in looks(&bench) {
+    for (command, _) in queries(&bench) {
         let seen = at_terminal(&bench, "NO_COLOR=", &command, "").await?;
         ensure!(seen.contains(COLOUR), "no colour in redlock {command}: {seen:?}");
         for environment in ["NO_COLOR=1", "TERM=dumb NO_COLOR=1"] {
@@ -68,7 +68,7 @@ pub(crate) async fn a_person_sees_colours_and_a_pipe_does_not(bench: Bench) -> a
 
 pub(crate) async fn every_look_has_the_formats_for_programs(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
-    for (command, list) in looks(&bench) {
+    for (command, list) in queries(&bench) {
         let words: Vec<&str> = command.split(' ').collect();
         let output =
             async |format| Ok::<_, anyhow::Error>(redlock(&bench, &[&words[..], &["-o", format]].concat()).await?.out);

@@ -34,9 +34,9 @@ const LEAST_RESTARTS: usize = 3;
 
 /// All holds so far.
 #[derive(Clone, Default)]
-struct Book(Arc<Mutex<Vec<Span>>>);
+struct History(Arc<Mutex<Vec<Span>>>);
 
-impl Book {
+impl History {
     fn add(&self, span: Span) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
@@ -56,14 +56,14 @@ impl Book {
 
 pub(crate) async fn libraries_and_claims_on_one_key_are_never_two_holders(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    all_contend(&bench, &quorum, &Book::default()).await
+    all_contend(&bench, &quorum, &History::default()).await
 }
 
 pub(crate) async fn libraries_on_one_key_are_never_two_holders_while_members_restart(
     bench: Bench,
 ) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let book = Book::default();
+    let book = History::default();
     let ((), restarts) = tokio::try_join!(all_contend(&bench, &quorum, &book), restart(&bench, &quorum, &book))?;
     ensure!(restarts >= LEAST_RESTARTS, "only {restarts} restarts");
     println!("{restarts} restarts of members meanwhile");
@@ -71,7 +71,7 @@ pub(crate) async fn libraries_on_one_key_are_never_two_holders_while_members_res
 }
 
 /// Kills one member after the other, each time when all are admitted, until the book is full; gives the number of kills.
-async fn restart(bench: &Bench, quorum: &Quorum, book: &Book) -> anyhow::Result<usize> {
+async fn restart(bench: &Bench, quorum: &Quorum, book: &History) -> anyhow::Result<usize> {
     let mut restarts = 0;
     while !book.is_full() {
         let (mark, member) = (quorum.recorder.mark(), restarts % 3);
@@ -85,7 +85,7 @@ async fn restart(bench: &Bench, quorum: &Quorum, book: &Book) -> anyhow::Result<
     Ok(restarts)
 }
 
-async fn all_contend(bench: &Bench, quorum: &Quorum, book: &Book) -> anyhow::Result<()> {
+async fn all_contend(bench: &Bench, quorum: &Quorum, book: &History) -> anyhow::Result<()> {
     let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
     for library in LIBRARIES {
@@ -116,7 +116,7 @@ fn millis(from: u64, to: u64) -> Duration {
 }
 
 /// Takes the lock again and again, as a program would that does its work and then something else.
-async fn contend(bench: Bench, mut client: LockClient, book: Book) -> anyhow::Result<()> {
+async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow::Result<()> {
     let key = format!("{}/{KEY}", bench.namespace);
     let mut holds = 0_usize;
     while !book.is_full() {
@@ -152,7 +152,7 @@ async fn contend(bench: Bench, mut client: LockClient, book: Book) -> anyhow::Re
 }
 
 /// Claims come and go, with the same in between.
-async fn claimant(bench: Bench, number: usize, book: Book) -> anyhow::Result<()> {
+async fn claimant(bench: Bench, number: usize, book: History) -> anyhow::Result<()> {
     let mut round = 0;
     while !book.is_full() {
         let lock = Lock::create(&bench, claim(&format!("claim-{number}-{round}"), KEY, Some("q"), TTL)).await?;

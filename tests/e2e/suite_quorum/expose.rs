@@ -51,8 +51,8 @@ async fn node_addresses(bench: &Bench) -> anyhow::Result<Vec<String>> {
     Ok(nodes.iter().filter_map(internal).collect())
 }
 
-/// `rediss://user:password@host:port` in its parts.
-fn parts(url: &str) -> anyhow::Result<[&str; 3]> {
+/// Splits `rediss://user:password@host:port` into user, password and address.
+fn split_url(url: &str) -> anyhow::Result<[&str; 3]> {
     let rest =
         url.strip_prefix("rediss://").with_context(|| format!("no TLS: {}", url.split(':').next().unwrap_or("")))?;
     let (user, rest) = rest.split_once(':').context("no password")?;
@@ -80,7 +80,7 @@ pub(crate) async fn node_ports_are_reached_from_outside_the_cluster_with_the_cer
     let last = quorum.recorder.last()?.object;
     let mut script = format!("{OUTSIDE}cat >/tmp/outside-ca.crt <<'END'\n{authorities}END\n");
     for (index, url) in urls.lines().enumerate().take(2) {
-        let [user, password, address] = parts(url)?;
+        let [user, password, address] = split_url(url)?;
         let (host, _) = address.rsplit_once(':').context("no port")?;
         let shown = member_of(&last, &quorum.member(index)).and_then(|member| member.external_address.clone());
         ensure!(shown.as_deref() == Some(address), "the status shows {shown:?}, the url {address}");

@@ -40,7 +40,7 @@ struct Attack {
     name: &'static str,
     /// In bash.
     does: &'static str,
-    /// What the condition `ClientsReady` says of it, if it does.
+    /// The message of the condition `ClientsReady` about it.
     reported: Option<&'static str>,
 }
 
@@ -132,7 +132,7 @@ fn script(attack: &Attack, targets: &[Target], key: &str) -> String {
     script
 }
 
-fn says(version: &Version<RedisQuorum>, words: &str) -> bool {
+fn reports(version: &Version<RedisQuorum>, words: &str) -> bool {
     let conditions = version.object.status.iter().flat_map(|status| &status.conditions);
     conditions.filter(|condition| condition.type_ == "ClientsReady").any(|condition| {
         condition.status == "False"
@@ -188,7 +188,7 @@ async fn most_memory<T>(meanwhile: impl Future<Output = T>) -> anyhow::Result<(T
     }
 }
 
-/// The attacked members have a limit of CPU, as docs/security.md says: on the local cluster they share two cores with the kubelet that
+/// The attacked members have a limit of CPU, as docs/security.md advises: on the local cluster they share two cores with the kubelet that
 /// tells of the end of the victim's container.
 async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
@@ -204,8 +204,8 @@ async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
             let begun = async {
                 if let Some(words) = attack.reported {
                     let start = bench.now();
-                    let is_said = |version: &Version<RedisQuorum>| says(version, words);
-                    let what = format!("ClientsReady says: {words}");
+                    let is_said = |version: &Version<RedisQuorum>| reports(version, words);
+                    let what = format!("ClientsReady reports: {words}");
                     let seen = quorum.recorder.until_after(mark, REPORT_LIMIT, &what, is_said).await?;
                     bench.figures.add(&format!("{} -> reported", attack.name), seen.at.since(start));
                 }

@@ -123,7 +123,7 @@ fn condition<'a>(lock: &'a Value, type_: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition["type"] == type_)
 }
 
-fn is_told(lock: &Value) -> bool {
+fn is_reported(lock: &Value) -> bool {
     condition(lock, "Accepted").is_some_and(|accepted| {
         accepted["reason"] == "Unreadable" && accepted["message"].as_str().is_some_and(|text| text.contains(UNREADABLE))
     })
@@ -145,7 +145,7 @@ pub(crate) async fn claims_that_were_stored_unreadable_harm_only_themselves(benc
     Lock::create(&bench, claim("other", "other", Some("q"), TTL)).await?.held(SOON * 3).await?;
     Lock::create(&bench, claim("next", "held", Some("q"), TTL)).await?.held(ENDED).await?;
 
-    let ended = |lock: &Value| is_told(lock) && lock.pointer("/status/holder").is_none();
+    let ended = |lock: &Value| is_reported(lock) && lock.pointer("/status/holder").is_none();
     for (name, what) in [("held", "its hold has ended"), ("free", "it is told")] {
         let ask = || async { Ok(lock(&bench, name).await?.filter(ended)) };
         let last = poll::until(ENDED, &format!("{name}: {what}"), ask).await?;

@@ -20,8 +20,8 @@ const OF_LOCKS: [(&str, &str, &str); 4] = [
     ("src/lock/model/end.rs", "End", "Held"),
 ];
 
-/// Enums that are parts of messages, under the name of their placeholder.
-const PARTS: [(&str, &str, &str, &str); 11] = [
+/// Enums whose variants are fragments of messages, by the name of their placeholder.
+const FRAGMENTS: [(&str, &str, &str, &str); 11] = [
     ("why", "with the reason NoCandidate: why a pod cannot hold the lock", "src/lock/model/candidate.rs", "Ineligible"),
     ("why", "with the reason NoCandidate: why a Job cannot be started", "src/lock/model/job.rs", "UnfitJob"),
     ("doubt", "why it is not known whether the holder runs", "src/lock/model/end.rs", "Doubt"),
@@ -56,8 +56,8 @@ fn last(path: &str) -> &str {
     path.rsplit("::").next().unwrap().trim_end_matches(')')
 }
 
-/// A message as it is shown: the placeholders stand in angle brackets.
-fn shown(message: &str) -> String {
+/// The message with its placeholders in angle brackets.
+fn with_placeholders(message: &str) -> String {
     message.replace('{', "<").replace('}', ">")
 }
 
@@ -65,7 +65,7 @@ fn entry(text: &mut String, status: &str, reason: &Item, messages: &[String]) {
     let meaning = &reason.paragraphs[0];
     writeln!(text, "#### {status} · {}\n\n{meaning}\n", reason.name()).unwrap();
     for message in messages.iter().filter(|message| !message.is_empty()) {
-        writeln!(text, "- message: `{}`", shown(message)).unwrap();
+        writeln!(text, "- message: `{}`", with_placeholders(message)).unwrap();
     }
     let or_nothing = |text: Option<String>| text.unwrap_or_else(|| "Nothing.".to_owned());
     let (itself, to_do) = (reason.after("By itself:"), reason.after("To do:"));
@@ -140,8 +140,8 @@ fn quorum_conditions() -> String {
         let all = values(&means, variant.name());
         assert!(!all.is_empty(), "{name}::{} means nothing", variant.name());
         for value in all {
-            let parts: Vec<&str> = value.trim_matches(['(', ')']).split(", ").map(last).collect();
-            let [type_, status, reason] = parts[..] else { panic!("{value}") };
+            let fragments: Vec<&str> = value.trim_matches(['(', ')']).split(", ").map(last).collect();
+            let [type_, status, reason] = fragments[..] else { panic!("{value}") };
             messages.push((type_.into(), status.into(), reason.into(), variant.paragraphs[0].clone()));
         }
     }
@@ -169,9 +169,9 @@ fn quorum_conditions() -> String {
     text
 }
 
-fn parts() -> String {
+fn fragments() -> String {
     let mut text = String::new();
-    for (placeholder, meaning, path, name) in PARTS {
+    for (placeholder, meaning, path, name) in FRAGMENTS {
         writeln!(text, "`<{placeholder}>`, {meaning}:\n").unwrap();
         let source = read(path).replace("pub(super) enum", "pub enum").replace("pub(crate) enum", "pub enum");
         let body = block(&source, &format!("pub enum {name} {{"));
@@ -182,7 +182,7 @@ fn parts() -> String {
             items(body).into_iter().map(|it| it.paragraphs[0].clone()).collect()
         };
         for message in texts.iter().filter(|message| !message.is_empty()) {
-            writeln!(text, "- `{}`", shown(message)).unwrap();
+            writeln!(text, "- `{}`", with_placeholders(message)).unwrap();
         }
         text.push('\n');
     }
@@ -191,8 +191,8 @@ fn parts() -> String {
 
 /// The messages of an error: `#[error("...")]`.
 fn errors(body: &str) -> Vec<String> {
-    let parts = body.split("#[error(").skip(1);
-    let texts = parts.filter_map(|part| part.split_once('"')).map(|(_, rest)| rest.split("\"\n").next().unwrap());
+    let fragments = body.split("#[error(").skip(1);
+    let texts = fragments.filter_map(|part| part.split_once('"')).map(|(_, rest)| rest.split("\"\n").next().unwrap());
     texts.map(|text| text.split("\")]").next().unwrap().split("\\\n").map(str::trim_start).collect()).collect()
 }
 
@@ -205,7 +205,7 @@ next step for you. [The glossary](../glossary.md) explains the terms. [Parts of 
         "## DistributedLock\n\n{}## RedisQuorum\n\n{}## Parts of messages\n\n{}",
         lock_conditions(),
         quorum_conditions(),
-        parts()
+        fragments()
     );
     page("conditions.md", "Conditions", introduction, &body);
 }
@@ -228,7 +228,7 @@ fn events((path, name): (&str, &str)) -> String {
             .map_or("Normal", |kind| if kind.contains("Warning") { "Warning" } else { "Normal" });
         let when = variant.after("When:").unwrap_or_default();
         let to_do = variant.after("To do:").unwrap_or_else(|| "Nothing.".to_owned());
-        let message = shown(&variant.paragraphs[0]);
+        let message = with_placeholders(&variant.paragraphs[0]);
         writeln!(text, "| {reason} | {kind} | `{message}` | {when} | {to_do} |").unwrap();
     }
     text
@@ -246,7 +246,7 @@ fn events_are_on_one_page() {
         events(LOCK_EVENTS),
         events(QUORUM_EVENTS),
         events(JOB_EVENTS),
-        shown(
+        with_placeholders(
             &items(&read("src/operator/unreadable.rs"))
                 .into_iter()
                 .find(|item| item.code.starts_with("struct Unread"))
@@ -261,7 +261,7 @@ fn events_are_on_one_page() {
 #[test]
 fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =
-        OF_LOCKS.iter().map(|(_, name, _)| *name).chain(PARTS.iter().map(|(.., name)| *name)).collect();
+        OF_LOCKS.iter().map(|(_, name, _)| *name).chain(FRAGMENTS.iter().map(|(.., name)| *name)).collect();
     let rest = ["Problem", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
     let mut folders = vec![crate::root().join("src")];
     while let Some(folder) = folders.pop() {

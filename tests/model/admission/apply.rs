@@ -110,7 +110,7 @@ impl Admission {
     fn probe(&self, world: &mut World, number: usize) {
         let open = world.processes[usize::from(world.current)].open;
         let replica = &mut world.replicas[number];
-        replica.sight = Some(Seen::probed(replica.sight, world.current, open, self.delay));
+        replica.sight = Some(Observed::probed(replica.sight, world.current, open, self.delay));
     }
 
     /// Whether the replica's connection to a process can still be used.
@@ -182,16 +182,16 @@ impl Admission {
         true
     }
 
-    /// A last look before an admitted process is fenced: what was seen may be from before its opening.
+    /// The last observation before an admitted process is fenced. The one before can be from before its opening.
     fn is_still(&self, world: &World, number: usize) -> bool {
-        let mut look = *world;
-        let process = look.replicas[number].sight.map(|sight| sight.process);
-        if !process.is_some_and(|process| Self::reaches(&look, process)) {
+        let mut observe = *world;
+        let process = observe.replicas[number].sight.map(|sight| sight.process);
+        if !process.is_some_and(|process| Self::reaches(&observe, process)) {
             return false;
         }
-        self.probe(&mut look, number);
-        self.learn(&mut look, number);
-        let again = self.decide(&look, &look.replicas[number], &look.record);
+        self.probe(&mut observe, number);
+        self.learn(&mut observe, number);
+        let again = self.decide(&observe, &observe.replicas[number], &observe.record);
         matches!(again, Some((FenceStep::WriteFenced { close: true, .. }, _)))
     }
 

@@ -29,7 +29,7 @@ fn users(open: bool) -> Users {
     if open { Users::Open } else { Users::Closed }
 }
 
-impl Seen {
+impl Observed {
     fn watch(self) -> ProcessWatch {
         let mut watch = ProcessWatch::default();
         let run_id = run(self.process);
@@ -108,7 +108,7 @@ fn node(process: u8) -> NodeIdentity {
 
 impl Admission {
     /// Is the process dead that the one in sight has to wait for?
-    fn verdict(&self, world: &World, record: &Record, sight: &Seen) -> Verdict {
+    fn verdict(&self, world: &World, record: &Record, sight: &Observed) -> Verdict {
         let threat = record.threat_to(Some(&run(sight.process))).filter(|_| self.confirms_death);
         let Some(threat) = threat else { return Verdict::None };
         let threatening = number(&threat.run_id);

@@ -150,7 +150,7 @@ impl Change {
             Step::Fence(at) => {
                 let possible = self.external && restarts_left && world.members[at].fence == ADMITTED;
                 if possible {
-                    world.members[at].fence = SEEN;
+                    world.members[at].fence = OBSERVED;
                     world.restarts += 1;
                 }
                 possible
@@ -158,14 +158,14 @@ impl Change {
             Step::Sight(at) => {
                 let unseen = world.members[at].fence == UNSEEN;
                 if unseen {
-                    world.members[at].fence = SEEN;
+                    world.members[at].fence = OBSERVED;
                 }
                 unseen
             }
             Step::Admit(at) => {
                 let member = &mut world.members[at];
                 let leaves = stage == Stage::New && !self.new.contains(&at);
-                let possible = member.fence >= SEEN && self.admits[usize::from(member.fence - SEEN)] && !leaves;
+                let possible = member.fence >= OBSERVED && self.admits[usize::from(member.fence - OBSERVED)] && !leaves;
                 if possible && self.external {
                     member.fence = ADMITTED;
                     member.open[usize::from(stage != Stage::Old)] = true;

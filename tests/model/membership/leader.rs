@@ -31,7 +31,7 @@ impl Change {
     fn closed(&self, member: &Member) -> bool {
         // A process of others that is fenced while it runs is counted by whoever has not heard of that.
         let may_be_open = self.external && member.open[0];
-        member.recorded || (member.fence >= SEEN && !may_be_open)
+        member.recorded || (member.fence >= OBSERVED && !may_be_open)
     }
 
     /// The old list can promise nothing any more, as far as the leader has to know.

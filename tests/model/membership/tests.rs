@@ -92,5 +92,5 @@ fn masters_of_others_are_closed_by_their_records() {
 
 #[test]
 fn without_a_look_at_the_epoch_in_the_record() {
-    violated("votes do not look at the record", Change { checked: false, ..external(ONE, &[1]) });
+    violated("votes do not compare the record", Change { checked: false, ..external(ONE, &[1]) });
 }

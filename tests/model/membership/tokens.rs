@@ -165,7 +165,7 @@ impl Rules for Tokens {
         world.stage == Stage::New && world.grants == self.grants
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         let listed = |set: Set| {
             let named =
                 (0..self.members).filter(|member| set & (1 << member) != 0).map(|member| (member + 1).to_string());

@@ -68,7 +68,7 @@ impl Rules for Shared {
         one.valid > 0 && one.stage == Stage::New && other.stage == Stage::New && other.joined
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         let who = |operator: usize| ["A", "B"][operator];
         let voter =
             |voter: Voter| format!("{}{}", who(voter.operator), if voter.lags { "'s late replica" } else { "" });

@@ -40,7 +40,7 @@ struct Histories {
     events: u8,
     /// So many members are always there.
     alive: usize,
-    /// And so many others tell their counters when one is restored.
+    /// The number of other members whose counters are read when one is restored.
     answering: usize,
     /// The leader levels before it opens a member, and now and then.
     levels: bool,
@@ -266,7 +266,7 @@ impl Rules for Histories {
         world.grants > 1 && world.restarts > 0 && world.out == [false; MEMBERS]
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         let named = |set: Set| of(set).map(|member| format!("m{}", member + 1)).collect::<Vec<_>>().join(" ");
         match step {
             Step::Work(who, voters) => format!("a second of grants to {who:?} by [{}]", named(voters)),

@@ -85,7 +85,7 @@ impl Rules for Tokens {
             && world.clients.iter().any(|client| client.phase == Phase::Held && client.token > 1)
     }
 
-    fn tell(&self, step: Step) -> String {
+    fn describe(&self, step: Step) -> String {
         let name = |client: usize| ["A", "B"][client];
         let names = |some: usize| {
             let some: Vec<_> =

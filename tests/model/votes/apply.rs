@@ -155,9 +155,9 @@ impl Votes {
             Step::GhostSet(_) => member.owner == NOBODY && self.serves(member),
             Step::GhostGone(_) => member.owner == GHOST,
             Step::Restart(_) => member.fence != UNSEEN && one_more,
-            Step::UptimeLies(_) => member.fence >= SEEN,
+            Step::UptimeLies(_) => member.fence >= OBSERVED,
             Step::Sight(_) => member.fence == UNSEEN,
-            Step::Admit(_) => member.fence >= SEEN && self.admits[usize::from(member.fence - SEEN)],
+            Step::Admit(_) => member.fence >= OBSERVED && self.admits[usize::from(member.fence - OBSERVED)],
             Step::ClockJump(_) => member.fence == ADMITTED && !member.stepped && member.owner != NOBODY && one_more,
             _ => member.stepped,
         };
@@ -174,8 +174,8 @@ impl Votes {
                 // Without a fence nobody knows: the new process is taken for the admitted one.
                 member.other = in_round.map(|in_round| in_round && self.fence);
             }
-            Step::UptimeLies(_) => member.fence = SEEN + self.delay,
-            Step::Sight(_) => member.fence = SEEN,
+            Step::UptimeLies(_) => member.fence = OBSERVED + self.delay,
+            Step::Sight(_) => member.fence = OBSERVED,
             Step::Admit(_) => member.fence = ADMITTED,
             Step::ClockJump(_) => {
                 forget(member);
@@ -183,7 +183,7 @@ impl Votes {
             }
             _ => {
                 forget(member);
-                member.fence = SEEN;
+                member.fence = OBSERVED;
             }
         }
         true

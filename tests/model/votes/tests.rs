@@ -47,7 +47,7 @@ fn members_that_nobody_can_close_do_no_harm_to_clients_that_ask_for_the_run_id()
 #[test]
 fn a_clock_that_is_stepped_does_no_harm_where_votes_tell_the_time() {
     let most_out = if large() { 3 } else { 1 };
-    holds("exclusion, clocks stepped, votes tell the time", Votes { clock_steps: true, most_out, ..three() });
+    holds("exclusion, clocks stepped, votes carry the time", Votes { clock_steps: true, most_out, ..three() });
 }
 
 #[test]

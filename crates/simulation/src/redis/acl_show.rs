@@ -87,10 +87,10 @@ impl Selector {
     /// The words are always the same for the same commands, and replicas ask for them four times a second.
     fn commands(&self) -> String {
         thread_local! {
-            static KNOWN: RefCell<BTreeMap<(bool, Vec<bool>), String>> = const { RefCell::new(BTreeMap::new()) };
+            static COMMANDS_OF_USERS: RefCell<BTreeMap<(bool, Vec<bool>), String>> = const { RefCell::new(BTreeMap::new()) };
         }
         let commands = (self.future, self.commands.clone());
-        KNOWN.with_borrow_mut(|known| known.entry(commands).or_insert_with(|| self.find_commands()).clone())
+        COMMANDS_OF_USERS.with_borrow_mut(|known| known.entry(commands).or_insert_with(|| self.find_commands()).clone())
     }
 
     /// Redis keeps no list of rules: it finds the categories that fit best, and then the commands that are left.

@@ -26,7 +26,7 @@ impl Core {
                 for key in &request[1..] {
                     self.keys.get(key, now);
                 }
-                self.tell_watchers();
+                self.fail_watchers();
                 self.client(connection).watched.extend(request[1..].iter().cloned());
                 Reply::ok()
             }

@@ -159,7 +159,7 @@ impl Core {
     }
 
     /// Whoever watches what has changed executes nothing.
-    pub(super) fn tell_watchers(&mut self) {
+    pub(super) fn fail_watchers(&mut self) {
         let changed = self.keys.take_changed();
         for client in self.clients.values_mut().filter(|client| !client.watched.is_empty()) {
             client.watch_failed |= changed.iter().any(|key| client.watched.contains(key));

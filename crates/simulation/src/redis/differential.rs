@@ -14,7 +14,7 @@ use redlock_operator::redis_member::Secret;
 use redlock_operator::redis_member::acl::{KeyPrefix, UserRule, users_acl};
 use redlock_operator::time::{Clock, SystemClock};
 
-type Words = Vec<Vec<u8>>;
+type Arguments = Vec<Vec<u8>>;
 
 fn password() -> Secret {
     Secret::new("horse")
@@ -32,11 +32,11 @@ fn acl() -> String {
     users_acl(&[password()], &[locker(), client()])
 }
 
-fn words<T: AsRef<[u8]>>(words: impl IntoIterator<Item = T>) -> Words {
-    words.into_iter().map(|word| word.as_ref().to_vec()).collect()
+fn to_arguments<T: AsRef<[u8]>>(arguments: impl IntoIterator<Item = T>) -> Arguments {
+    arguments.into_iter().map(|word| word.as_ref().to_vec()).collect()
 }
 
-fn shown(request: &[Vec<u8>]) -> String {
+fn printed(request: &[Vec<u8>]) -> String {
     // Of a script the end tells which it is.
     let word = |word: &Vec<u8>| String::from_utf8_lossy(&word[word.len().saturating_sub(60)..]).replace('\n', " ");
     request.iter().map(word).collect::<Vec<_>>().join(" ")
@@ -64,10 +64,10 @@ impl Pair {
     }
 
     /// Sends the requests at once to both, and compares the answers to each of them.
-    fn ask(&mut self, connection: usize, requests: &[Words]) -> Vec<Read> {
+    fn ask(&mut self, connection: usize, requests: &[Arguments]) -> Vec<Read> {
         let mut bytes = Vec::new();
         for request in requests {
-            self.log.push(format!("{connection}: {}", shown(request)));
+            self.log.push(format!("{connection}: {}", printed(request)));
             bytes.extend(format!("*{}\r\n", request.len()).bytes());
             for word in request {
                 bytes.extend(format!("${}\r\n", word.len()).bytes());
@@ -87,7 +87,7 @@ impl Pair {
         for ((request, real), model) in requests.iter().zip(&real).zip(&model) {
             if let Some(why) = differ(request, real, model) {
                 let recent = self.log[self.log.len().saturating_sub(30)..].join("\n");
-                panic!("{recent}\n\n{}\nreal:  {real}\nmodel: {model}\n{why}", shown(request));
+                panic!("{recent}\n\n{}\nreal:  {real}\nmodel: {model}\n{why}", printed(request));
             }
         }
         assert_eq!(real.len(), model.len(), "{:?}: {real:?} {model:?}", self.log.last());
@@ -100,7 +100,7 @@ impl Pair {
     }
 
     fn one<T: AsRef<[u8]>>(&mut self, connection: usize, request: impl IntoIterator<Item = T>) -> Read {
-        self.ask(connection, &[words(request)]).pop().unwrap()
+        self.ask(connection, &[to_arguments(request)]).pop().unwrap()
     }
 
     /// The connections: 0 may do everything, 1 is the locker, 2 a client, 3 the operator, 4 anybody.
@@ -113,7 +113,7 @@ impl Pair {
         self.log_in(3);
         self.one(3, ["ACL", "SETUSER", "tester", "on", ">horse", "~*", "&*", "+@all"]);
         for rule in [locker(), client()] {
-            let request = words(["ACL", "SETUSER"].into_iter().map(str::to_owned).chain(rule.set_user(true)));
+            let request = to_arguments(["ACL", "SETUSER"].into_iter().map(str::to_owned).chain(rule.set_user(true)));
             self.ask(3, &[request]);
         }
         for connection in [0, 1, 2, 4] {
@@ -125,8 +125,8 @@ impl Pair {
     }
 }
 
-/// Words, separated by spaces; those between backquotes may have some.
-fn parse(line: &str) -> Words {
+/// Splits a text at spaces. An argument in backquotes can contain spaces.
+fn parse(line: &str) -> Arguments {
     let mut found = Vec::new();
     for (number, part) in line.split('`').enumerate() {
         if number % 2 == 1 {
@@ -166,7 +166,7 @@ fn random_requests_are_answered_as_by_redis() {
     let mut sent = 0;
     while sent < requests {
         let connection = chance.below(5);
-        let burst: Vec<Words> = (0..chance.burst()).map(|_| chance.request(connection)).collect();
+        let burst: Vec<Arguments> = (0..chance.burst()).map(|_| chance.request(connection)).collect();
         sent += burst.len();
         let short = burst.iter().any(|request| chance::ends_soon(request));
         let answers = pair.ask(connection, &burst);

@@ -39,7 +39,7 @@ impl Server {
         if let Some(reply) = reply {
             core.answer_last(connection, &reply);
         }
-        core.tell_watchers();
+        core.fail_watchers();
     }
 
     /// Runs a command that was checked. No answer yet: a script does not end.
@@ -61,7 +61,7 @@ impl Server {
         }
         let reply = self.core.borrow_mut().run(connection, command, request);
         // Transactions see each other's changes only through WATCH, which is told after each command.
-        self.core.borrow_mut().tell_watchers();
+        self.core.borrow_mut().fail_watchers();
         Some(reply)
     }
 
@@ -98,7 +98,7 @@ impl Server {
     fn exec(&mut self, connection: ConnectionId) -> Reply {
         let (queue, queue_failed, watch_failed) = {
             let mut core = self.core.borrow_mut();
-            core.look_at_watched(connection);
+            core.expire_watched(connection);
             let client = core.client(connection);
             let Some(queue) = client.queue.take() else { return Reply::error("ERR EXEC without MULTI") };
             let failed = (client.queue_failed, client.watch_failed);
@@ -180,12 +180,12 @@ impl Core {
     }
 
     /// What a watched key has become: it may have ended unseen.
-    fn look_at_watched(&mut self, connection: ConnectionId) {
+    fn expire_watched(&mut self, connection: ConnectionId) {
         let now = self.millis();
         for key in self.client(connection).watched.clone() {
             self.keys.get(&key, now);
         }
-        self.tell_watchers();
+        self.fail_watchers();
     }
 
     pub(super) fn forget_transaction(&mut self, connection: ConnectionId) {

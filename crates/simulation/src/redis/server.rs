@@ -231,7 +231,7 @@ impl Server {
                 }
                 let now = core.millis();
                 core.keys.sweep(now);
-                core.tell_watchers();
+                core.fail_watchers();
                 let open = core.is_open();
                 let Some(client) = core.clients.get_mut(&connection).filter(|client| !client.closed) else {
                     return true;

@@ -158,7 +158,7 @@ impl World {
                     let line = format_args!("{name} {} {} {body:016x} -> {status}", request.method(), request.uri());
                     self.trace.add(self.now, line);
                 }
-                let seen = |body| if is_lock { blind::shown(body) } else { body };
+                let seen = |body| if is_lock { blind::without_field(body) } else { body };
                 let response = response.map(|body| AnswerBody::Whole(Some(seen(body))));
                 let lost = lot >= 100 - weather.lossy;
                 let response = if lost { Err(ErrorKind::ConnectionReset.into()) } else { Ok(response) };
@@ -202,7 +202,7 @@ impl World {
         self.queue.push(self.now + ends, Event::WatchEnds { watch: id });
         self.api.watches.insert(id, Following { process, watch, lines, last: self.now });
         self.api_answers(process, number, answer, Ok(response), "");
-        self.api_tells(id);
+        self.schedule_delivery(id);
     }
 
     /// Every change since the last call, whoever made it, is on its way to those that watch its kind.
@@ -215,24 +215,24 @@ impl World {
         self.api.told = version;
         let kinds: Vec<Kind> = entries.iter().map(|entry| entry.kind).collect();
         for entry in &entries {
-            self.saw(entry);
+            self.observe(entry);
         }
         let concerned = |following: &Following| kinds.contains(&following.watch.kind);
         let watches: Vec<u64> =
             self.api.watches.iter().filter(|(_, following)| concerned(following)).map(|(id, _)| *id).collect();
-        watches.into_iter().for_each(|id| self.api_tells(id));
+        watches.into_iter().for_each(|id| self.schedule_delivery(id));
     }
 
-    /// The present version will be shown to a watch after its delay, which is never shorter than that of what came before.
-    fn api_tells(&mut self, id: u64) {
+    /// Delivers the present version to a watch after a delay that is never shorter than that of the version before.
+    fn schedule_delivery(&mut self, id: u64) {
         let Some(following) = self.api.watches.get_mut(&id) else { return };
         let weather = self.api.weather.entry(following.process).or_default();
         let through = self.api.server.version();
         let drawn = hash(self.seed, [13, following.process as u64, following.watch.kind as u64, through]);
         let lag = 200 + drawn % 4_000 + if weather.lag == 0 { 0 } else { hash(drawn, [1]) % weather.lag };
-        let shown = (self.now + lag).max(following.last);
-        following.last = shown;
-        self.queue.push(shown, Event::WatchShows { watch: id, through });
+        let without_field = (self.now + lag).max(following.last);
+        following.last = without_field;
+        self.queue.push(without_field, Event::WatchShows { watch: id, through });
     }
 
     pub(crate) fn watch_shows(&mut self, id: u64, through: u64) {
@@ -242,11 +242,11 @@ impl World {
         if weather.cut || weather.deaf || weather.deaf_to == Some(following.watch.kind) {
             return;
         }
-        let shown = self.api.server.lines(&mut following.watch, through);
+        let without_field = self.api.server.lines(&mut following.watch, through);
         let is_lock = following.watch.kind == Kind::DistributedLock;
-        let seen = |line| if is_lock { blind::shown(line) } else { line };
-        let heard = shown.lines.into_iter().all(|line| following.lines.send(Ok(seen(line))).is_ok());
-        if shown.end || !heard || following.lines.is_closed() {
+        let seen = |line| if is_lock { blind::without_field(line) } else { line };
+        let heard = without_field.lines.into_iter().all(|line| following.lines.send(Ok(seen(line))).is_ok());
+        if without_field.end || !heard || following.lines.is_closed() {
             self.api.watches.remove(&id);
         }
     }
@@ -285,7 +285,7 @@ impl World {
         if heard {
             let ids: Vec<u64> =
                 self.api.watches.iter().filter(|(_, f)| f.process == process).map(|(id, _)| *id).collect();
-            ids.into_iter().for_each(|id| self.api_tells(id));
+            ids.into_iter().for_each(|id| self.schedule_delivery(id));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An operator that does not see one field of a lock's specification: `BLIND=claim.heartbeat`. So the simulation is shown to notice each field of
+//! An operator without one field of a lock's specification: `BLIND=claim.heartbeat`. The simulation must notice each field of
 //! the API, without a build for each of them.
 
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ fn field() -> Option<&'static str> {
 }
 
 /// What the operator gets in place of these bytes: a lock, a list of them, or an event of a watch.
-pub(crate) fn shown(bytes: Bytes) -> Bytes {
+pub(crate) fn without_field(bytes: Bytes) -> Bytes {
     let Some(field) = field() else { return bytes };
     let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
     hide(&mut value, field);

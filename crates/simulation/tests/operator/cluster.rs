@@ -21,7 +21,7 @@ use redlock_simulation::kube::people::{Deed, People, Surroundings};
 use redlock_simulation::redis::Config;
 
 /// Between two looks of people at what they wished for, in microseconds.
-const PEOPLE_LOOK: u64 = 100_000;
+const USERS_POLL: u64 = 100_000;
 
 /// Another namespace, whose locks use the same keys.
 const ANNEX: &str = "annex";
@@ -159,7 +159,7 @@ impl World {
     pub(crate) fn cluster_step(&mut self) {
         let clock = self.api.clock(self.now);
         let ClusterSide { cluster, people, looked, .. } = &mut self.cluster;
-        if self.now.0 >= looked.0 + PEOPLE_LOOK {
+        if self.now.0 >= looked.0 + USERS_POLL {
             *looked = self.now;
             people.tick(&mut self.api.server, clock);
             if self.people.resting {
@@ -167,9 +167,9 @@ impl World {
                 people.replace_lost(&mut self.api.server, clock);
             }
             self.by_hand();
-            self.look_at_members();
-            self.look_at_replicas();
-            self.look_at_locks();
+            self.check_members();
+            self.check_replicas();
+            self.check_locks();
         }
         let ClusterSide { cluster, .. } = &mut self.cluster;
         if cluster.is_due(&self.api.server, clock) {
@@ -270,7 +270,7 @@ impl World {
         self.reach_machines();
     }
 
-    pub(crate) fn cluster_saw(&mut self, entry: &Entry) {
+    pub(crate) fn observe_cluster(&mut self, entry: &Entry) {
         if entry.kind == Kind::Pod && entry.change == Change::Added {
             let owners = entry.object.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
             let owners: Vec<String> = owners.filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();

@@ -12,7 +12,7 @@ use redlock_operator::time::Clock as _;
 use tokio::time::{sleep, timeout};
 
 use crate::hub::{Line, Port, Sent};
-use crate::oracle::Word;
+use crate::oracle::ContenderReport;
 use crate::process::{Life, Main};
 use crate::rng::Rng;
 use crate::time::MachineClock;
@@ -99,13 +99,13 @@ impl Contender {
         let held = votes > members.urls.len() / 2 && !left.is_zero();
         if held {
             let left = u64::try_from(left.as_micros()).unwrap();
-            port.send(Sent::Word(Word::Holds { key: key.clone(), value: value.clone(), left }));
+            port.send(Sent::ContenderReport(ContenderReport::Holds { key: key.clone(), value: value.clone(), left }));
             sleep(Duration::from_millis(self.rng.between(0, u64::try_from(ttl.as_millis()).unwrap()))).await;
             // Some holders die, or forget: their locks run out.
             if self.rng.percent(20) {
                 return;
             }
-            port.send(Sent::Word(Word::GivesUp { value: value.clone() }));
+            port.send(Sent::ContenderReport(ContenderReport::GivesUp { value: value.clone() }));
         }
         let release = members.all(|| {
             let mut release = redis::cmd("EVAL");

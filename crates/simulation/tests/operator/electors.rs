@@ -201,7 +201,7 @@ impl World {
     }
 
     /// The lock of the election, or its Lease, was written.
-    pub(crate) fn electors_saw(&mut self, entry: &Entry) {
+    pub(crate) fn observe_lease(&mut self, entry: &Entry) {
         if !self.plan.electors || entry.object.namespace() != SHOP {
             return;
         }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, oneshot};
 use tower::{BoxError, Service};
 
-use crate::oracle::Word;
+use crate::oracle::ContenderReport;
 use crate::time::{At, MachineClock};
 
 /// What a process sends.
@@ -34,7 +34,7 @@ pub(crate) enum Sent {
     /// A request to the API server.
     Request { request: Box<Request<Bytes>>, answer: oneshot::Sender<io::Result<Response<AnswerBody>>> },
     /// What an agent believes, for the oracle.
-    Word(Word),
+    ContenderReport(ContenderReport),
     /// Its main function has returned.
     Ended,
 }

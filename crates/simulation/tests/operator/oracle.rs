@@ -31,7 +31,7 @@ mod times;
 
 /// What a contender says of itself.
 #[derive(Clone, Debug)]
-pub(crate) enum Word {
+pub(crate) enum ContenderReport {
     /// It believes in this value on this key for so many microseconds of its own clock.
     Holds {
         key: String,
@@ -187,35 +187,35 @@ fn micros(time: &MilliTime) -> i64 {
 
 impl World {
     /// A contender tells.
-    pub(crate) fn heard(&mut self, at: At, process: usize, word: Word) {
+    pub(crate) fn heard(&mut self, at: At, process: usize, word: ContenderReport) {
         let name = self.processes[process].name.clone();
         self.trace.add(at, format_args!("{name} {word:?}"));
         match word {
-            Word::Holds { key, value, left } => {
+            ContenderReport::Holds { key, value, left } => {
                 self.oracle.counts.outside += 1;
                 // A fast clock runs through it sooner.
                 let left = (left as i64 - left as i64 * self.processes[process].drift / 1_000_000) as u64;
                 let belief = Belief::outside(&value, key, at, at + left);
                 self.oracle.believes(&value, belief, &self.cluster);
             }
-            Word::GivesUp { value } => self.oracle.ends(&value, at),
+            ContenderReport::GivesUp { value } => self.oracle.ends(&value, at),
         }
     }
 
     /// An object was written.
-    pub(crate) fn saw(&mut self, entry: &Entry) {
-        self.cluster_saw(entry);
-        self.people_saw(entry);
-        self.electors_saw(entry);
+    pub(crate) fn observe(&mut self, entry: &Entry) {
+        self.observe_cluster(entry);
+        self.observe_users(entry);
+        self.observe_lease(entry);
         match entry.kind {
-            Kind::DistributedLock => self.saw_lock(entry),
-            Kind::RedisQuorum => self.saw_quorum(entry),
+            Kind::DistributedLock => self.observe_lock(entry),
+            Kind::RedisQuorum => self.observe_quorum(entry),
             Kind::Pod => {
-                self.saw_labels(entry);
+                self.observe_labels(entry);
                 self.judge_pod(entry);
             }
-            Kind::Job => self.saw_job(entry),
-            Kind::Node => self.saw_node(entry),
+            Kind::Job => self.observe_job(entry),
+            Kind::Node => self.observe_node(entry),
             Kind::Lease => {
                 let holder = entry.object.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
                 if entry.object.namespace() == replica::NAMESPACE && holder != self.oracle.leader {
@@ -224,13 +224,13 @@ impl World {
                     self.oracle.counts.terms += u64::from(!holder.is_empty());
                     self.note(format_args!("{} leads", if holder.is_empty() { "nobody" } else { holder }));
                 }
-                self.saw_beat(entry);
+                self.observe_beat(entry);
             }
             _ => {}
         }
     }
 
-    fn saw_lock(&mut self, entry: &Entry) {
+    fn observe_lock(&mut self, entry: &Entry) {
         let lock: DistributedLock = match serde_json::from_value(entry.object.value.clone()) {
             Ok(lock) => lock,
             Err(error) => return self.oracle.violated(format!("an unreadable lock was stored: {error}")),
@@ -323,7 +323,7 @@ impl World {
         micros(time) - At::default().unix_micros() - self.api.wrong * 1_000
     }
 
-    fn saw_quorum(&mut self, entry: &Entry) {
+    fn observe_quorum(&mut self, entry: &Entry) {
         let members = entry.object.value["status"]["members"].as_array().cloned().unwrap_or_default();
         let mut line = String::new();
         for member in &members {

@@ -128,7 +128,7 @@ impl World {
         self.people.retired.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn people_saw(&mut self, entry: &Entry) {
+    pub(crate) fn observe_users(&mut self, entry: &Entry) {
         if entry.kind == Kind::Secret && entry.object.name() == "q-client-outside" && entry.change != Change::Deleted {
             let text = entry.object.value["data"]["urls"].as_str().unwrap_or_default();
             let text = decode(text);

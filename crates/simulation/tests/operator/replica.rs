@@ -58,7 +58,7 @@ fn arguments(name: &str, limit: usize) -> OperatorArgs {
 }
 
 async fn run(mut arguments: OperatorArgs, Life { port, clock, terminated, .. }: Life) {
-    if let Some((namespace, name)) = told_default(client(&port)).await {
+    if let Some((namespace, name)) = default_quorum(client(&port)).await {
         (arguments.default_quorum_namespace, arguments.default_quorum_name) = (namespace, name);
     }
     let machine = Machine { clock, network: Arc::new(Line(port.clone())) };
@@ -73,7 +73,7 @@ fn is_marked(quorum: &RedisQuorum) -> bool {
 }
 
 /// Whoever moves the default here writes the annotation, in place of the chart's value: replicas that start later are told.
-async fn told_default(client: Client) -> Option<(String, String)> {
+async fn default_quorum(client: Client) -> Option<(String, String)> {
     let quorums = Api::<RedisQuorum>::all(client);
     let listed = tokio::time::timeout(Duration::from_secs(1), quorums.list(&ListParams::default())).await.ok()?.ok()?;
     let mut marked = listed.items.into_iter().filter(is_marked).map(|quorum| {

@@ -189,7 +189,7 @@ impl World {
             Sent::Bytes { connection, bytes } => self.network_sent(at, connection, Segment::Bytes(bytes)),
             Sent::Close { connection } => self.network_sent(at, connection, Segment::End),
             Sent::Request { request, answer } => self.api_sent(at, process, *request, answer),
-            Sent::Word(word) => self.heard(at, process, word),
+            Sent::ContenderReport(word) => self.heard(at, process, word),
             Sent::Ended => self.process_ended(at, process),
         }
     }

@@ -90,7 +90,7 @@ impl Lab {
                 return None;
             }
             loop {
-                let lines = lab.look(&mut watch, cuts)?;
+                let lines = lab.poll(&mut watch, cuts)?;
                 if !lines.lines.is_empty() {
                     let bytes = Bytes::from(lines.lines.concat());
                     return Some((Ok(Frame::data(bytes)), (lab, watch, cuts, lines.end)));
@@ -100,7 +100,7 @@ impl Lab {
         }))
     }
 
-    fn look(&self, watch: &mut Watch, cuts: u32) -> Option<Lines> {
+    fn poll(&self, watch: &mut Watch, cuts: u32) -> Option<Lines> {
         let inner = self.lock();
         let now = inner.clock.wall().0;
         let through = inner.server.version_at(now - inner.lag);

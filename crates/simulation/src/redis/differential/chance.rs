@@ -1,6 +1,6 @@
 //! Requests, drawn at random among those that mean something.
 
-use super::{Words, words};
+use super::{Arguments, to_arguments};
 
 /// SplitMix64.
 pub(super) struct Chance(u64);
@@ -95,7 +95,7 @@ impl Chance {
         self.of(&["60000", "60000", "90000", "120000", "0", "-1", "x"])
     }
 
-    pub(super) fn request(&mut self, connection: usize) -> Words {
+    pub(super) fn request(&mut self, connection: usize) -> Arguments {
         match self.below(20) {
             0..6 => self.plain(),
             6..12 => self.script(),
@@ -106,9 +106,9 @@ impl Chance {
         }
     }
 
-    fn plain(&mut self) -> Words {
+    fn plain(&mut self) -> Arguments {
         let (key, other, value, ttl) = (self.key(), self.key(), self.of(&VALUES), self.ttl());
-        let word = |words_: &[&str]| words(words_);
+        let word = |words_: &[&str]| to_arguments(words_);
         match self.below(24) {
             0 => word(&["SET", key, value]),
             1 => word(&["SET", key, value, "NX", "PX", ttl]),
@@ -136,23 +136,23 @@ impl Chance {
     }
 
     /// A script with arguments that suit it, or any others.
-    fn script(&mut self) -> Words {
+    fn script(&mut self) -> Arguments {
         let number = self.below(SCRIPTS.len());
         let (key, value, ttl) = (self.key(), self.of(&VALUES), self.ttl());
         let hint = self.of(&["0", "5", "40", "5294967400"]);
         let uid = self.of(&["u1", "u2"]);
         let epoch = self.of(&["1", "2", "5"]);
         let mut arguments: Vec<String> = match number {
-            0 => words_of(&["2", key, "#token", value, ttl]),
-            1 => words_of(&["3", key, "#token", "#quorum", value, ttl, uid, epoch]),
-            2 => words_of(&["1", key, value, ttl]),
-            3 => words_of(&["2", key, "#quorum", value, ttl, uid, epoch]),
-            4 => words_of(&["2", key, "#token", value, hint]),
-            5 => words_of(&["1", key, value, ttl, self.of(&["9795284168000000", "1000"])]),
-            6 => words_of(&["1", key, value, self.of(&["w", "sealed"]), self.of(&["0", "9000"])]),
+            0 => strings(&["2", key, "#token", value, ttl]),
+            1 => strings(&["3", key, "#token", "#quorum", value, ttl, uid, epoch]),
+            2 => strings(&["1", key, value, ttl]),
+            3 => strings(&["2", key, "#quorum", value, ttl, uid, epoch]),
+            4 => strings(&["2", key, "#token", value, hint]),
+            5 => strings(&["1", key, value, ttl, self.of(&["9795284168000000", "1000"])]),
+            6 => strings(&["1", key, value, self.of(&["w", "sealed"]), self.of(&["0", "9000"])]),
             10 => self.record(uid, epoch),
-            9 => words_of(&["1", "#token", hint]),
-            _ => words_of(&["1", key, value]),
+            9 => strings(&["1", "#token", hint]),
+            _ => strings(&["1", key, value]),
         };
         if self.below(30) == 0 {
             arguments.truncate(self.below(4));
@@ -160,50 +160,52 @@ impl Chance {
         let code = SCRIPTS[number];
         let digest = ::redis::Script::new(code).get_hash().to_owned();
         let mut request = match self.below(12) {
-            0..4 => words(["EVAL", code]),
-            4..10 => words(["EVALSHA", &digest]),
-            10 => return words(["SCRIPT", "LOAD", code]),
-            _ => return words(["SCRIPT", "EXISTS", &digest]),
+            0..4 => to_arguments(["EVAL", code]),
+            4..10 => to_arguments(["EVALSHA", &digest]),
+            10 => return to_arguments(["SCRIPT", "LOAD", code]),
+            _ => return to_arguments(["SCRIPT", "EXISTS", &digest]),
         };
         if self.below(800) == 0 {
-            return words(["SCRIPT", "FLUSH"]);
+            return to_arguments(["SCRIPT", "FLUSH"]);
         }
-        request.extend(words(&arguments));
+        request.extend(to_arguments(&arguments));
         request
     }
 
     fn record(&mut self, uid: &str, epoch: &str) -> Vec<String> {
         let list = self.of(&["m0 m1 m2", "m0 m1 m2|m3", "m3"]);
-        let mut words = words_of(&["1", "#quorum", uid, self.of(&["0", "1"]), "ns/name", list, epoch]);
-        words.extend(words_of(&[self.of(&["0", "1"]), self.of(&["1", "2"]), self.of(&["30000", "60000"]), "30000"]));
-        words.extend(words_of(&[self.of(&["0", "30000"]), "60000", self.of(&["0", "1"]), self.of(&["0", "1"])]));
-        words
+        let mut arguments = strings(&["1", "#quorum", uid, self.of(&["0", "1"]), "ns/name", list, epoch]);
+        arguments.extend(strings(&[self.of(&["0", "1"]), self.of(&["1", "2"]), self.of(&["30000", "60000"]), "30000"]));
+        arguments.extend(strings(&[self.of(&["0", "30000"]), "60000", self.of(&["0", "1"]), self.of(&["0", "1"])]));
+        arguments
     }
 
-    fn session(&mut self) -> Words {
+    fn session(&mut self) -> Arguments {
         match self.below(16) {
-            0..5 => words(["WATCH", self.key()]),
-            5 => words(["UNWATCH"]),
-            6..9 => words(["MULTI"]),
-            9..14 => words(["EXEC"]),
-            14 => words(["DISCARD"]),
-            _ => words(["AUTH", self.of(&["anybody", "billing-e7", "default"]), self.of(&["horse", "wrong"])]),
+            0..5 => to_arguments(["WATCH", self.key()]),
+            5 => to_arguments(["UNWATCH"]),
+            6..9 => to_arguments(["MULTI"]),
+            9..14 => to_arguments(["EXEC"]),
+            14 => to_arguments(["DISCARD"]),
+            _ => to_arguments(["AUTH", self.of(&["anybody", "billing-e7", "default"]), self.of(&["horse", "wrong"])]),
         }
     }
 
-    fn users(&mut self) -> Words {
+    fn users(&mut self) -> Arguments {
         match self.below(12) {
             0..6 => {
-                let mut request = words(["ACL", "SETUSER", "anybody"]);
+                let mut request = to_arguments(["ACL", "SETUSER", "anybody"]);
                 for _ in 0..1 + self.below(6) {
                     let rule = self.rule();
-                    request.extend(words([rule]));
+                    request.extend(to_arguments([rule]));
                 }
                 request
             }
-            6..10 => words(["ACL", "GETUSER", self.of(&["anybody", "billing-e7", "operator", "nobody", "default"])]),
-            10 => words(["ACL", self.of(&["LIST", "USERS", "WHOAMI"])]),
-            _ => words(["ACL", "DELUSER", self.of(&["anybody", "nobody"])]),
+            6..10 => {
+                to_arguments(["ACL", "GETUSER", self.of(&["anybody", "billing-e7", "operator", "nobody", "default"])])
+            }
+            10 => to_arguments(["ACL", self.of(&["LIST", "USERS", "WHOAMI"])]),
+            _ => to_arguments(["ACL", "DELUSER", self.of(&["anybody", "nobody"])]),
         }
     }
 
@@ -230,16 +232,23 @@ impl Chance {
         }
     }
 
-    fn connections(&mut self) -> Words {
+    fn connections(&mut self) -> Arguments {
         match self.below(4) {
-            0 => words(["CLIENT", "GETNAME"]),
-            1 => words(["CLIENT", "KILL", "USER", self.of(&["anybody", "billing-e7", "operator"]), "SKIPME", "yes"]),
-            2 => words(["CLIENT", "KILL", "USER", self.of(&["anybody", "nobody"])]),
-            _ => words(["CLIENT", "KILL", self.of(&["foo", "ID", "TYPE"]), self.of(&["x", "0", "99999"])]),
+            0 => to_arguments(["CLIENT", "GETNAME"]),
+            1 => to_arguments([
+                "CLIENT",
+                "KILL",
+                "USER",
+                self.of(&["anybody", "billing-e7", "operator"]),
+                "SKIPME",
+                "yes",
+            ]),
+            2 => to_arguments(["CLIENT", "KILL", "USER", self.of(&["anybody", "nobody"])]),
+            _ => to_arguments(["CLIENT", "KILL", self.of(&["foo", "ID", "TYPE"]), self.of(&["x", "0", "99999"])]),
         }
     }
 }
 
-fn words_of(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn strings(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|word| (*word).to_owned()).collect()
 }

@@ -70,9 +70,9 @@ fn usual(answer: &Read, unordered: bool) -> Read {
             None => text.clone(),
         }),
         Read::Bulk(text) if text.contains("@all") => {
-            let mut words: Vec<&str> = text.split(' ').collect();
-            words.sort_unstable();
-            Read::Bulk(words.join(" "))
+            let mut arguments: Vec<&str> = text.split(' ').collect();
+            arguments.sort_unstable();
+            Read::Bulk(arguments.join(" "))
         }
         Read::Array(parts) => {
             let mut parts: Vec<Read> = parts.iter().map(|part| usual(part, unordered)).collect();

@@ -40,7 +40,7 @@ fn rank(pod: &Shared, preference: Preference) -> i64 {
 }
 
 impl World {
-    pub(super) fn saw_node(&mut self, entry: &Entry) {
+    pub(super) fn observe_node(&mut self, entry: &Entry) {
         let name = entry.object.name().to_owned();
         if entry.object.value["spec"]["unschedulable"] == Value::Bool(true) {
             self.oracle.choices.cordoned.entry(name).or_insert(self.now);

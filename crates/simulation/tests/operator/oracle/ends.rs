@@ -11,7 +11,7 @@ use super::quorum_of;
 /// A replica's reading of the API server's clock is wrong by so much at most, in microseconds.
 const CLOCKS: i64 = 1_500_000;
 /// What a status says in its last word may be so much less than what the members remember.
-const LAST_WORD: i64 = 700_000;
+const FINAL_VALIDITY: i64 = 700_000;
 
 impl World {
     /// A lock was written.
@@ -48,7 +48,7 @@ impl World {
         {
             self.oracle.violated(format!("{name} ended at {} for a holder that is well", self.now));
         }
-        self.judge_last_word(entry, before);
+        self.check_final_validity(entry, before);
         let Some(minimum) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return };
         let namespace = self.api.server.get(Kind::Namespace, "", entry.object.namespace());
         let ends = namespace.is_none_or(|namespace| namespace.is_deleting());
@@ -65,7 +65,7 @@ impl World {
     /// A hold that begins to end is valid as long as it was told: the status must not say less than holders know who ask the members.
     /// That is asked of a leader which granted the hold itself, and reached the members all the time: others renew, too, and one
     /// that is cut off cannot know.
-    fn judge_last_word(&mut self, entry: &Entry, before: &Value) {
+    fn check_final_validity(&mut self, entry: &Entry, before: &Value) {
         let after = &entry.object.value["status"];
         let nonce = before["holder"]["nonce"].as_str().unwrap_or_default();
         let until = serde_json::from_value(after["validUntil"].clone()).ok();
@@ -81,7 +81,7 @@ impl World {
         }
         let agent = self.oracle.beliefs.get(nonce).and_then(|belief| belief.agent_until);
         let left = self.true_micros(&until) - self.now.0 as i64;
-        if left < -LAST_WORD && agent.is_some_and(|agent| agent > self.now + LAST_WORD as u64) {
+        if left < -FINAL_VALIDITY && agent.is_some_and(|agent| agent > self.now + FINAL_VALIDITY as u64) {
             let what =
                 format!("{} begins to end at {} and says that its validity is over", entry.object.name(), self.now);
             self.oracle.violated(what);

@@ -54,7 +54,7 @@ impl World {
     }
 
     /// A Job was written.
-    pub(super) fn saw_job(&mut self, entry: &Entry) {
+    pub(super) fn observe_job(&mut self, entry: &Entry) {
         let job = &entry.object;
         let Some(before) = entry.before.as_ref().filter(|_| entry.change == Change::Modified) else { return };
         match (is_suspended(before), is_suspended(job)) {

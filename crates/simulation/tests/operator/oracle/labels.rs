@@ -14,7 +14,7 @@ fn worn(pod: &Shared) -> Vec<String> {
 
 impl World {
     /// A pod was written.
-    pub(super) fn saw_labels(&mut self, entry: &Entry) {
+    pub(super) fn observe_labels(&mut self, entry: &Entry) {
         let pod = &entry.object;
         let before = entry.before.as_ref().map(worn).unwrap_or_default();
         if entry.change == Change::Deleted {

@@ -28,7 +28,7 @@ fn place_of(quorum: &RedisQuorum) -> (String, String) {
 
 impl World {
     /// Judges the members of all quorums as they are now.
-    pub(crate) fn look_at_members(&mut self) {
+    pub(crate) fn check_members(&mut self) {
         let quorums: Vec<RedisQuorum> = self
             .api
             .server
@@ -38,7 +38,7 @@ impl World {
         for quorum in quorums {
             let voters = self.voters(&quorum);
             self.judge_fence(&voters);
-            self.agents_look(&quorum, &voters);
+            self.check_agents(&quorum, &voters);
             self.judge_memory(&quorum, &voters);
         }
     }
@@ -84,7 +84,7 @@ impl World {
     /// Holders that ask the members themselves: they believe while a majority shows their value, for as long as that majority will
     /// have it; while the member list changes, a majority of both lists. One that has once seen none, or is late, never leads again
     /// under its value.
-    fn agents_look(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
+    fn check_agents(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
         let name = quorum.metadata.name.as_deref().unwrap_or_default();
         let status = quorum.status.clone().unwrap_or_default();
         let lists: Vec<_> = [status.voters, status.former_voters].into_iter().filter(|list| !list.is_empty()).collect();

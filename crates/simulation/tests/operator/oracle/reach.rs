@@ -123,7 +123,7 @@ impl Reach {
 
 impl World {
     /// Looks at what each replica can do.
-    pub(crate) fn look_at_replicas(&mut self) {
+    pub(crate) fn check_replicas(&mut self) {
         let quorums: Vec<Shared> = self.api.server.objects(Kind::RedisQuorum).cloned().collect();
         let voting: Vec<(Place, Vec<String>, usize)> = quorums.iter().map(|quorum| self.voting(quorum)).collect();
         let now = self.now;

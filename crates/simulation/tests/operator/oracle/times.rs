@@ -66,7 +66,7 @@ impl World {
         Some(At(u64::try_from(self.true_micros(&time)).unwrap_or(0)))
     }
 
-    pub(super) fn saw_beat(&mut self, entry: &Entry) {
+    pub(super) fn observe_beat(&mut self, entry: &Entry) {
         let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
         self.oracle.times.beats.insert(name, self.now);
     }
@@ -234,7 +234,7 @@ impl World {
     }
 
     /// What is due has happened.
-    pub(crate) fn look_at_locks(&mut self) {
+    pub(crate) fn check_locks(&mut self) {
         let objects: Vec<_> = self.api.server.objects(Kind::DistributedLock).cloned().collect();
         for object in objects {
             let Ok(lock) = serde_json::from_value::<DistributedLock>(object.value.clone()) else { continue };

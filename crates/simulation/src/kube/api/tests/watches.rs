@@ -13,7 +13,7 @@ use super::*;
 type Context = (Api<DistributedLock>, Arc<Mutex<Vec<String>>>);
 
 /// What a watcher says, in words.
-fn word(event: &Event<DistributedLock>) -> String {
+fn summary(event: &Event<DistributedLock>) -> String {
     match event {
         Event::Init => "init".into(),
         Event::InitApply(lock) => format!("listed {}", lock.name_any()),
@@ -28,7 +28,7 @@ async fn a_watch_is_resumed_where_it_was_cut_and_lists_again_only_after_410() {
     let lab = Lab::new();
     let api: Api<DistributedLock> = Api::namespaced(lab.client(), "default");
     let events = watch(Api::<DistributedLock>::all(lab.client()), watcher::Config::default()).default_backoff();
-    let mut events = std::pin::pin!(events.map(|event| word(&event.unwrap_or(Event::Init))));
+    let mut events = std::pin::pin!(events.map(|event| summary(&event.unwrap_or(Event::Init))));
     let post = PostParams::default();
     api.create(&post, &lock("a")).await.unwrap();
     let first: Vec<_> = events.by_ref().take(3).collect().await;
@@ -49,7 +49,8 @@ async fn a_watch_is_resumed_where_it_was_cut_and_lists_again_only_after_410() {
         let version = inner.server.version();
         inner.server.compact(version);
     }
-    let rest: Vec<_> = events.by_ref().filter(|word| std::future::ready(word.contains(' '))).take(1).collect().await;
+    let rest: Vec<_> =
+        events.by_ref().filter(|summary| std::future::ready(summary.contains(' '))).take(1).collect().await;
     assert_eq!(rest, ["listed c"], "no deletion of b is ever told");
     assert_eq!(lists(&lab), 2);
 }
@@ -68,7 +69,7 @@ async fn a_watch_ends_by_itself_after_its_timeout_and_goes_on() {
         api.create(&PostParams::default(), &lock("late")).await.unwrap();
     };
     let (event, ()) = tokio::join!(events.try_next(), writes);
-    assert_eq!(word(&event.unwrap().unwrap()), "applied late");
+    assert_eq!(summary(&event.unwrap().unwrap()), "applied late");
     let watches = lab.lock().requests.iter().filter(|request| request.contains("watch=true")).count();
     assert_eq!(watches, 3);
 }

@@ -24,7 +24,7 @@ fn suspend(world: &mut World, suspend: bool) {
 }
 
 /// The condition Suspended, the active pods, and those that are counted.
-fn told(world: &World) -> (Value, Value, Value, Value) {
+fn reported(world: &World) -> (Value, Value, Value, Value) {
     let status = &job(world).value["status"];
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let suspended = conditions.into_iter().find(|found| found["type"] == "Suspended").cloned().unwrap_or_default();
@@ -34,16 +34,16 @@ fn told(world: &World) -> (Value, Value, Value, Value) {
 #[test]
 fn pods_that_go_because_their_job_is_suspended_do_not_count() {
     let (mut world, _) = suspended(11, &json!({}));
-    assert_eq!(told(&world), (json!("True"), json!(0), json!(0), json!(0)));
+    assert_eq!(reported(&world), (json!("True"), json!(0), json!(0), json!(0)));
     assert!(job(&world).value["status"]["startTime"].is_null());
     suspend(&mut world, false);
     world.run(10_000);
-    assert_eq!(told(&world), (json!("False"), json!(1), json!(0), json!(0)));
+    assert_eq!(reported(&world), (json!("False"), json!(1), json!(0), json!(0)));
     assert!(job(&world).value["status"]["startTime"].is_string());
     assert_eq!(world.cluster.truth().running().count(), 1);
     suspend(&mut world, true);
     world.run(10_000);
-    assert_eq!(told(&world), (json!("True"), json!(0), json!(0), json!(0)));
+    assert_eq!(reported(&world), (json!("True"), json!(0), json!(0), json!(0)));
     assert_eq!((world.cluster.truth().running().count(), world.api.objects(Kind::Pod).count()), (0, 0));
 }
 
@@ -77,7 +77,7 @@ fn a_job_that_was_suspended_a_moment_ago_may_still_get_a_pod() {
         world.run(150);
         let after = world.api.objects(Kind::Pod).count();
         world.run(10_000);
-        assert_eq!(told(&world), (json!("True"), json!(0), json!(0), json!(0)));
+        assert_eq!(reported(&world), (json!("True"), json!(0), json!(0), json!(0)));
         before == 0 && after == 1
     });
     assert_ne!(made.count(), 0);
