@@ -10,7 +10,7 @@ set -euo pipefail
 
 NIGHTLY=${NIGHTLY:-nightly}
 # No sockets: what Miri can run. Tests of the engine, and of what is owed to members, are left out: there each takes minutes.
-PURE=(redlock:: client::url:: client::secret:: voting::resp:: voting::wire:: voting::connection:: --skip engine::tests)
+PURE=(redlock:: client::url:: client::secret_entries:: voting::resp:: voting::wire:: voting::pipeline:: --skip engine::tests)
 cd "$ROOT"
 
 fetch() {

@@ -6,5 +6,5 @@ import "time"
 
 var begun = time.Now()
 
-// boottime is a clock that no one sets. On these systems it may stand still in suspend.
+// boottime is a clock that no user can set. On these systems it can stand still during suspend.
 func boottime() time.Duration { return time.Since(begun) }

@@ -15,18 +15,18 @@ import (
 
 const (
 	group = "redlock-operator.io"
-	// The holder's word, with the token of the hold that it ends.
+	// The release of a holder, with the token of the hold that it ends.
 	releaseAnnotation = group + "/release"
-	// On every claim of this package: who made it, and a label by which the claims of one key are found.
+	// Every claim of this package has its creator, and a label by which the claims of one key are found.
 	identityAnnotation = group + "/go-identity"
-	// Whoever created a claim may release it, by the chart's admission policy.
+	// The creator of a claim can release it, by the chart's admission policy.
 	createdByAnnotation = group + "/created-by"
 	keyLabel            = group + "/go-key"
-	// A claim of a process that is gone leaves the queue after this time. One that lives makes another.
+	// A claim of a dead process leaves the queue after this time. A living process makes another claim.
 	waitTimeout = "10m"
-	// A finished claim shows its end for so long.
+	// A finished claim keeps its end in its status for this time.
 	ttlAfterFinished = "10m"
-	// Instead of a condition that is not there.
+	// The status of a missing condition.
 	silence = "the operator has not answered"
 	// A hyphen and eight random characters follow in a name.
 	longestPrefix = 54
@@ -37,7 +37,7 @@ var (
 	leaseResource = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 )
 
-// claim is what this package reads of a DistributedLock.
+// claim has the fields of a DistributedLock that this package reads.
 type claim struct {
 	Metadata struct {
 		Name, UID, ResourceVersion string
@@ -69,28 +69,28 @@ func claimOf(object *unstructured.Unstructured) (*claim, error) {
 	return read, nil
 }
 
-// published is a hold as a status shows it.
+// published is a hold from a status.
 type published struct {
 	nonce      string
 	token      int64
 	validUntil time.Time
 }
 
-// seen is what a status says to the process that made the claim.
+// seen is the state of a claim, from the view of the process that made it.
 type seen struct {
 	held *published
-	// Why the claim will not hold the lock, or not any more. Empty while it waits.
+	// The reason why the claim will not hold the lock, or no longer holds it. Empty while it waits.
 	ended string
-	// The hold has ended and not run out yet. After that the claim is finished, or queues again.
+	// The hold has ended but not expired. After that the claim is finished, or queues again.
 	runsOut bool
-	// What keeps it from waiting its turn: the operator refuses it, finds no pod for it, or has not answered.
+	// The reason why the claim does not queue: the operator refuses it, finds no pod for it, or has not answered.
 	trouble string
 }
 
-// timedOut: it has left the queue, as a claim of a process that is gone would have to.
+// timedOut is true if the claim has left the queue, as the claim of a dead process does.
 func (s seen) timedOut() bool { return strings.HasPrefix(s.ended, "False, WaitTimeout:") }
 
-// read judges a claim. `identity` or `podUID` is its holder's, and `nonce` that of the hold that is known already.
+// read evaluates a claim. `identity` or `podUID` belongs to its holder, and `nonce` to the current hold.
 func (c *claim) read(identity, podUID, nonce string) seen {
 	status := &c.Status
 	held, finished := c.condition("Held"), c.condition("Finished")
@@ -167,7 +167,7 @@ func namePrefix(key string) string {
 func newClaim(options *Options, identity, user string, own *pod) *unstructured.Unstructured {
 	holder := map[string]any{"heartbeat": milliseconds(options.TTL / 2)}
 	metadata := map[string]any{
-		// Chosen here, so that a creation without an answer can be repeated.
+		// The name is chosen here, so that a creation without an answer can be repeated.
 		"name":        namePrefix(options.Key) + string(uuid.NewUUID())[:8],
 		"labels":      map[string]any{keyLabel: label(options.Key)},
 		"annotations": map[string]any{identityAnnotation: identity, createdByAnnotation: user},
@@ -197,7 +197,7 @@ func newClaim(options *Options, identity, user string, own *pod) *unstructured.U
 	}}
 }
 
-// newLease is the heartbeat of a claim. The operator looks for changes of it, and reads no time in it.
+// newLease is the heartbeat of a claim. The operator detects its changes, and reads no time from it.
 func newLease(owner *claim, ttl time.Duration, now time.Time) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

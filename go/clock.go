@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// How far the API server's clock and ours run apart. An interval is widened by it with its age.
+// The drift of the API server's clock against ours. It widens an interval with its age.
 const driftPPM = 500
 
-// span says what has to be added to the boot-time clock to give the API server's time since 1970, as of `at`.
+// span has the bounds of the offset from the boot-time clock to the API server's time since 1970, as of `at`.
 type span struct{ least, most, at time.Duration }
 
-// spanOf reads one answer. Its Date is cut to seconds, and was written between the two times of the boot-time clock.
+// spanOf reads one answer. Its Date is cut to seconds, and was written between the two readings of the boot-time clock.
 func spanOf(date time.Time, sent, received time.Duration) span {
 	unix := time.Duration(date.UnixNano())
 	return span{least: unix - received, most: unix + time.Second - sent, at: received}
@@ -24,7 +24,8 @@ func (s span) aged(now time.Duration) span {
 	return span{least: s.least - by, most: s.most + by, at: now}
 }
 
-// narrowed takes a newer answer into account. Where they contradict each other a clock was set, and the newer one counts.
+// narrowed is the intersection with a newer answer. If they contradict each other, a clock was set, and the newer one
+// is the result.
 func (s span) narrowed(newer span) span {
 	old := s.aged(newer.at)
 	both := span{least: max(old.least, newer.least), most: min(old.most, newer.most), at: newer.at}
@@ -34,21 +35,21 @@ func (s span) narrowed(newer span) span {
 	return both
 }
 
-// until is the boot-time moment at which a published validity certainly has not ended yet.
+// until is a boot-time moment at which a published validity has certainly not ended.
 //
-// A validity is worth at most one ttl from first, when it was read first, whatever clocks say.
+// A validity lasts at most one ttl from first, the time of its first reading, whatever the clocks are.
 func (s span) until(validUntil time.Time, now, first, ttl, skew time.Duration) time.Duration {
 	until := time.Duration(validUntil.UnixNano()) - s.aged(now).most
 	return min(until, first+ttl) - skew
 }
 
-// apart is how far a wall clock certainly is from the API server's.
+// apart is the certain difference between a wall clock and the API server's clock.
 func (s span) apart(wall time.Time, now time.Duration) time.Duration {
 	offset, aged := time.Duration(wall.UnixNano())-now, s.aged(now)
 	return max(aged.least-offset, offset-aged.most, 0)
 }
 
-// apiClock learns the API server's time from the answers that pass through it.
+// apiClock estimates the API server's time from the answers that pass through it.
 type apiClock struct {
 	mu    sync.Mutex
 	known *span
@@ -62,7 +63,7 @@ func (c *apiClock) observe(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		sent := boottime()
 		response, err := next.RoundTrip(request)
-		// An error of the server may come from a proxy before it.
+		// An error of the server can come from a proxy before it.
 		if err == nil && response.StatusCode < http.StatusInternalServerError {
 			if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 				c.learn(spanOf(date, sent, boottime()))

@@ -7,7 +7,7 @@ import (
 
 type contextKey struct{}
 
-// bound is a lock in a context. A token of 0 means whatever hold the lock has.
+// bound is a lock in a context. A token of 0 stands for the current hold of the lock.
 type bound struct {
 	lock  *Lock
 	token int64
@@ -38,8 +38,8 @@ func TokenFromContext(ctx context.Context) (int64, error) {
 
 // Leading wraps an OnStartedLeading.
 //
-// The context that it gets carries the token of this term. It ends with the term of the elector, and also as soon as this
-// process knows that the hold has ended. It is not called if the hold has ended already.
+// Its context carries the token of this term. It ends with the term of the elector, or when this process detects the
+// end of the hold. The function is not called if the hold has already ended.
 func (l *Lock) Leading(lead func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		token, err := l.Token()

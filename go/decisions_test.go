@@ -135,15 +135,15 @@ func TestTheRemainingValidityIsNeverTakenForLongerThanItIs(t *testing.T) {
 	if width := both.most - both.least; width > at(601) || both.most < at(5_000)+server(0).Sub(time.Unix(0, 0)) {
 		t.Errorf("%s", width)
 	}
-	// With its age it widens again.
+	// The interval widens with its age.
 	if later := both.aged(at(950) + 1000*time.Second); later.most-both.most != 500*time.Millisecond {
 		t.Errorf("%s", later.most-both.most)
 	}
-	// No hold lasts longer than a ttl after it was seen, also if the server's clock was set back.
+	// No hold lasts longer than a ttl after its first reading, even if the server's clock was set back.
 	if until := both.until(server(3_600_000), at(3_000), at(1_000), ttl, skew); until != at(10_000) {
 		t.Errorf("%s", until)
 	}
-	// An answer that contradicts what is known counts alone.
+	// An answer that contradicts the estimate replaces it.
 	set := spanOf(server(65_000), at(2_000), at(2_100))
 	if both.narrowed(set) != set {
 		t.Error("the clock was set, and the old time is believed")
@@ -199,7 +199,7 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 	}
-	// In the rounds of a term the elector hears of the loss, and makes no other claim.
+	// In the rounds of a term the elector gets the error of the loss, and makes no other claim.
 	lock.inTerm = true
 	ctx, cancel := context.WithTimeout(context.Background(), lock.timing.RenewDeadline)
 	defer cancel()
@@ -209,7 +209,7 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 	if err := lock.Update(ctx, resourcelock.LeaderElectionRecord{}); !errors.Is(err, ErrNotHeld) {
 		t.Fatalf("what was lost is not released: %v", err)
 	}
-	// The next term has another hold, also if the status still shows the former one.
+	// The next term has another hold, even if the status still has the former one.
 	lock.former, lock.hold = lock.hold.nonce, nil
 	lock.take(valid(20 * time.Second))
 	if _, err := lock.Token(); err == nil {
@@ -232,7 +232,7 @@ func TestAHoldEndsWithItsValidity(t *testing.T) {
 	}
 }
 
-// holding is a lock that holds, valid for 20 s by a clock that is known to a second.
+// holding is a lock with a hold, valid for 20 s, and a clock that is estimated to a second.
 func holding(t *testing.T) *Lock {
 	t.Helper()
 	now := boottime()
@@ -243,7 +243,8 @@ func holding(t *testing.T) *Lock {
 	return lock
 }
 
-// The first Date tells the API server's clock to a second. A renewed leader steps down if the second is never given back.
+// The first Date gives the API server's clock to a second. A renewed leader steps down if the second is never given
+// back.
 func TestAValidityIsCountedAgainWhenTheClockIsKnownBetter(t *testing.T) {
 	lock := holding(t)
 	before, same := lock.hold.until, seen{held: &lock.hold.published}
@@ -253,7 +254,7 @@ func TestAValidityIsCountedAgainWhenTheClockIsKnownBetter(t *testing.T) {
 	if gained := lock.hold.until - before; gained < 40*time.Millisecond {
 		t.Errorf("%s more", gained)
 	}
-	// A clock that is set back gives no more than one ttl from the first sight.
+	// A clock that is set back gives at most one ttl from the first reading.
 	lock.clock.learn(span{least: lock.clock.known.least - time.Hour, most: lock.clock.known.least - time.Hour + time.Second, at: boottime()})
 	lock.take(same)
 	if most := lock.hold.first + 29*time.Second; lock.hold.until > most {

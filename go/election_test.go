@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// check holds what the processes believed against what was granted.
+// check compares the terms of the processes with the grants.
 func check(t *testing.T, operator *servers.Operator, processes ...*process) {
 	t.Helper()
 	grants := operator.Grants()
@@ -114,7 +114,7 @@ func TestTheNextProcessFollowsAKilledLeaderAndAReleaseIsTheHoldersWord(t *testin
 		other.read(func() { knows = len(other.follows) > 0 })
 		return knows
 	})
-	// Longer than a ttl: it is renewed.
+	// The time is longer than a ttl, so the lock is renewed.
 	eventually(t, "it leads on", func() (leads bool) {
 		killed.read(func() { leads = killed.last[token].Sub(killed.first[token]) > ttl+time.Second })
 		return leads
@@ -147,11 +147,11 @@ func TestALeaderStopsBeforeAValidityThatIsNotRenewedEnds(t *testing.T) {
 	endedInTime(t, operator, one)
 }
 
-// endedInTime: the loop has stopped before the published validity ended, and has used a good part of it.
+// endedInTime checks that the loop stopped before the published validity ended, and used a good part of it.
 func endedInTime(t *testing.T, operator *servers.Operator, one *process) {
 	t.Helper()
 	check(t, operator, one)
-	// Less what clocks may be apart, though here they are not.
+	// The allowed difference of clocks is subtracted, though here it is zero.
 	until := operator.Grants()[0].Until.Add(-time.Second)
 	one.read(func() {
 		if one.stopped.IsZero() || one.stopped.After(until) || until.Sub(one.stopped) > ttl/3 {
@@ -245,7 +245,7 @@ func claims(t *testing.T) dynamic.ResourceInterface {
 	return client.Resource(kind).Namespace(servers.Namespace)
 }
 
-// claimsOf are the names of the claims on a key.
+// claimsOf returns the names of the claims on a key.
 func claimsOf(t *testing.T, key string) (names []string) {
 	t.Helper()
 	list, err := claims(t).List(context.Background(), metav1.ListOptions{})
@@ -286,14 +286,14 @@ func TestAnElectorHearsWhyItsClaimIsNotServed(t *testing.T) {
 	if err := <-said; err == nil || !strings.Contains(err.Error(), "set a ttl of at most 10s") {
 		t.Error(err)
 	}
-	// The same is not said twice: the second call waits until its elector ends.
+	// The function does not report the same leader twice: the second call waits until its elector ends.
 	cancel()
 	if err := <-said; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
-// This one comes after the parallel ones have begun to wait, and runs before them: tests of Go do so.
+// It runs before the parallel tests above, which wait for it: Go orders tests so.
 func TestALeaderStopsInTimeWhenTheAPIServerIsFrozen(t *testing.T) {
 	need(t)
 	operator := alone.Operate(t, "frozen", ttl)

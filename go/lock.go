@@ -20,25 +20,25 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// ErrNotHeld says that this process has no certain hold of the lock at this moment.
+// ErrNotHeld is the error of a process that has no certain hold of the lock at this moment.
 var ErrNotHeld = errors.New("the lock is not held")
 
 const (
-	// For a request while nothing is held.
+	// Timeout of a request without a hold.
 	patience = 5 * time.Second
-	// A claim that waits is looked at again after this time, also if nothing was heard of it.
+	// A waiting claim is read again after this time, even without an event.
 	glance = 10 * time.Second
 )
 
-// Options say which lock is taken, and how.
+// Options select a lock.
 type Options struct {
 	// Namespace and Key name the lock.
 	Namespace, Key string
-	// TTL is the time that the lock lives without a renewal. Default: 30s.
+	// TTL is the time to live without a renewal. Default: 30s.
 	//
-	// With 30s a leader outlives 4 s without an API server in every case, with 60s 11 s. See docs/go.md.
+	// With 30s a leader survives 4 s without an API server in every case, with 60s 11 s. See docs/go.md.
 	TTL time.Duration
-	// Skew is how far the clocks of the quorum, of the API server and of this machine may be apart. Default: 1s.
+	// Skew is the maximum difference of the clocks of the quorum, the API server and this machine. Default: 1s.
 	Skew time.Duration
 	// Quorum is "name" or "namespace/name" of a RedisQuorum. Default: the operator's default quorum.
 	Quorum string
@@ -51,7 +51,7 @@ type Lock struct {
 	options  Options
 	timing   Timing
 	identity string
-	// As whom the API server knows this process.
+	// The user name of this process at the API server.
 	user           string
 	pod            *pod
 	claims, leases dynamic.ResourceInterface
@@ -75,17 +75,15 @@ type Lock struct {
 // hold is the hold of one term.
 type hold struct {
 	published
-	// The boot-time clock when this validity was read first, and until which the hold is certain.
+	// The boot-time clock at the first reading of this validity, and the end of its certain part.
 	first, until time.Duration
-	// Why it is lost. A hold that was lost once stays lost.
+	// The reason of the loss. A lost hold stays lost.
 	lost error
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// New makes a lock that takes part when a LeaderElector runs with it.
-//
-// It asks the API server for the time, and fails if that and the clock of this machine are too far apart.
+// It reads the time of the API server, and fails if that and the clock of this machine are too far apart.
 func New(ctx context.Context, config *rest.Config, options Options) (*Lock, error) {
 	if options.TTL == 0 {
 		options.TTL = 30 * time.Second
@@ -104,7 +102,7 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	if err != nil {
 		return nil, err
 	}
-	// Never a name that a restarted process would have again: an elector compares nothing but identities.
+	// A restarted process must not have the same name, because an elector compares only identities.
 	lock := &Lock{options: options, timing: durations, identity: host + "_" + string(uuid.NewUUID())}
 	if own := ownPod(); own != nil && own.namespace == options.Namespace {
 		lock.pod = own
@@ -132,7 +130,7 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	return lock, nil
 }
 
-// Timing is what the LeaderElector has to be configured with. The lock refuses an elector that would stop later.
+// Timing has the durations for the LeaderElector. The lock refuses an elector that would stop later.
 func (l *Lock) Timing() Timing { return l.timing }
 
 // Identity names this process. No other one has the same.
@@ -155,7 +153,7 @@ func (l *Lock) Token() (int64, error) {
 	return token, err
 }
 
-// certain is the token and the time that is left.
+// certain returns the token and the remaining time.
 func (l *Lock) certain(now time.Duration) (int64, time.Duration, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +172,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 			defer l.mu.Unlock()
 			return nil, nil, l.hold.lost
 		}
-		// The claim stays in use: it may queue again. Under the hold that was lost it does not lead again.
+		// The claim stays in use, and can queue again. It does not lead again under the lost hold.
 		l.former, l.hold = l.hold.nonce, nil
 	}
 	leads := l.hold != nil
@@ -185,8 +183,10 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return l.wait(ctx)
 }
 
-// termContinues is whether the elector still renews in the term that lost its hold. A term begins with the first successful Update. Its
-// rounds have a deadline of at most RenewDeadline. While the elector acquires, its context has the deadline of the user, if any.
+// termContinues is true if the elector still renews in the term that lost its hold.
+//
+// A term begins with the first successful Update. Its rounds have a deadline of at most RenewDeadline. While the
+// elector acquires, its context has the deadline of the user, if any.
 func (l *Lock) termContinues(ctx context.Context) bool {
 	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > l.timing.RenewDeadline {
 		l.inTerm = false
@@ -212,7 +212,7 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			if err := l.clock.checkWall(l.options.Skew); err != nil {
 				return nil, nil, err
 			}
-			// No one leads yet: this makes the elector write its record, which begins the term.
+			// There is no leader yet. This makes the elector write its record, which begins the term.
 			l.reported, l.told = "", ""
 			return l.record("")
 		}
@@ -224,7 +224,7 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			}
 			return nil, nil, fmt.Errorf("claim %s of lock %s has ended, and another one is made: %s", name, l.Describe(), seen.ended)
 		}
-		// Once for each cause, which is what stands before the message: the elector logs it.
+		// One log line per cause, which is the text before the message: the elector logs it.
 		if cause, _, _ := strings.Cut(seen.trouble, ":"); cause != l.told && (cause != silence || boottime()-l.made > glance) {
 			if l.told = cause; cause != "" {
 				return nil, nil, fmt.Errorf("claim %s of lock %s waits: %s", l.claim.Metadata.Name, l.Describe(), seen.trouble)
@@ -244,20 +244,20 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	}
 }
 
-// ended takes a claim back that still waits when its elector does not any more.
+// ended withdraws a waiting claim whose elector has stopped.
 func (l *Lock) ended(ctx context.Context, err error) error {
 	if ctx.Err() == nil || l.claim == nil {
 		return err
 	}
 	gone := l.claim
 	l.claim = nil
-	// To delete a claim is the holder's word. The hold of an earlier term runs out.
+	// Deleting a claim releases it. The hold of an earlier term expires.
 	if holder := gone.Status.Holder; holder != nil && holder.Nonce == l.former {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	// It was perhaps granted just now. No one has led under it, so that is as good as a release.
+	// The claim was perhaps granted just now. No code has led under it, so deleting it is as good as a release.
 	return errors.Join(err, l.delete(ctx, gone, false))
 }
 
@@ -277,9 +277,9 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 	if err := l.timing.check(ctx, record, err == nil); err != nil {
 		return err
 	}
-	// What is known may be enough without a request. Where little is left, a new validity is due.
+	// The current validity is perhaps enough without a request. With little time left, a new validity is due.
 	if err != nil || left < l.timing.needed()+l.options.TTL/4 || boottime()-l.lastLook > l.options.TTL/10 {
-		// An API server that does not answer leaves what is known as it is.
+		// Without an answer of the API server the current validity stays.
 		if err := l.look(ctx); err == nil {
 			l.take(l.claim.read(l.identity, l.podUID(), l.nonce()))
 		}
@@ -290,7 +290,7 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 	return l.decide(boottime())
 }
 
-// take adopts what a status says of the hold.
+// take adopts the hold in a status.
 func (l *Lock) take(seen seen) {
 	known, ok := l.clock.now()
 	l.mu.Lock()
@@ -304,7 +304,7 @@ func (l *Lock) take(seen seen) {
 		now := boottime()
 		until := time.Duration(0)
 		if seen.held.validUntil.Equal(l.hold.validUntil) {
-			// The API server's clock can be known better now. What was true stays true.
+			// The estimate of the API server's clock can be better now. An earlier certain validity stays.
 			until = l.hold.until
 		} else {
 			l.hold.first = now
@@ -322,7 +322,7 @@ func (h *hold) lose(why string) {
 	}
 }
 
-// decide says whether the elector may lead until its next renewal has failed.
+// decide returns nil if the elector can lead until its next renewal has failed.
 func (l *Lock) decide(now time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -350,7 +350,7 @@ func (l *Lock) release(ctx context.Context) error {
 		return fmt.Errorf("lock %s is not released, and runs out: %w", l.Describe(), ErrNotHeld)
 	}
 	l.mu.Lock()
-	// Before the request, so that no one takes the token for valid afterwards.
+	// This comes before the request, so that no code uses the token afterwards.
 	l.hold.lose("it was released")
 	l.mu.Unlock()
 	word := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"%d"}}}`, l.claim.Metadata.UID, releaseAnnotation, token)

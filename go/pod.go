@@ -15,7 +15,8 @@ import (
 
 var reviewResource = schema.GroupVersionResource{Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews"}
 
-// whoami is as whom the API server knows this process, and empty where it does not say so. Then a release needs the verb update.
+// whoami is the user name of this process at the API server. It is empty if the server does not report it. Then a
+// release needs the verb update.
 func whoami(ctx context.Context, client dynamic.Interface) string {
 	review := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": reviewResource.GroupVersion().String(), "kind": "SelfSubjectReview",
@@ -28,7 +29,7 @@ func whoami(ctx context.Context, client dynamic.Interface) string {
 	return user
 }
 
-// Where the kubelet puts it. Tests have one of their own.
+// The path at which the kubelet mounts the token. Tests have another one.
 var serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // pod is the pod that this process runs in.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// within bounds a request: while a lock is held, two of them fit into one round of the elector.
+// within sets the deadline of a request: while a lock is held, two requests fit into one round of the elector.
 func (l *Lock) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l.nonce() != "" {
 		return context.WithTimeout(ctx, l.timing.RenewDeadline/3)
@@ -19,7 +19,7 @@ func (l *Lock) within(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, patience)
 }
 
-// look reads the claim, and makes it if there is none.
+// look reads the claim, and creates it if it does not exist.
 func (l *Lock) look(ctx context.Context) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
@@ -52,7 +52,7 @@ func (l *Lock) create(ctx context.Context) error {
 	}
 	object, err := l.claims.Create(ctx, l.wanted, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		// Nobody else uses this name, so an earlier creation was carried out.
+		// No other process uses this name, so an earlier creation was carried out.
 		object, err = l.claims.Get(ctx, l.wanted.GetName(), metav1.GetOptions{})
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *Lock) sweep(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes this very claim, and if told so only as it was seen.
+// delete deletes this claim by its UID, and on request only in the version that was read.
 func (l *Lock) delete(ctx context.Context, claim *claim, asSeen bool) error {
 	uid := types.UID(claim.Metadata.UID)
 	only := &metav1.Preconditions{UID: &uid}
@@ -115,7 +115,7 @@ func (l *Lock) ofKey(ctx context.Context) ([]*claim, error) {
 	return claims, nil
 }
 
-// leader is who has the lock now, if this package knows. It is for OnNewLeader, and decides nothing.
+// leader is the current holder, if this package has read it. It is for OnNewLeader, and decides nothing.
 func (l *Lock) leader(ctx context.Context) string {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
@@ -148,7 +148,7 @@ func (l *Lock) heard(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// beat shows the operator that this process lives, three times per heartbeat of the claim. It begins while the claim waits.
+// beat renews the heartbeat of this process, three times per period. It begins while the claim waits.
 func (l *Lock) beat(ctx context.Context) error {
 	if l.claim == nil || l.hasBeaten && boottime()-l.beaten < l.options.TTL/6 {
 		return nil
@@ -174,7 +174,7 @@ func (l *Lock) beat(ctx context.Context) error {
 	case apierrors.IsNotFound(err):
 		l.hasBeaten = false
 	}
-	// Without this right the lock would be lost one ttl later. Everything else is tried again.
+	// Without this permission the lock would be lost one ttl later. Other errors are tried again.
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("no heartbeat can be sent, which the ClusterRole of holders allows: %w", err)
 	}

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// Until a published validity is read.
+	// The default before a published validity is read.
 	publication = 500 * time.Millisecond
-	// What has to be left of a quarter of the ttl: a request to the API server has to fit several times.
+	// The minimum that remains of a quarter of the ttl: a request to the API server has to fit several times.
 	leastBudget = time.Second
-	// More would not help: while the API server does not answer, a known validity carries the leader.
+	// More has no effect: while the API server does not answer, the current validity keeps the leader.
 	longestRenewDeadline = 2 * time.Second
 )
 
-// Timing is what a LeaderElector has to be configured with, so that it stops before the lock ends.
+// Timing has the durations of a LeaderElector that stops before the lock ends.
 type Timing struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
@@ -33,10 +33,10 @@ func timing(ttl, skew time.Duration) (Timing, error) {
 	return Timing{LeaseDuration: ttl, RenewDeadline: renew, RetryPeriod: renew / 3}, nil
 }
 
-// needed is how much validity a renewal must find.
+// needed is the minimum validity that a renewal must find.
 //
-// After a success the elector pauses for RetryPeriod, tries for RenewDeadline, and then stops. It accepts no RetryPeriod
-// above RenewDeadline/1.2, so this covers every one.
+// After a success the elector pauses for RetryPeriod, tries for RenewDeadline, and then stops. It accepts no
+// RetryPeriod above RenewDeadline/1.2, so this covers every one.
 func (t Timing) needed() time.Duration {
 	return 2 * t.RenewDeadline
 }

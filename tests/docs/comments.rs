@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use super::{files_below, prose, root};
 
 /// Folders and files whose comments follow every rule. Add a room when it is clean.
-const CLEAN: [&str; 28] = [
+const CLEAN: [&str; 31] = [
     "crates/api",
     "crates/bench",
     "crates/cli/src/agent",
@@ -20,6 +20,9 @@ const CLEAN: [&str; 28] = [
     "crates/cli/src/run",
     "crates/cli/src/show/explain",
     "crates/cli/src/top",
+    "crates/client/src",
+    "crates/client/tests",
+    "crates/engine/src",
     "src/evidence.rs",
     "src/job",
     "src/operator",

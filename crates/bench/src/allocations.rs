@@ -1,9 +1,10 @@
-//! How often this client allocates for a cycle.
+//! Allocations of this client per cycle.
+
+use redlock_client::Client;
 
 use crate::callers::TTL;
 use crate::client_of;
 use crate::servers::Servers;
-use redlock_client::Client;
 
 const CYCLES: u64 = 1000;
 
@@ -15,7 +16,9 @@ async fn cycles(client: &Client) {
     }
 }
 
-/// Allocations and bytes per cycle, of caller and driver together. They are counted by thread, so everything runs on one.
+/// Allocations and bytes per cycle, of caller and driver together.
+///
+/// They are counted by thread, so everything runs on one.
 pub(crate) fn per_cycle(servers: &Servers) -> (f64, f64) {
     let counting = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,21 +1,25 @@
-//! Programs that lock as fast as they can: the floor, this client, and rslock. Callers are spawned tasks, those of the rival, too.
+//! Programs that lock as fast as they can: the floor, this client, and rslock.
+//!
+//! Callers are spawned tasks, those of the rival, too.
 
-use crate::floor::Floor;
-use crate::measure::{Measured, Meter, now};
-use crate::servers::Servers;
-use redlock_client::Boottime;
-use redlock_client::Client;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use redlock_client::Boottime;
+use redlock_client::Client;
 use tokio::time::timeout;
+
+use crate::floor::Floor;
+use crate::measure::{Measured, Meter, now};
+use crate::servers::Servers;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The hold of the contention row.
 const HOLD: Duration = Duration::from_millis(5);
-/// After so long those who wait ask as seldom as they ever do.
+/// After this time waiting callers poll at their lowest rate.
 const LONG_HOLD: Duration = Duration::from_millis(400);
 pub(crate) const CONTENDERS: usize = 8;
 /// No cell takes longer, whatever a rival waits for.
@@ -46,7 +50,9 @@ async fn cycles(client: Client, key: String, until: Boottime) -> Measured {
     measured
 }
 
-/// The same with rslock, which tries once. It waits for all members, also for those that do not answer.
+/// The same with rslock, which tries once.
+///
+/// It waits for all members, also for those that do not answer.
 async fn rslock_cycles(manager: rslock::LockManager, key: String, until: Boottime) -> Measured {
     let mut measured = Measured::default();
     let end = now() + LONGEST;
@@ -109,10 +115,12 @@ pub(crate) fn rslock(servers: &Servers, retries: u32) -> rslock::LockManager {
     manager
 }
 
-/// Those who contend for one key, all in the same way.
+/// Contenders for one key, all of one kind.
 #[derive(Clone)]
 pub(crate) enum Contender {
-    /// Without a lock: they take turns in this process. Hold times are measured, not assumed.
+    /// Without a lock: they take turns in this process.
+    ///
+    /// Hold times are measured, not assumed.
     Alone(Arc<tokio::sync::Mutex<()>>),
     Client(Client),
     /// Each contender with a client of its own, as each process has.
@@ -121,7 +129,9 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    /// The contender with this number holds the key once, and tells whether it got it.
+    /// The contender with this number holds the key once.
+    ///
+    /// Returns true if it got the key.
     async fn hold(&self, number: usize) -> bool {
         let client = match self {
             Self::Client(client) => Some(client),
@@ -149,7 +159,7 @@ impl Contender {
     }
 }
 
-/// How long it takes from each release of one client to the grant of the other, which has waited for long.
+/// Measures the time from each release of one client to the grant of another waiting client.
 pub(crate) async fn hand_overs(clients: [&Client; 2], count: usize) -> Vec<Duration> {
     let mut took = Vec::new();
     let mut holder = clients[0].lock("handed over").ttl(TTL).wait(TTL).acquire().await.unwrap();
@@ -170,7 +180,7 @@ pub(crate) async fn hand_overs(clients: [&Client; 2], count: usize) -> Vec<Durat
     took
 }
 
-/// How often eight contenders for one key get it, per second, and the most successful against the least.
+/// Measures the rate at which eight contenders get one key, and the most successful against the least.
 pub(crate) async fn contend(how: &Contender, time: Duration) -> (f64, f64) {
     let until = now() + time;
     let counts: Vec<_> = (0..CONTENDERS).map(|_| Arc::new(AtomicU64::new(0))).collect();

@@ -1,14 +1,18 @@
-//! The floor: one thread with raw sockets and pipelined commands, and no more than Redlock asks for. `SET NX PX` on all, decided at the
-//! majority; compare-and-delete on all, decided at the majority. No token, no drift, no retries, no errors.
+//! The floor: one thread with raw sockets and pipelined commands, and no more than Redlock asks for.
+//!
+//! `SET NX PX` on all, decided at the majority; compare-and-delete on all, decided at the majority. No token, no drift,
+//! no retries, no errors.
 
-use crate::tls::SERVER_NAME;
-use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::tls::SERVER_NAME;
 
 const RELEASE: &str = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
@@ -84,7 +88,7 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// With a configuration it speaks TLS, by rustls.
+    /// With a configuration the floor speaks TLS, by rustls.
     pub(crate) fn connect(ports: &[u16], tls: Option<&Arc<rustls::ClientConfig>>) -> io::Result<Self> {
         let mut links = Vec::new();
         let mut sha1 = String::new();
@@ -101,8 +105,9 @@ impl Floor {
         Ok(Self { links, sha1 })
     }
 
-    /// Runs `workers` callers at once, each with a key of its own, and returns how many cycles there were. `is_over` is asked after
-    /// each cycle.
+    /// Runs `workers` callers at once, each with a key of its own, and returns how many cycles there were.
+    ///
+    /// `is_over` is asked after each cycle.
     pub(crate) fn run(&mut self, workers: usize, mut is_over: impl FnMut() -> bool) -> io::Result<u64> {
         let quorum = self.links.len() / 2 + 1;
         let mut state = vec![Worker { round: 0, replies: 0, holds: false }; workers];

@@ -1,5 +1,8 @@
-//! `make bench`: this client, a floor, rslock and lock clients in other languages on the same redis-server processes, in interleaved
-//! rounds. Ratios count: absolute times are those of the machine.
+//! `make bench`: measures this client, a floor, rslock and lock clients in other languages.
+//!
+//! All use the same redis-server processes, in interleaved rounds.
+//!
+//! Only ratios are comparable: absolute times depend on the machine.
 #![allow(clippy::unwrap_used, reason = "a program for people")]
 
 mod allocations;
@@ -7,19 +10,23 @@ mod callers;
 mod floor;
 mod measure;
 mod rivals;
+mod row;
 mod servers;
 mod table;
 mod tls;
 
-use callers::{CONTENDERS, Contender, TTL, contend, hand_overs, rslock, run_clients, run_floor, run_rslock};
-use floor::Floor;
-use measure::{Measured, describe, median, now, quantile, ratio};
-use redlock_client::{Client, NotAcquired};
-use rivals::Rival;
-use servers::Servers;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+use redlock_client::{Client, NotAcquired};
+
+use callers::{CONTENDERS, Contender, TTL, contend, hand_overs, rslock, run_clients, run_floor, run_rslock};
+use floor::Floor;
+use measure::{Measured, describe, median, now, quantile, ratio};
+use rivals::Rival;
+use row::{Program, Row};
+use servers::Servers;
 use table::Table;
 use tls::Certificate;
 
@@ -47,30 +54,6 @@ async fn voting(client: &Client) {
 
 /// One kind of durations among those that were measured.
 type Durations = fn(&Measured) -> &Vec<Duration>;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Program {
-    Floor,
-    Ours,
-    /// This client with all members, in a row where some are frozen.
-    Healthy,
-    Untokened,
-    Rslock,
-    Rival(usize),
-}
-
-/// One row: the programs, and what was measured of each, round by round.
-struct Row(Vec<(Program, Vec<Measured>)>);
-
-impl Row {
-    fn of(&self, program: Program) -> &[Measured] {
-        self.0.iter().find(|(known, _)| *known == program).map_or(&[], |(_, measured)| measured)
-    }
-
-    fn ratio(&self, these: Program, those: Program, of: fn(&Measured) -> f64) -> f64 {
-        ratio(self.of(these), self.of(those), of)
-    }
-}
 
 /// The programs of a run.
 struct Bench {
@@ -162,7 +145,7 @@ impl Bench {
         table.at_most("64 keys at once, time with tokens against without", all.ratio(Ours, Untokened, per_cycle), 1.15);
     }
 
-    /// A healthy cell lies before each of those with frozen members, so that the machine is alike.
+    /// A healthy cell precedes each cell with frozen members, so that the load of the machine is similar.
     async fn frozen(&mut self) {
         use Program::{Floor, Healthy, Ours, Rslock};
         for count in 1..=2 {
@@ -171,16 +154,18 @@ impl Bench {
             let operations: [(&str, Durations); 2] =
                 [("acquire", |one| &one.acquires), ("release", |one| &one.releases)];
             for (what, of) in operations {
-                for (name, part, bound) in [("p50", 0.5, 1.2), ("p99", 0.99, 1.5)] {
+                for (name, fraction, bound) in [("p50", 0.5, 1.2), ("p99", 0.99, 1.5)] {
                     let what = format!("{what} with {count} of {MEMBERS} frozen against healthy, {name}");
-                    let figure = quantile(row.of(Ours), of, part) / quantile(row.of(Healthy), of, part);
+                    let figure = quantile(row.of(Ours), of, fraction) / quantile(row.of(Healthy), of, fraction);
                     self.table.at_most(&what, figure, bound);
                 }
             }
         }
     }
 
-    /// Three clients, each with connections of its own, as three processes are: members see their requests in different orders.
+    /// Three clients with connections of their own, like three processes.
+    ///
+    /// Members get their requests in different orders.
     async fn second_rounds(&mut self) {
         let Self { servers, time, table, .. } = self;
         let mut clients = Vec::new();
@@ -191,8 +176,9 @@ impl Bench {
             let mut raised = Vec::new();
             for _ in 0..ROUNDS {
                 let measured = run_clients(servers, &clients, workers, *time).await;
-                // Each cycle looks at the key on all members to release it; a second round looks twice on each of a majority.
-                raised.push((measured.looks - MEMBERS as f64).max(0.0) / (2 * (MEMBERS / 2 + 1)) as f64 * 100.0);
+                // Each cycle reads the key on all members to release it. A second round reads it twice on each of a
+                // majority.
+                raised.push((measured.key_reads - MEMBERS as f64).max(0.0) / (2 * (MEMBERS / 2 + 1)) as f64 * 100.0);
             }
             let what = format!("three clients, {what}: acquisitions with a second round, %");
             table.at_most(&what, median(raised), 5.0);
@@ -246,7 +232,7 @@ impl Bench {
         table.at_most("two clients, held for 400 ms: from release to grant, ms", took, 5.0);
     }
 
-    /// Servers of its own, which speak TLS.
+    /// Measures with servers that speak TLS.
     async fn tls(&mut self) {
         let certificate = Certificate::new().unwrap();
         let servers = Servers::start(MEMBERS, Some(&certificate)).unwrap();
@@ -287,8 +273,10 @@ impl Bench {
     }
 }
 
-/// `ONLY=core` leaves out the clients in other languages, `ONLY=cycles` everything but the first two rows, too, and `ONLY=contention`
-/// everything but the rows of contenders.
+/// Measures all rows, or some of them.
+///
+/// `ONLY=core` leaves out the clients in other languages. `ONLY=cycles` measures only the first two rows, and
+/// `ONLY=contention` only the rows of contenders.
 async fn run(time: Duration, only: &str) -> Table {
     let mut bench = Bench::new(time, ["core", "cycles", "contention"].contains(&only)).await;
     if only == "contention" {
@@ -305,7 +293,7 @@ async fn run(time: Duration, only: &str) -> Table {
     bench.tls().await;
     bench.frozen().await;
     bench.allocations();
-    // Keys of the other programs have other names, so that only this client's are counted.
+    // Keys of the other programs have other names, so this counts only keys of this client.
     bench.drain().await;
     bench.table
 }

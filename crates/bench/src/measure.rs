@@ -1,13 +1,15 @@
-//! Measurements, and the figures that are computed from them.
+//! Measurements, and figures from them.
+
+use std::time::Duration;
+
+use redlock_client::{Boottime, Clock, SystemClock};
 
 use crate::servers::{self, Servers, Totals};
-use redlock_client::{Boottime, Clock, SystemClock};
-use std::time::Duration;
 
 /// p50 and p99 of acquire, p50 and p99 of release, in microseconds.
 pub(crate) type Times = [f64; 4];
 
-/// How many cycles in how long, and how long single operations took.
+/// Cycles in a time, and durations of single operations.
 #[derive(Clone, Default)]
 pub(crate) struct Measured {
     pub(crate) cycles: u64,
@@ -16,15 +18,15 @@ pub(crate) struct Measured {
     pub(crate) elapsed: Duration,
     pub(crate) acquires: Vec<Duration>,
     pub(crate) releases: Vec<Duration>,
-    /// The report of a separate program about them.
+    /// The report of an external program about the same.
     pub(crate) times: Option<Times>,
     /// Microseconds per cycle.
     pub(crate) cpu_client: f64,
     pub(crate) cpu_servers: f64,
-    /// Commands of all servers, per cycle.
+    /// Per cycle of all servers.
     pub(crate) commands: f64,
     pub(crate) reads: f64,
-    pub(crate) looks: f64,
+    pub(crate) key_reads: f64,
 }
 
 impl Measured {
@@ -47,7 +49,7 @@ impl Measured {
 /// p50 and p99 of acquire and of release, those of the floor unknown.
 fn times(measured: &Measured) -> Option<Times> {
     let one = std::slice::from_ref(measured);
-    let of = |what, part| quantile(one, what, part) * 1e6;
+    let of = |what, fraction| quantile(one, what, fraction) * 1e6;
     let own = || {
         let acquires: fn(&Measured) -> &Vec<Duration> = |one| &one.acquires;
         let releases: fn(&Measured) -> &Vec<Duration> = |one| &one.releases;
@@ -65,10 +67,10 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-pub(crate) fn quantile(measured: &[Measured], of: fn(&Measured) -> &Vec<Duration>, part: f64) -> f64 {
+pub(crate) fn quantile(measured: &[Measured], of: fn(&Measured) -> &Vec<Duration>, fraction: f64) -> f64 {
     let mut values: Vec<Duration> = measured.iter().flat_map(|one| of(one).iter().copied()).collect();
     values.sort_unstable();
-    let index = ((values.len() as f64 * part) as usize).min(values.len().saturating_sub(1));
+    let index = ((values.len() as f64 * fraction) as usize).min(values.len().saturating_sub(1));
     values.get(index).copied().unwrap_or_default().as_secs_f64()
 }
 
@@ -123,7 +125,7 @@ impl<'a> Meter<'a> {
         Self::of(servers, "self".to_owned())
     }
 
-    /// For a client in another process.
+    /// Measures a client in another process.
     pub(crate) fn of(servers: &'a Servers, client: String) -> Self {
         let totals = servers.totals();
         let (own, theirs) = (servers::cpu_ticks(&client), servers.cpu_ticks());
@@ -139,7 +141,7 @@ impl<'a> Meter<'a> {
         let totals = self.servers.totals();
         let commands = each(totals.commands.saturating_sub(self.totals.commands));
         let reads = each(totals.reads.saturating_sub(self.totals.reads));
-        let looks = each(totals.looks.saturating_sub(self.totals.looks));
-        Measured { cpu_client, cpu_servers, commands, reads, looks, ..measured }
+        let key_reads = each(totals.key_reads.saturating_sub(self.totals.key_reads));
+        Measured { cpu_client, cpu_servers, commands, reads, key_reads, ..measured }
     }
 }

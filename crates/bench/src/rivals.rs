@@ -1,14 +1,17 @@
-//! Lock clients in other languages: the programs of tests/clients, each a process of its own. tests/e2e/libraries.rs says what they
-//! are told and what they answer.
+//! Lock clients in other languages.
+//!
+//! They are the programs of tests/clients, each a process of its own. tests/e2e/libraries.rs describes their input and
+//! output.
 
-use crate::callers::LONGEST;
-use crate::measure::{Measured, Meter, Times};
-use crate::servers::Servers;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+
+use crate::callers::LONGEST;
+use crate::measure::{Measured, Meter, Times};
+use crate::servers::Servers;
 
 const NAMES: [&str; 4] = ["redsync", "node-redlock", "pottery", "redisson"];
 /// A JVM starts within this time, connects, and compiles what it does most.
@@ -32,9 +35,9 @@ impl Rival {
         let missing = || io::Error::other("a child without stdin and stdout");
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let lines = BufReader::new(child.stdout.take().ok_or_else(missing)?).lines();
-        let (said, answers) = channel();
+        let (sender, answers) = channel();
         // It ends with the program.
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| said.send(line)));
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Ok(Self { name, child, stdin, answers })
     }
 
@@ -48,7 +51,9 @@ impl Rival {
         Answer::parse(&answer).ok_or_else(|| io::Error::other(answer))
     }
 
-    /// A cell. A program that does not answer in time is measured no more.
+    /// Measures a cell.
+    ///
+    /// A program that does not answer in time is no longer measured.
     pub(crate) fn run(&mut self, servers: &Servers, workers: usize, time: Duration) -> io::Result<Measured> {
         let meter = Meter::of(servers, self.child.id().to_string());
         let Answer { cycles, failed, times } = self.ask(workers, time, LONGEST)?;
@@ -87,7 +92,7 @@ fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.local/clients"))
 }
 
-/// Those that are installed, warmed up.
+/// Starts the installed programs, and warms them up.
 pub(crate) fn start(servers: &Servers) -> Vec<Rival> {
     let (installed, missing): (Vec<_>, Vec<_>) =
         NAMES.into_iter().partition(|name| directory().join(name).join("run").exists());

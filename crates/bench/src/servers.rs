@@ -1,12 +1,13 @@
 //! Masters for one run: `redis-server` processes on loopback, without persistence.
 
-use crate::tls::Certificate;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// For connecting and for the answer: a frozen server gives none.
+use crate::tls::Certificate;
+
+/// Timeout for connections and answers: a frozen server gives none.
 const STATS_DEADLINE: Duration = Duration::from_millis(200);
 
 /// Counters of all servers together.
@@ -15,14 +16,14 @@ pub(crate) struct Totals {
     pub(crate) commands: u64,
     /// Reads from connections.
     pub(crate) reads: u64,
-    /// Looks at a key: one per release, and two per raised counter, within their scripts.
-    pub(crate) looks: u64,
+    /// Reads of a key: one per release, and two per raised counter, within their scripts.
+    pub(crate) key_reads: u64,
 }
 
 pub(crate) struct Servers {
     children: Vec<Child>,
     pub(crate) ports: Vec<u16>,
-    /// Where they speak TLS, if they do.
+    /// TLS ports, if there are any.
     pub(crate) tls_ports: Vec<u16>,
 }
 
@@ -81,7 +82,7 @@ impl Servers {
         self.children.iter().map(|child| cpu_ticks(&child.id().to_string())).sum()
     }
 
-    /// The counters of the servers so far.
+    /// The counters of the servers until now.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for port in &self.ports {
@@ -92,7 +93,7 @@ impl Servers {
             };
             totals.commands += number("total_commands_processed:");
             totals.reads += number("total_reads_processed:");
-            totals.looks += number("cmdstat_get:calls=");
+            totals.key_reads += number("cmdstat_get:calls=");
         }
         totals
     }
@@ -114,7 +115,7 @@ impl Servers {
 }
 
 fn stats(port: u16) -> io::Result<String> {
-    // A frozen process accepts no more connections once those that a client has opened meanwhile fill its queue.
+    // A frozen process refuses connections when its queue is full of connections that a client has opened.
     let mut stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), STATS_DEADLINE)?;
     stream.set_read_timeout(Some(STATS_DEADLINE))?;
     stream.write_all(b"INFO stats commandstats\r\n")?;

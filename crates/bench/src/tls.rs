@@ -1,10 +1,11 @@
 //! TLS for one run: a certificate that signs itself, for servers on loopback.
 
-use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fs, io};
+
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
 
 pub(crate) const SERVER_NAME: &str = "127.0.0.1";
 

@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = blocking::Client::connect(Client::builder(&members).admit_at_once())?;
     let guard = client.lock("import").ttl(Duration::from_secs(10)).wait(Duration::from_secs(60)).acquire()?;
     for part in 0..3 {
-        // The guard is renewed meanwhile; a program that cannot be interrupted asks before each step.
+        // The guard is renewed during the work. A program that cannot be interrupted checks it before each step.
         if guard.remaining() < Duration::from_secs(2) {
             return Err("the lock is lost".into());
         }

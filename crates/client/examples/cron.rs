@@ -12,7 +12,8 @@ const LEAST: Duration = Duration::from_secs(60);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let members: Vec<String> = std::env::args().skip(1).collect();
-    // These masters are nobody's but ours, and a restart of one may give the lock away: see the crate's page on admission.
+    // These masters serve only this program, and a restart of one can give the lock away: see the crate's page on
+    // admission.
     let client = Client::builder(&members).admit_at_once().connect().await?;
     match client.lock("nightly-report").ttl(Duration::from_secs(30)).try_acquire().await {
         Ok(guard) => {

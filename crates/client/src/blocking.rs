@@ -1,29 +1,33 @@
-//! Locks for programs without a runtime: the same client, which brings a thread of its own.
+//! Locks for programs without a runtime: the same client with a thread of its own.
 
-use crate::client::{self, BuildError, Builder, Held, Lost, NotAcquired, Release, Undelivered};
-use crate::redlock::{FencingToken, LockKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
 use tokio::runtime::{Handle, Runtime};
 
-/// How long the last handle waits for members that have not answered yet.
-const LONGEST_END: Duration = Duration::from_secs(1);
+use crate::client::{self, BuildError, Builder, Held, Lost, NotAcquired, Release, Undelivered};
+use crate::redlock::{FencingToken, LockKey};
+
+/// Maximum wait of the last handle for outstanding answers.
+const MAX_END: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(1);
 
-/// As [`client::Client`], for callers that may block. Its connections and renewals live on one thread that it starts.
+/// A [`client::Client`] for callers that can block.
 ///
-/// The last of its handles, guards among them, waits until members have answered, at most one second: a guard that is dropped right
-/// before the end of `main` releases its lock. In async code it waits on a thread of its own, which the end of the process cuts off.
+/// It starts one thread for its connections and renewals.
+///
+/// The last handle, or guard, waits for outstanding answers, at most one second. So a guard that is dropped right
+/// before the end of `main` releases its lock. In async code another thread waits, and the end of the process stops it.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Host>);
 
-/// The client and the runtime that it lives on.
+/// The client and its runtime.
 #[derive(Debug)]
 struct Host {
     client: client::Client,
-    /// Until the last handle is dropped.
+    /// Present until the last handle is dropped.
     runtime: Option<Runtime>,
     handle: Handle,
 }
@@ -40,7 +44,7 @@ impl Drop for Host {
         let client = self.client.clone();
         let end = move || {
             let mut waited = Duration::ZERO;
-            while client.outstanding() > 0 && waited < LONGEST_END {
+            while client.outstanding() > 0 && waited < MAX_END {
                 thread::sleep(STEP);
                 waited += STEP;
             }
@@ -59,7 +63,7 @@ impl Drop for Host {
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
-    // Before the host, whose end waits for the release.
+    // Dropped before the host, whose end waits for the release.
     guard: client::Guard,
     host: Arc<Host>,
 }
@@ -72,7 +76,7 @@ pub struct Lock {
     host: Arc<Host>,
 }
 
-/// A client is shared by threads, and a guard moves from one to the other: the compiler confirms it.
+/// The compiler confirms that threads can share a client, and that a guard can move between them.
 const _: () = {
     const fn is_shared<T: Send + Sync + Clone + 'static>() {}
     const fn moves<T: Send + 'static>() {}
@@ -219,8 +223,9 @@ impl Guard {
         self.host.block_on(self.guard.lost())
     }
 
-    /// Runs a future for as long as the lock is held, as [`client::Guard::run_while_held`]. Ask [`Guard::is_held`] between the steps of
-    /// what blocks.
+    /// Runs a future for as long as the lock is held, as [`client::Guard::run_while_held`].
+    ///
+    /// Ask [`Guard::is_held`] between the steps of what blocks.
     ///
     /// # Errors
     /// If the lock was lost first.

@@ -1,8 +1,8 @@
 //! Distributed locks through Redlock over independent Redis masters, with fencing tokens.
 //!
-//! Begin with [`Client`]. [README.md](https://docs.rs/crate/redlock-client/latest) says what the library promises, and what it asks of you.
-//! `blocking` (with the feature of that name) is the same for programs without a runtime, and `test_util` (with the feature `test-util`)
-//! has fake masters, for tests of programs that take locks.
+//! Begin with [`Client`]. [README.md](https://docs.rs/crate/redlock-client/latest) describes the promises of the
+//! library, and its conditions. `blocking` (with the feature of that name) is the same for programs without a runtime.
+//! `test_util` (with the feature `test-util`) has fake masters, for tests of programs that take locks.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -22,5 +22,5 @@ pub use redlock_engine::redlock::{
 };
 pub use redlock_engine::time::{Boottime, Clock, SystemClock};
 pub use redlock_engine::voting::Machine;
-// The paths of the modules below this one.
+// The modules of this crate use these paths.
 use redlock_engine::{redlock, time, voting};

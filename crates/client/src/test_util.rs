@@ -44,26 +44,30 @@
 //! # });
 //! ```
 //!
-//! A member does what the client asks of Redis, and no more: SET NX PX, INCR, GET, PTTL, DEL, TIME, INFO, PING, and the scripts of this
-//! crate by what they do. Tests compare its answers with those of a real `redis-server`. It knows no users: every password is right, and
-//! nobody is fenced. With real masters, test once that yours let the client do what it needs.
+//! A member executes the commands that the client sends to Redis: SET NX PX, INCR, GET, PTTL, DEL, TIME, INFO, PING, and
+//! the scripts of this crate. Tests compare its answers with those of a real `redis-server`. It has no users: it accepts
+//! every password, and fences no client. With real masters, test once that yours give the client its permissions.
 
 mod commands;
+mod fake_process;
 mod protocol;
-mod server;
 mod store;
 
-use crate::time::{Boottime, Clock, TokioClock};
-use crate::voting::Machine;
-use server::{Life, Network};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::Store;
+
 use tokio::sync::watch;
 
-/// Redis masters in this process, which begin empty and running. Clones are the same ones.
+use crate::time::{Boottime, Clock, TokioClock};
+use crate::voting::Machine;
+use fake_process::{Life, Network};
+use store::Store;
+
+/// Redis masters in this process, which begin empty and running.
+///
+/// Clones are the same ones.
 #[derive(Clone, Debug)]
 pub struct FakeMembers {
     members: Arc<[FakeMember]>,
@@ -71,10 +75,10 @@ pub struct FakeMembers {
 }
 
 impl FakeMembers {
-    /// Starts so many.
+    /// Starts this number of masters.
     ///
     /// # Panics
-    /// Outside a tokio runtime, whose clock they go by.
+    /// Outside a tokio runtime, whose clock they use.
     #[must_use]
     pub fn start(count: usize) -> Self {
         let clock = Arc::new(TokioClock::new());
@@ -87,7 +91,9 @@ impl FakeMembers {
         self.members.iter().map(|member| format!("redis://{}", member.address())).collect()
     }
 
-    /// The machine that reaches them, for [`Builder::connect_on`](crate::Builder::connect_on) and
+    /// The machine that reaches them.
+    ///
+    /// Give it to [`Builder::connect_on`](crate::Builder::connect_on) and
     /// [`Builder::build_on`](crate::Builder::build_on).
     #[must_use]
     pub fn machine(&self) -> Machine {
@@ -97,14 +103,14 @@ impl FakeMembers {
         }
     }
 
-    /// How many have the key.
+    /// The number of members with the key.
     #[must_use]
     pub fn holders(&self, key: &str) -> usize {
         self.members.iter().filter(|member| member.get(key).is_some()).count()
     }
 }
 
-/// The single members, in the order of the URLs.
+/// The members, in the order of the URLs.
 impl Deref for FakeMembers {
     type Target = [FakeMember];
 
@@ -113,7 +119,9 @@ impl Deref for FakeMembers {
     }
 }
 
-/// One fake master. Its keys can be looked at in any state; a killed one has none.
+/// One fake master.
+///
+/// A test can read its keys in any state, and a killed one has none.
 pub struct FakeMember {
     index: usize,
     clock: Arc<TokioClock>,
@@ -144,52 +152,59 @@ impl FakeMember {
         format!("member-{}.test:6379", self.index)
     }
 
-    /// Stops answering, as a process does that gets SIGSTOP: connections stay, and what is sent is executed after
-    /// [`FakeMember::thaw`]. Keys run out meanwhile.
+    /// Stops answering, like a process after SIGSTOP.
+    ///
+    /// Connections stay, and commands are executed after [`FakeMember::thaw`].
+    ///
+    /// Keys expire as usual.
     pub fn freeze(&self) {
         self.life.send_modify(Life::freeze);
     }
 
-    /// Answers again, all that has come in meanwhile first.
+    /// Answers again, and first executes all waiting commands.
     pub fn thaw(&self) {
         self.life.send_modify(Life::thaw);
     }
 
-    /// Ends the process: its connections break, nobody can connect, and all keys are forgotten.
+    /// Ends the process: its connections break, new ones are refused, and all keys are lost.
     pub fn kill(&self) {
         self.life.send_modify(Life::end);
         self.empty();
     }
 
-    /// Ends the process if there is one, and starts another, which has forgotten everything.
+    /// Ends the process, if there is one, and starts another one with empty memory.
     pub fn restart(&self) {
         self.kill();
         self.life.send_modify(Life::begin);
     }
 
-    /// Forgets all keys, the token counter too, and stays the same process, as after FLUSHALL: a client does not notice.
+    /// Deletes all keys and the token counter in the same process, as FLUSHALL does.
+    ///
+    /// A client does not notice.
     pub fn empty(&self) {
         self.state().store = Store::default();
     }
 
-    /// Waits so long before each batch of commands; zero at first.
+    /// Sets the delay of each batch of commands, which is zero at first.
     pub fn set_latency(&self, latency: Duration) {
         self.state().latency = latency;
     }
 
-    /// What a key holds.
+    /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<String> {
         self.state().store.get(key, self.now()).map(str::to_owned)
     }
 
-    /// How long a key lives on; `None` without one, or if it lives for ever.
+    /// The time to live of a key.
+    ///
+    /// `None` if it does not exist or never expires.
     #[must_use]
     pub fn ttl(&self, key: &str) -> Option<Duration> {
         self.state().store.until(key, self.now()).map(|until| until.since(self.now()))
     }
 
-    /// Sets a key whatever it holds: another holder's lock, for example.
+    /// Sets a key, whatever its value: for example as the lock of another holder.
     pub fn set(&self, key: &str, value: &str, ttl: Duration) {
         let until = self.now() + ttl;
         self.state().store.set(key, value, Some(until));
@@ -200,7 +215,7 @@ impl FakeMember {
         self.state().store.delete(key, self.now());
     }
 
-    /// All keys, the counter of tokens (`#token`) among them.
+    /// All keys, with the token counter (`#token`).
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         self.state().store.keys(self.now())

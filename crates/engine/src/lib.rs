@@ -1,9 +1,11 @@
-//! The engine of redlock-client and redlock-operator. Nothing of it is stable; programs use redlock-client.
+//! The engine of redlock-client and redlock-operator.
 //!
-//! The modules are its layers, lowest first: none imports from one after it (tests/layers.rs of the workspace).
+//! It has no promise of stability. Programs use redlock-client.
+//!
+//! The modules are its layers, lowest first. No module imports from one after it (tests/layers.rs of the workspace).
 //!
 //! - [`time`]: clocks as arguments.
-//! - [`redlock`]: the algorithm. What it decides with is pure, and the engine asks members over a trait.
+//! - [`redlock`]: the algorithm. Its decisions are pure, and the engine sends requests to members over a trait.
 //! - [`voting`]: Redis masters as members.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate)]

@@ -1,17 +1,20 @@
-//! Redlock over independent masters, as docs/dev/algorithm.md describes it: majority votes of admitted processes,
-//! validities that end before the keys do, fencing tokens minted by the quorum itself.
+//! Redlock over independent masters, as docs/dev/algorithm.md describes it.
 //!
-//! Everything here is free of Redis: members come in through [`LockMember`], time through [`crate::time::Clock`].
-//! [`Redlock`] is the engine; what it decides with is pure: [`validity()`], [`Tally`].
+//! Admitted processes vote, a majority decides, validities end before the keys do, and the quorum mints the fencing
+//! tokens.
+//!
+//! Nothing here depends on Redis: members come in through [`LockMember`], time through [`crate::time::Clock`].
+//! [`Redlock`] is the engine. Its decisions are pure: [`validity()`], [`Tally`].
 
 mod answers;
 mod backoff;
+pub(crate) mod deferred_wakes;
 mod electorate;
 mod member;
 mod names;
 mod outcome;
 mod reading;
-pub(crate) mod slot;
+pub(crate) mod round_answers;
 mod tally;
 mod token;
 mod validity;
@@ -30,7 +33,7 @@ pub use outcome::{
     is_silence,
 };
 pub use reading::{MemberReading, Owner, Reading, reading};
-pub use slot::{Expiry, Slot};
+pub use round_answers::{AnswerSlot, Expiry};
 pub use tally::{Loss, Progress, Tally, Vote};
 pub use token::{FencingToken, TokenOutOfRange, held_at_once, is_set, recovered, restored};
 pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, repair_until, validity};

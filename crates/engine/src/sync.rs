@@ -1,4 +1,6 @@
-//! What threads share is made of these, so that loom can try every interleaving of them (`dev/threads.sh`).
+//! Mutexes and atomics for state that threads share.
+//!
+//! `dev/threads.sh` replaces them with those of loom, which tries every interleaving.
 
 #[cfg(redlock_loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
@@ -10,7 +12,9 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 #[cfg(not(redlock_loom))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
-/// Locks. A thread that has panicked with the lock leaves nothing half done: each change here is one assignment, or a queue's own.
+/// Locks the mutex, also after a panic of its holder.
+///
+/// A panic leaves nothing half done: each change under a lock is one assignment, or one operation of a queue.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,10 @@
-//! Time as an argument. The core reads clocks only through [`Clock`], so that a test can hold time still.
+//! Time as an argument.
 //!
-//! Two clocks are kept apart by type because they err in different directions: [`Boottime`] also runs while the machine
-//! is suspended, so a validity counted on it never outlives the key (docs/dev/rules.md); [`Monotonic`] stands still
-//! meanwhile, so a fence delay counted on it can only end late, which is the safe side.
+//! The core reads clocks only through [`Clock`], so a test can hold time still.
+//!
+//! Two clocks have types of their own because they err in different directions. [`Boottime`] also runs while the
+//! machine is suspended, so a validity on it never outlives the key (docs/dev/rules.md). [`Monotonic`] stands still
+//! during suspend, so a fence delay on it can only end late, which is safe.
 
 mod offset;
 mod system;
@@ -15,11 +17,15 @@ pub use tokio_clock::TokioClock;
 use std::ops::Add;
 use std::time::Duration;
 
-/// A reading of a clock that runs on in suspend, on Linux `CLOCK_BOOTTIME`. For validities.
+/// A reading of a clock that also runs during suspend.
+///
+/// On Linux it is `CLOCK_BOOTTIME`. Validities use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boottime(Duration);
 
-/// A reading of a clock that may stand still in suspend, on Linux `CLOCK_MONOTONIC`. For fence delays, where late is safe.
+/// A reading of a clock that can stand still during suspend.
+///
+/// On Linux it is `CLOCK_MONOTONIC`. Fence delays use it, because they can safely end late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monotonic(Duration);
 
@@ -65,11 +71,13 @@ macro_rules! reading {
 reading!(Boottime);
 reading!(Monotonic);
 
-/// Wall clock time in milliseconds since the Unix epoch. For people and for other machines, never for a decision here.
+/// Wall clock time in milliseconds since the Unix epoch.
+///
+/// It is for users and for other machines. No decision here depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMillis(pub i64);
 
-/// A Redis member's own wall clock in microseconds since the Unix epoch, as its `TIME` command tells it.
+/// A Redis member's wall clock in microseconds since the Unix epoch, as `TIME` returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMicros(pub i64);
 
@@ -107,20 +115,22 @@ impl UnixMicros {
     }
 }
 
-/// Now, on the clock that tokio's timers go by. For deadlines of requests, never for a validity.
+/// Returns the current time of tokio's timers.
+///
+/// It is for deadlines of requests, never for a validity.
 #[expect(clippy::disallowed_methods, reason = "timers go by this clock, also where a test holds it still")]
 #[must_use]
 pub fn timers_now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
-/// Where the core gets its time from.
+/// The clocks of a machine, or of a test.
 pub trait Clock: Send + Sync + 'static {
-    /// Runs on in suspend: `CLOCK_BOOTTIME`.
+    /// Runs also during suspend: `CLOCK_BOOTTIME`.
     fn boottime(&self) -> Boottime;
-    /// May stand still in suspend: `CLOCK_MONOTONIC`.
+    /// Can stand still during suspend: `CLOCK_MONOTONIC`.
     fn monotonic(&self) -> Monotonic;
-    /// For people and other machines: `CLOCK_REALTIME`.
+    /// Wall clock for users and other machines: `CLOCK_REALTIME`.
     fn wall(&self) -> UnixMillis;
 }
 

@@ -29,17 +29,15 @@ const releaseAnnotation = "redlock-operator.io/release"
 type Grant struct {
 	Claim string
 	Token int64
-	// From is when it was published, and Until the end of the last published validity.
+	// From is the time of its publication, and Until the end of the last published validity.
 	From, Until time.Time
-	// Ended says how it ended; empty while it is held.
+	// Ended is the reason of its end. It is empty while the lock is held.
 	Ended string
 }
 
-// Operator does to the claims of one key what the operator would, by its rules on heartbeats and releases.
-//
-// It votes nowhere: it writes statuses. It shows what a client does with a status, and nothing about Redlock.
+// It has no members: it writes statuses. Tests with it cover a client's use of a status, and nothing of Redlock.
 type Operator struct {
-	// Silent: it publishes nothing any more.
+	// Silent: it no longer publishes.
 	Silent atomic.Bool
 	// Break: the hold with this token ends.
 	Break atomic.Int64
@@ -153,7 +151,7 @@ func (o *Operator) tend(ctx context.Context, lock *unstructured.Unstructured, gr
 }
 
 func (o *Operator) publish(ctx context.Context, lock *unstructured.Unstructured, grant Grant) error {
-	// Not beyond one ttl after the last heartbeat, and not for a tenth of a ttl more.
+	// The end is at most one ttl after the last heartbeat, and at most a tenth of a ttl later.
 	until := o.beatAt.Add(o.ttl)
 	if until.Sub(grant.Until) < o.ttl/10 {
 		return nil
@@ -169,7 +167,7 @@ func (o *Operator) publish(ctx context.Context, lock *unstructured.Unstructured,
 	if uid != "" {
 		holder["podUID"] = uid
 	}
-	// Before it is written: a process that sees it may act on it.
+	// This comes before the write, because a process can act as soon as it reads the status.
 	o.record(grant, "")
 	return o.status(ctx, lock, map[string]any{
 		"holder": holder, "fencingToken": grant.Token, "validUntil": stamp(until), "conditions": conditions("True", "Held", "False"),

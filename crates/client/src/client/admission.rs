@@ -1,14 +1,15 @@
-use crate::redlock::{Drift, rejoin_delay};
 use std::time::Duration;
 
-/// When a process that a client has not seen before may vote.
+use crate::redlock::{Drift, rejoin_delay};
+
+/// The rule for a process that a client has not observed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// An operator keeps it from voting for as long as is needed.
+    /// An operator fences it as long as necessary.
     Fenced,
-    /// After every promise of the process before has run out.
+    /// It can vote after every promise of its predecessor has expired.
     After(Duration),
-    /// At once, whatever the process before it has promised.
+    /// It can vote at once, whatever its predecessor has promised.
     AtOnce,
 }
 

@@ -1,27 +1,35 @@
-//! How a client asks for a lock: once, and again until it is held.
+//! Attempts of a client: one, and repeated ones until the lock is held.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
 
 use super::Inner;
 use super::closing::UnderWay;
 use super::error::NotAcquired;
 use super::event::Event;
-use super::hints::{ANNOUNCE_AGAIN, Cue, Ear};
-use super::lock::Place;
+use super::hints::{ANNOUNCE_AGAIN, Hint, ReleaseSubscription};
+use super::lock::Target;
 use crate::redlock::{
     Acquire, AcquireRequest, Answers, Command, Elector, Grant, KeyState, LockKey, LockValue, MemberError,
     MemberFailure, Reply, RunId, jittered,
 };
 use crate::time::Boottime;
-use std::time::Duration;
-use tokio::time::{sleep, timeout};
 
-/// The first pause between two attempts; it doubles up to [`super::Builder::retry`].
+/// The first pause between two attempts.
+///
+/// It doubles up to [`super::Builder::retry`].
 const FIRST_RETRY: Duration = Duration::from_millis(5);
-/// The longest pause of a caller that hears of releases: a holder can die with its lock.
-const LONGEST_HEARING: Duration = Duration::from_secs(1);
-/// The pause after a release for which another one is to try first: it may have gone.
-const AFTER_OTHERS: Duration = Duration::from_millis(10);
+/// Maximum pause of a caller that gets notifications: a holder can die with its lock.
+const MAX_NOTIFIED_PAUSE: Duration = Duration::from_secs(1);
+/// The pause for another client that goes first.
+///
+/// It has perhaps left.
+const OTHER_FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// A lock that was granted. Its attempt is under way until a guard has it.
+/// A granted lock.
+///
+/// Its attempt is in progress until a guard has it.
 pub(super) struct Taken<'a> {
     /// The key, its value, and the time to live.
     pub(super) lock: (LockKey, LockValue, Duration),
@@ -30,40 +38,40 @@ pub(super) struct Taken<'a> {
 }
 
 impl Inner {
-    /// Attempts until one is granted, or fails for what waiting does not change, or the deadline is there.
+    /// Repeats attempts until one is granted, the error is permanent, or the deadline has passed.
     pub(super) async fn attempts(
         &self,
-        place: &Place,
+        target: &Target,
         ttl: Duration,
         (begun, deadline): (Boottime, Boottime),
     ) -> Result<Taken<'_>, NotAcquired> {
-        let key = &place.key;
+        let key = &target.key;
         let mut pause = FIRST_RETRY;
-        let mut ear: Option<Ear> = None;
+        let mut subscription: Option<ReleaseSubscription> = None;
         if self.hints.yields(key) {
-            let ear = ear.insert(self.hints.listen(key));
-            ear.announce_wait();
-            if !self.rest(Some(ear), AFTER_OTHERS, deadline).await {
-                ear.yielded_in_vain();
+            let subscription = subscription.insert(self.hints.subscribe(key));
+            subscription.announce_wait();
+            if !self.pause(Some(subscription), OTHER_FIRST_PAUSE, deadline).await {
+                subscription.on_unused_yield();
             }
         }
         loop {
-            // A release that was told before all listened is found by the attempt behind this.
-            let longest = if self.hints.is_heard(key) { self.retry.max(LONGEST_HEARING) } else { self.retry };
-            let error = match self.attempt_any(place, ttl, self.clock.boottime().since(begun)).await {
+            // The attempt after this check finds a release from before all subscriptions.
+            let longest = if self.hints.has_majority(key) { self.retry.max(MAX_NOTIFIED_PAUSE) } else { self.retry };
+            let error = match self.attempt_any(target, ttl, self.clock.boottime().since(begun)).await {
                 Ok(taken) => return Ok(taken),
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => error,
             };
             if matches!(error, NotAcquired::HeldByOther { .. }) {
-                let ear = ear.get_or_insert_with(|| self.hints.listen(key));
-                ear.announce_wait();
+                let subscription = subscription.get_or_insert_with(|| self.hints.subscribe(key));
+                subscription.announce_wait();
             }
             let next = next_attempt(&error, pause.min(longest));
             let is_woken = tokio::select! {
                 biased;
                 () = self.closing.closed() => return Err(NotAcquired::Closed),
-                is_woken = self.rest(ear.as_ref(), next, deadline) => is_woken,
+                is_woken = self.pause(subscription.as_ref(), next, deadline) => is_woken,
             };
             if !is_woken && self.clock.boottime() >= deadline {
                 return Err(error);
@@ -72,42 +80,45 @@ impl Inner {
         }
     }
 
-    /// Waits for so long, or until the deadline, or until this client is to try: then `true`. Where another one is to try first, it is
-    /// given a moment; but each client tries by itself from time to time, whatever it hears.
-    async fn rest(&self, ear: Option<&Ear>, pause: Duration, deadline: Boottime) -> bool {
+    /// Waits for the pause, the deadline, or a hint.
+    ///
+    /// Returns true if the caller must try because of a hint.
+    ///
+    /// If another client goes first, it gets a moment. Each client also tries without hints from time to time.
+    async fn pause(&self, subscription: Option<&ReleaseSubscription>, pause: Duration, deadline: Boottime) -> bool {
         let begun = self.clock.boottime();
         let latest = (begun + pause.max(self.retry)).min(deadline);
         let mut end = (begun + pause).min(deadline);
         loop {
             let now = self.clock.boottime();
-            let Some(ear) = ear else {
+            let Some(subscription) = subscription else {
                 sleep(end.since(now)).await;
                 return false;
             };
-            match timeout(end.since(now).min(ANNOUNCE_AGAIN), ear.cue()).await {
-                Ok(Cue::Go) => return true,
-                Ok(Cue::Soon) => end = end.min(self.clock.boottime() + some_of(FIRST_RETRY)),
-                Ok(Cue::Others) => {
-                    ear.announce_wait();
-                    end = (self.clock.boottime() + some_of(AFTER_OTHERS)).min(latest);
+            match timeout(end.since(now).min(ANNOUNCE_AGAIN), subscription.next_hint()).await {
+                Ok(Hint::Retry) => return true,
+                Ok(Hint::RetrySoon) => end = end.min(self.clock.boottime() + randomised(FIRST_RETRY)),
+                Ok(Hint::OtherFirst) => {
+                    subscription.announce_wait();
+                    end = (self.clock.boottime() + randomised(OTHER_FIRST_PAUSE)).min(latest);
                 }
                 Err(_) if self.clock.boottime() >= end => return false,
-                // Those who do not hear of it for long take this caller for gone.
-                Err(_) => ear.announce_wait(),
+                // Other clients assume that a caller without announcements has left.
+                Err(_) => subscription.announce_wait(),
             }
         }
     }
 
-    /// One attempt at each key of the place, until one is granted or an answer is not about that key.
+    /// One attempt at each key of the target, until one is granted or an error is not about that key.
     pub(super) async fn attempt_any(
         &self,
-        place: &Place,
+        target: &Target,
         ttl: Duration,
         waited: Duration,
     ) -> Result<Taken<'_>, NotAcquired> {
-        place.check(&self.key_prefix)?;
+        target.check(&self.key_prefix)?;
         let (mut most, mut soonest) = (0, None::<Duration>);
-        for key in place.keys(rand::random()) {
+        for key in target.keys(rand::random()) {
             match self.attempt(key, ttl, waited).await {
                 Err(NotAcquired::HeldByOther { refusals, longest }) => {
                     most = most.max(refusals);
@@ -119,12 +130,12 @@ impl Inner {
         Err(NotAcquired::HeldByOther { refusals: most, longest: soonest })
     }
 
-    /// One attempt, and an event for it.
+    /// Makes one attempt, and reports it as an event.
     async fn attempt(&self, key: LockKey, ttl: Duration, waited: Duration) -> Result<Taken<'_>, NotAcquired> {
-        // Fresh for each attempt: a late release of the one before must not end this one.
+        // Each attempt has a new value, because a late release of the attempt before must not end this one.
         let value = LockValue::random();
         let (began, under_way) = (self.clock.boottime(), self.closing.begin()?);
-        let outcome = self.ask(&key, &value, ttl).await;
+        let outcome = self.acquire_key(&key, &value, ttl).await;
         let took = || self.clock.boottime().since(began);
         match &outcome {
             Ok(grant) => {
@@ -135,12 +146,13 @@ impl Inner {
         outcome.map(|grant| Taken { lock: (key, value, ttl), grant, _under_way: under_way })
     }
 
-    /// Checks that no member has one of these keys. A majority of those that may vote has to answer: a process that has lost its memory
-    /// is no witness.
+    /// Checks that no member has one of these keys.
+    ///
+    /// A majority of the voting members has to answer: a process that has lost its memory proves nothing.
     pub(super) async fn check_free(&self, keys: &[LockKey]) -> Result<(), NotAcquired> {
         let longest = self.redlock.settings().node_timeout;
         let electorate = self.members.voters()?;
-        // Each key in a job of its own: where no script may look at a key, it takes three commands.
+        // Each key is a request of its own, because a user without scripts needs three commands for it.
         let inspect = |elector: &Elector| -> Vec<_> {
             keys.iter().map(|key| elector.member.send(vec![Command::Inspect { key: key.clone() }])).collect()
         };
@@ -159,7 +171,7 @@ impl Inner {
         Err(NotAcquired::NoQuorum { failures: self.members.explained(failures) })
     }
 
-    async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
+    async fn acquire_key(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
         if self.redis.iter().any(|member| member.has_ended()) {
             return Err(NotAcquired::Broken);
         }
@@ -180,7 +192,7 @@ impl Inner {
     }
 }
 
-/// Whether a member has none of the keys that it was asked for.
+/// Returns true if a member has none of the requested keys.
 async fn are_missing(
     asked: Vec<impl Future<Output = Result<Answers, MemberError>>>,
     admitted: Option<&RunId>,
@@ -212,18 +224,19 @@ fn failed(reply: &Reply) -> Option<MemberError> {
     }
 }
 
-/// The pause before the next attempt: no longer than the key is known to live, and a part of it by chance, so that those who failed
-/// together do not meet again.
+/// The pause before the next attempt, at most the time to live of the key.
+///
+/// A random part prevents contenders that failed together from colliding again.
 fn next_attempt(error: &NotAcquired, pause: Duration) -> Duration {
-    let known = match error {
+    let limit = match error {
         NotAcquired::HeldByOther { longest: Some(longest), .. } => (*longest).max(Duration::from_millis(1)),
         NotAcquired::Waiting { left } => return *left,
         _ => Duration::MAX,
     };
-    some_of(pause.min(known))
+    randomised(pause.min(limit))
 }
 
-/// A part of a pause by chance.
-fn some_of(pause: Duration) -> Duration {
+/// Reduces a pause by a random part.
+fn randomised(pause: Duration) -> Duration {
     jittered(pause * 3 / 4, pause / 4, rand::random())
 }

@@ -1,32 +1,36 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
 use super::Client;
 use super::admission::Admission;
-use super::endpoints::{Trust, endpoints, parsed};
 use super::error::BuildError;
 use super::event::{Event, Observer};
-use super::members::Member;
-use super::secret::Described;
+use super::member_endpoints::{Trust, endpoints, parsed};
+use super::member_set::Member;
+use super::secret_entries::SecretEntries;
 use super::url::MemberUrl;
 use crate::redlock::{Drift, LockMember, Settings};
 use crate::time::{Clock, SystemClock};
 use crate::voting::{Access, Endpoint, Machine, RedisMember};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::runtime::Handle;
 
-/// So far apart counters may be for a client that can only INCR them.
-const CLIENTS_REACH: u32 = 1_000;
-const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long [`Builder::connect`] waits for a majority.
+/// Maximum difference of counters for a client that can only INCR them.
+const CLIENT_TOKEN_REACH: u32 = 1_000;
+const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Maximum wait of [`Builder::connect`] for a majority.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// How to lock; see the methods for what it does by default.
+/// The settings of a [`Client`].
+///
+/// Each method describes its default.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing before `connect` or `build`"]
 pub struct Builder {
     urls: Result<Vec<MemberUrl>, BuildError>,
-    /// What the Secret of an operator says.
-    described: Option<Described>,
+    /// The entries of the operator's Secret.
+    secret: Option<SecretEntries>,
     admission: Kind,
     key_prefix: String,
     node_timeout: Duration,
@@ -40,7 +44,9 @@ pub struct Builder {
     trust: Trust,
 }
 
-/// Members by URL, before it is chosen how they are admitted.
+/// Members by URL.
+///
+/// The next call chooses their admission.
 #[derive(Clone, Debug)]
 #[must_use = "choose how members are admitted"]
 pub struct Masters(Result<Vec<MemberUrl>, BuildError>);
@@ -50,38 +56,42 @@ impl Masters {
         Self(parsed(urls))
     }
 
-    /// A process that this client has not met before votes once every lock of `max_ttl` or less that its predecessor can have granted
-    /// has run out. A restarted master gives no lock away twice.
+    /// Admits a new process after every lock of `max_ttl` or less from its predecessor has expired.
     ///
-    /// The first start of the client waits as well: attempts fail with [`super::NotAcquired::Waiting`] until then. No program can lock for
-    /// longer than `max_ttl` on these members.
+    /// A restarted master gives no lock away twice.
+    ///
+    /// The first start of the client waits, too: until then attempts fail with [`super::NotAcquired::Waiting`]. No
+    /// program can lock for longer than `max_ttl` on these members.
     pub fn wait_before_voting(self, max_ttl: Duration) -> Builder {
         Builder::new(self.0, Kind::After(max_ttl))
     }
 
-    /// Members vote as soon as they are reached. A master that restarts without its memory can give a lock to a second holder while the
-    /// first one still has it.
+    /// Admits members as soon as they are connected.
+    ///
+    /// A master that restarts without its memory can give a lock to a second holder while the first one has it.
     pub fn admit_at_once(self) -> Builder {
         Builder::new(self.0, Kind::AtOnce)
     }
 }
 
-/// What was chosen; what it means in time depends on drift and node timeout.
+/// The chosen admission.
+///
+/// Its delay depends on drift and node timeout.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// The operator's fence outlasts locks of so long.
+    /// The operator's fence covers locks up to this time to live.
     Fenced(Duration),
     After(Duration),
     AtOnce,
 }
 
-/// All that a client goes by.
+/// All settings of a client.
 pub(super) struct Config {
     pub(super) members: Vec<Member>,
     pub(super) redis: Vec<Arc<RedisMember>>,
-    /// Where members tell of releases.
+    /// Endpoints of the listeners.
     pub(super) endpoints: Vec<Endpoint>,
-    pub(super) described: Option<Described>,
+    pub(super) secret: Option<SecretEntries>,
     pub(super) trust: Trust,
     pub(super) machine: Machine,
     pub(super) runtime: Handle,
@@ -104,7 +114,7 @@ impl Builder {
     fn new(urls: Result<Vec<MemberUrl>, BuildError>, admission: Kind) -> Self {
         Self {
             urls,
-            described: None,
+            secret: None,
             admission,
             key_prefix: String::new(),
             node_timeout: Settings::default().node_timeout,
@@ -120,62 +130,73 @@ impl Builder {
     }
 
     pub(super) fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BuildError> {
-        let described = Described::read(data)?;
-        let Described { urls, key_prefix, max_ttl, drift, node_timeout, .. } = described.clone();
+        let secret = SecretEntries::read(data)?;
+        let SecretEntries { urls, key_prefix, max_ttl, drift, node_timeout, .. } = secret.clone();
         let builder = Self::new(parsed(urls), Kind::Fenced(max_ttl));
-        Ok(Self { key_prefix, drift, node_timeout, described: Some(described), ..builder })
+        Ok(Self { key_prefix, drift, node_timeout, secret: Some(secret), ..builder })
     }
 
-    /// How long one command to one member may take: 50 ms, unless the Secret says otherwise.
+    /// The timeout of one command to one member: 50 ms, or the value in the Secret.
     pub const fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = timeout;
         self
     }
 
-    /// How far two clocks may drift apart: 1 % and 2 ms, unless the Secret says otherwise. Taken off each validity.
+    /// The maximum drift of two clocks: 1 % and 2 ms, or the value in the Secret.
+    ///
+    /// Each validity is shorter by it.
     pub const fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
         self
     }
 
-    /// How long locks live on when their holder is gone, where [`super::Lock::ttl`] is not called: 10 s, or the longest that is safe here if
-    /// that is less.
+    /// The time to live of locks without [`super::Lock::ttl`]: 10 s by default.
+    ///
+    /// It is the maximum that is safe here if that is less.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long [`super::Lock::acquire`] waits at most, where [`super::Lock::wait`] is not called: a minute.
+    /// The maximum wait of [`super::Lock::acquire`] without [`super::Lock::wait`]: a minute.
     pub const fn wait(mut self, longest: Duration) -> Self {
         self.wait = longest;
         self
     }
 
-    /// The longest pause between two attempts of [`super::Lock::acquire`]: 100 ms, less a random part of up to a half.
+    /// The maximum pause between two attempts of [`super::Lock::acquire`]: 100 ms by default.
+    ///
+    /// Each pause is shorter by a random part of up to a half.
     pub const fn retry(mut self, longest: Duration) -> Self {
         self.retry = longest;
         self
     }
 
-    /// How long before the validity ends a loss is told: 10 ms. [`super::Guard::run_while_held`] ends the future then.
+    /// The time before the end of the validity at which a loss is reported: 10 ms.
+    ///
+    /// [`super::Guard::run_while_held`] ends the future then.
     pub const fn margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
         self
     }
 
-    /// Locks without tokens, for masters where the user may not INCR the counter `#token`. Every token is then zero.
+    /// Locks without tokens, for masters whose user has no permission to INCR the counter `#token`.
+    ///
+    /// Every token is then zero.
     pub const fn without_token(mut self) -> Self {
         self.tokens = false;
         self
     }
 
-    /// Tells of what happens to locks, for metrics. It is called where that happens, so it must return soon and may not block.
+    /// Sets a callback for events, for example for metrics.
+    ///
+    /// It must return quickly and must not block.
     pub fn on_event(mut self, observe: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Observer::new(observe);
         self
     }
 
-    /// How to speak TLS to members with `rediss://` URLs.
+    /// The TLS configuration for members with `rediss://` URLs.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
         self.trust.tls = Some(config);
@@ -185,8 +206,8 @@ impl Builder {
     /// Makes the client and waits until it reaches a majority, at most one second.
     ///
     /// # Errors
-    /// If it cannot work as it is described, or a member that answers can never vote for it. Members that are not reached are no error: it
-    /// goes on trying.
+    /// If the settings are invalid, or a member that answers can never vote for it. Unreachable members are no error:
+    /// the client tries again.
     ///
     /// # Cancel safety
     /// Dropping the future drops the client.
@@ -208,10 +229,12 @@ impl Builder {
         Ok(client)
     }
 
-    /// Makes the client, which connects in the background. Until then attempts fail with [`super::NotAcquired::NoQuorum`].
+    /// Makes the client, which connects in the background.
+    ///
+    /// Until then attempts fail with [`super::NotAcquired::NoQuorum`].
     ///
     /// # Errors
-    /// If it cannot work as it is described.
+    /// If the settings are invalid.
     pub fn build(self) -> Result<Client, BuildError> {
         let machine = Machine::from(Arc::new(SystemClock));
         self.build_on(machine)
@@ -220,15 +243,15 @@ impl Builder {
     /// The same with another clock and another network than this machine's, for tests.
     ///
     /// # Errors
-    /// If it cannot work as it is described.
+    /// If it cannot work as it is secret.
     pub fn build_on(self, machine: Machine) -> Result<Client, BuildError> {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let endpoints = endpoints(self.urls.as_ref().map_err(Clone::clone)?, &self.trust)?;
         let longest = self.admission().1;
-        if !(Duration::from_millis(1)..=LONGEST_TTL).contains(&longest) && longest != Duration::MAX {
+        if !(Duration::from_millis(1)..=MAX_TTL).contains(&longest) && longest != Duration::MAX {
             return Err(BuildError::MaxTtl);
         }
-        let longest = longest.min(LONGEST_TTL);
+        let longest = longest.min(MAX_TTL);
         if self.drift.allowance(longest) >= longest {
             return Err(BuildError::Drift);
         }
@@ -247,7 +270,7 @@ impl Builder {
             members,
             redis,
             endpoints: hints,
-            described: self.described,
+            secret: self.secret,
             trust: self.trust,
             machine,
             runtime,
@@ -262,12 +285,12 @@ impl Builder {
             tokens: self.tokens,
             observer: self.observer,
             longest_ttl,
-            token_reach: is_direct.then_some(CLIENTS_REACH),
+            token_reach: is_direct.then_some(CLIENT_TOKEN_REACH),
             restores: self.tokens && !is_direct,
         }))
     }
 
-    /// How members are admitted, and for how long locks may be taken.
+    /// The admission of members, and the maximum time to live of locks.
     fn admission(&self) -> (Admission, Duration) {
         match self.admission {
             Kind::Fenced(max_ttl) => (Admission::Fenced, max_ttl),

@@ -1,22 +1,26 @@
-//! The end of a client: no attempt outlives it unheard.
+//! The end of a client, which waits for its attempts.
 
-use super::error::NotAcquired;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::sync::watch;
 
-/// Whether the client is closed, and how many attempts are under way.
+use super::error::NotAcquired;
+
+/// The closed flag of a client, and the number of its attempts in progress.
 #[derive(Default)]
 pub(super) struct Closing {
     is_closed: watch::Sender<bool>,
     under_way: AtomicUsize,
 }
 
-/// An attempt from before its first request until its lock is kept or released.
+/// An attempt, from before its first request until its lock is held or released.
 #[must_use]
 pub(super) struct UnderWay<'a>(&'a Closing);
 
 impl Closing {
-    /// Begins an attempt. It is counted before the check, so [`Closing::close`] either refuses it or counts it.
+    /// Begins an attempt.
+    ///
+    /// The attempt is counted before the check, so [`Closing::close`] either refuses it or counts it.
     pub(super) fn begin(&self) -> Result<UnderWay<'_>, NotAcquired> {
         self.under_way.fetch_add(1, Ordering::AcqRel);
         let attempt = UnderWay(self);
@@ -33,7 +37,7 @@ impl Closing {
 
     /// Resolves when the client is closed.
     pub(super) async fn closed(&self) {
-        // An error would say that the sender is gone, which `self` has.
+        // The only error is a dropped sender, which `self` keeps.
         let _ = self.is_closed.subscribe().wait_for(|is_closed| *is_closed).await;
     }
 

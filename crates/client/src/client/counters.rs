@@ -1,11 +1,13 @@
-//! The counters of tokens: what processes were restored to, and which of them have forgotten theirs without a restart.
+//! Token counters: restored numbers, and processes that have lost theirs without a restart.
 
-use crate::redlock::{Answers, CounterCheck, FencingToken, KeyState, MemberError, Reply, RunId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use tokio::sync::Notify;
 
-/// Processes whose votes have shown that their memory is gone.
+use crate::redlock::{Answers, CounterCheck, FencingToken, KeyState, MemberError, Reply, RunId};
+
+/// Processes whose votes prove that their memory is lost.
 #[derive(Default)]
 pub(super) struct Forgotten {
     processes: Mutex<Vec<RunId>>,
@@ -33,13 +35,15 @@ impl Forgotten {
         if self.is_any.swap(false, Ordering::AcqRel) { std::mem::take(&mut *self.processes()) } else { Vec::new() }
     }
 
-    /// Resolves when one was put since this was called last.
+    /// Resolves when a process was added since the last call.
     pub(super) async fn noticed(&self) {
         self.noticed.notified().await;
     }
 }
 
-/// What each process that may vote was restored to. A number that is not greater was counted from less.
+/// The restored number of each process that can vote.
+///
+/// A vote without a greater number began below it.
 pub(super) struct Restored {
     pub(super) counters: Vec<(RunId, FencingToken)>,
     pub(super) forgotten: Arc<Forgotten>,
@@ -56,7 +60,7 @@ impl CounterCheck for Restored {
     }
 }
 
-/// The counter that a member has, and of which process it is.
+/// The counter of a member, and its process.
 pub(super) fn counter(answers: Answers) -> Result<(RunId, FencingToken), MemberError> {
     let number = match answers.replies.first() {
         Some(Reply::State(KeyState::Missing)) => Some(FencingToken::ZERO),

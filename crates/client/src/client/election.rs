@@ -1,19 +1,23 @@
-//! Leader election: campaign for a key, lead for as long as it is held, step down, and campaign again.
+//! Leader election: campaign for a key, lead while it is held, step down, and campaign again.
 
-use super::error::NotAcquired;
-use super::guard::Guard;
-use super::keeper::Hold;
-use super::lock::Lock;
-use super::{Client, Inner};
-use crate::redlock::{FencingToken, LockKey};
 use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
+
 use tokio::time::sleep;
 
-/// An election among all clients that campaign for the same key. At most one of them leads at a time.
+use super::error::NotAcquired;
+use super::guard::Guard;
+use super::lock::Lock;
+use super::renewer::Hold;
+use super::{Client, Inner};
+use crate::redlock::{FencingToken, LockKey};
+
+/// An election among all clients that campaign for the same key.
+///
+/// At most one of them leads at a time.
 ///
 /// ```
 /// # #[cfg(feature = "test-util")]
@@ -43,7 +47,7 @@ use tokio::time::sleep;
 #[must_use = "an election does nothing before `campaign` or `run`"]
 pub struct Election {
     lock: Lock,
-    /// After a term that ended by choice.
+    /// The pause after a term that ended by choice.
     rest: Duration,
 }
 
@@ -52,13 +56,17 @@ impl Election {
         Self { lock: client.lock(key).wait(Duration::MAX), rest: client.0.retry * 2 }
     }
 
-    /// How long a leader that is gone keeps the others waiting: the value of [`super::Builder::ttl`] by default.
+    /// The time after which a dead leader is replaced.
+    ///
+    /// The default is [`super::Builder::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.lock = self.lock.ttl(ttl);
         self
     }
 
-    /// Waits until this client leads. The guard is the leadership: releasing it steps down.
+    /// Waits until this client leads.
+    ///
+    /// The guard is the leadership: releasing it steps down.
     ///
     /// # Errors
     /// If waiting cannot help: the key or the time to live is refused, or the client is closed.
@@ -69,10 +77,12 @@ impl Election {
         self.lock.clone().acquire().await
     }
 
-    /// Campaigns, and runs `term` for as long as this client leads. After a loss it drops the future of the term and campaigns again.
+    /// Campaigns, and runs `term` for as long as this client leads.
+    ///
+    /// After a loss it drops the future of the term and campaigns again.
     ///
     /// A term that returns [`ControlFlow::Continue`] steps down. The next campaign begins after two pauses of [`super::Builder::retry`],
-    /// so that others can be elected first. A term that returns [`ControlFlow::Break`] steps down and ends the run.
+    /// so that another client can be elected first. A term that returns [`ControlFlow::Break`] steps down and ends the run.
     ///
     /// # Errors
     /// As [`Election::campaign`].
@@ -96,7 +106,9 @@ impl Election {
     }
 }
 
-/// The leadership of one term, for those who work in it. It keeps nothing: the term ends without it.
+/// The leadership of one term, for its code.
+///
+/// It does not keep the lock.
 #[derive(Clone)]
 pub struct Leadership {
     client: Arc<Inner>,
@@ -105,23 +117,25 @@ pub struct Leadership {
 
 impl Leadership {
     fn of(guard: &Guard) -> Self {
-        let (client, hold) = guard.parts();
+        let (client, hold) = guard.handles();
         Self { client, hold }
     }
 
-    /// The fencing token of this term: greater than that of every earlier leader. Zero without tokens.
+    /// The fencing token of this term, greater than that of every earlier leader.
+    ///
+    /// Zero without tokens.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.hold.token
     }
 
-    /// How long this client certainly leads from now on if nothing renews the lock.
+    /// The time for which this client certainly leads, if nothing renews the lock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.client.remaining(&self.hold)
     }
 
-    /// Whether this client leads now.
+    /// Returns true if this client leads now.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         !self.remaining().is_zero()

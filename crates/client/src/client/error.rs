@@ -1,40 +1,43 @@
-use super::url::UrlError;
-use crate::redlock::{MemberError, MemberFailure, MemberName, Released};
 use std::time::Duration;
 
-/// Why no client could be made.
+use super::url::UrlError;
+use crate::redlock::{MemberError, MemberFailure, MemberName, Released};
+
+/// The reason why no client was made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A member's URL cannot be used; members are counted from 0.
+    /// A member's URL is invalid.
+    ///
+    /// Members are counted from 0.
     #[error("member {0}: {1}")]
     Url(usize, #[source] UrlError),
     /// There is no member, or there are more than 64.
     #[error("a quorum has 1 to 64 members, an odd number is best")]
     Members,
-    /// Two URLs lead to the same address: it would vote once, and the majority would be counted of two.
+    /// Two URLs have the same address: it would vote once, and the majority would be counted of two.
     #[error("two members have the same address")]
     SameAddress,
-    /// A URL asks for TLS, and no configuration was given or the crate was built without the feature `tls`.
+    /// A URL needs TLS, and there is no configuration, or the crate was built without the feature `tls`.
     #[error("a rediss:// URL needs the feature `tls` and Builder::tls")]
     NoTls,
-    /// The host cannot stand in a certificate.
+    /// The host is no name of a certificate.
     #[error("member {0}: its host is no name that a certificate can have")]
     ServerName(usize),
-    /// The Secret of an operator lacks this entry, or it cannot be read.
+    /// The operator's Secret lacks this entry, or it is unreadable.
     #[error("the Secret has no readable entry {0:?}; an operator that knows this crate writes it")]
     Secret(&'static str),
-    /// The Secret says that nobody keeps restarted members from voting.
+    /// The Secret declares that restarted members are not fenced.
     #[error("the Secret says that its members are not fenced: use Client::builder and wait_before_voting")]
     NotFenced,
-    /// The Secret names another majority than its URLs make: its entries were read at different moments.
+    /// The Secret has another majority than its URLs make: its entries were read at different times.
     #[error(
         "the Secret's entries contradict each other: {urls} members and a majority of {quorum}; read it again, at once"
     )]
     Torn {
-        /// How many URLs it has.
+        /// The number of URLs.
         urls: usize,
-        /// What it says a majority is.
+        /// The majority in the Secret.
         quorum: usize,
     },
     /// The member can never vote for this client.
@@ -43,72 +46,78 @@ pub enum BuildError {
     /// Two URLs lead to one process: it has one vote, and the majority would be counted of two.
     #[error("members {0} and {1} are one process: name each master once")]
     SameProcess(MemberName, MemberName),
-    /// The drift leaves nothing of a lock.
+    /// The drift is as long as the longest lock.
     #[error("the clock drift takes off as much as the longest time to live: no lock would be valid")]
     Drift,
-    /// No lock can live for so short or so long a time.
+    /// The maximum time to live is out of range.
     #[error("the longest time to live has to be from 1 ms to 365 days")]
     MaxTtl,
-    /// The Secret names other members, or other rules, than those that the client was made for.
+    /// The Secret has other members or other rules than this client.
     #[error("the Secret names other members or rules than this client has: make another client of it")]
     Stale,
-    /// Clients run on tokio.
+    /// The caller has no tokio runtime.
     #[error("a client is built inside a tokio runtime")]
     NoRuntime,
 }
 
-/// Why a lock is not held.
+/// The reason why a lock is not held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAcquired {
-    /// Another holder has the key on so many members that no majority was left.
+    /// Another holder has the key on too many members for a majority.
     #[error("{}", held_by_other(*refusals))]
     HeldByOther {
-        /// How many members say so; none if another caller of this client has the key.
+        /// The number of members that refused.
+        ///
+        /// Zero if another caller of this client has the key.
         refusals: usize,
-        /// The longest time to live among them, if members told any.
+        /// The longest time to live among them, if members reported one.
         longest: Option<Duration>,
     },
     /// Too few members voted.
     #[error("no majority of the members voted{}", grouped(failures))]
     NoQuorum {
-        /// Who failed, and how.
+        /// Members that failed, with the reason.
         failures: Vec<(MemberName, MemberFailure)>,
     },
-    /// A majority said yes, too late for any validity to be left: the time to live is too short for these members.
+    /// A majority accepted too late for any validity: the time to live is too short for these members.
     #[error("the votes came too late for a validity to be left")]
     Expired,
-    /// A majority said yes, and their counters are too far apart for a token. An operator levels them within seconds.
+    /// A majority accepted, but their counters are too far apart for a token.
+    ///
+    /// An operator levels them within seconds.
     #[error("the members' counters of tokens are too far apart")]
     CountersApart,
-    /// This client waits before it lets members vote ([`crate::client::Masters::wait_before_voting`]).
+    /// This client does not admit its members yet ([`crate::client::Masters::wait_before_voting`]).
     #[error("members may not vote yet for {left:?}")]
     Waiting {
-        /// Until a majority may.
+        /// The time until a majority can vote.
         left: Duration,
     },
-    /// Members have forgotten their counters, and too few others can be asked for theirs.
+    /// Members have lost their counters, and too few other counters are readable.
     #[error("the counters of tokens are not restored yet: too few members can be asked{}", grouped(failures))]
     CountersUnknown {
-        /// Whose counter cannot be read, and why.
+        /// Members whose counter is unreadable, with the reason.
         failures: Vec<(MemberName, MemberFailure)>,
     },
-    /// Members have forgotten their counters, and the wall clock of this machine, with which they begin, was never set.
+    /// Members have lost their counters, and the wall clock of this machine was never set.
+    ///
+    /// New counters begin with it.
     #[error("the wall clock of this machine is before 2020: counters of tokens cannot begin with it")]
     WallClock,
-    /// The key does not begin with the prefix that the operator gives to this client, or it holds a `#`.
+    /// The key does not begin with the client's prefix, or it contains a `#`.
     #[error("the key must begin with the client's prefix and may not hold '#'")]
     Key,
-    /// The time to live is less than a millisecond, or more than the members' fence outlasts.
+    /// The time to live is less than a millisecond, or more than the fence of the members covers.
     #[error("the time to live must be from 1 ms to {most:?}")]
     Ttl {
-        /// The longest that is safe here.
+        /// The maximum that is safe here.
         most: Duration,
     },
     /// The number of slots is out of range.
     #[error("the number of slots must be from 1 to {most}")]
     Slots {
-        /// The largest number.
+        /// The maximum.
         most: u32,
     },
     /// A holder has the lock with another number of slots ([`crate::client::Lock::refuse_other_slots`]).
@@ -117,7 +126,9 @@ pub enum NotAcquired {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
-    /// The task of the connections has panicked: this client never reaches a member again.
+    /// The task of the connections has panicked.
+    ///
+    /// This client never reaches a member again.
     #[error("the client's connections have ended by a panic: make another client")]
     Broken,
 }
@@ -129,12 +140,12 @@ fn held_by_other(refusals: usize) -> String {
     }
 }
 
-/// `: a, b: cause; c: another cause`, each cause once.
+/// Formats failures as `: a, b: cause; c: another cause`, each cause once.
 fn grouped(failures: &[(MemberName, MemberFailure)]) -> String {
     let mut causes: Vec<(String, Vec<&str>)> = Vec::new();
     for (member, failure) in failures {
         let cause = failure.to_string();
-        match causes.iter_mut().find(|(known, _)| *known == cause) {
+        match causes.iter_mut().find(|(other, _)| *other == cause) {
             Some((_, members)) => members.push(member.as_str()),
             None => causes.push((cause, vec![member.as_str()])),
         }
@@ -144,14 +155,14 @@ fn grouped(failures: &[(MemberName, MemberFailure)]) -> String {
 }
 
 impl NotAcquired {
-    /// Whether the same call may succeed a moment later.
+    /// Returns true if the same call can succeed later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         !matches!(self, Self::Key | Self::Ttl { .. } | Self::Slots { .. } | Self::Closed | Self::Broken)
     }
 }
 
-/// The lock is not held any more, or is about to end.
+/// The lock is no longer held, or is about to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lock is lost: {cause}")]
 pub struct Lost {
@@ -159,42 +170,44 @@ pub struct Lost {
     pub cause: LossCause,
 }
 
-/// Why a lock is lost.
+/// The reason why a lock is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// A majority of the members does not have it any more: it ran out, was deleted, or another holder has it.
+    /// A majority of the members has lost it: it expired, was deleted, or another holder has it.
     #[error("a majority of the members does not have it any more")]
     Taken,
-    /// No majority has answered in time to renew it.
+    /// No majority has renewed it in time.
     #[error("no majority of the members has renewed it in time")]
     Unreachable,
-    /// The client was closed, or the lock was given back.
+    /// The client was closed, or the lock was released.
     #[error("the client has given it back")]
     Closed,
 }
 
-/// What [`crate::Client::close`] could not deliver in time.
+/// The part that [`crate::Client::close`] could not deliver in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{left} replies of members are outstanding; their keys run out by themselves")]
 pub struct Undelivered {
-    /// Replies that had not arrived.
+    /// Outstanding replies.
     pub left: usize,
 }
 
-/// How a release went.
+/// The result of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Release(pub(super) Released);
 
 impl Release {
-    /// How many members had deleted the key when a majority had confirmed.
+    /// The number of members that had deleted the key when a majority had confirmed.
     #[must_use]
     pub const fn deleted(&self) -> usize {
         self.0.deleted
     }
 
-    /// Who had failed by then, and how. The key runs out there.
+    /// Members that had failed by then, with the reason.
+    ///
+    /// The key expires there.
     #[must_use]
     pub fn failures(&self) -> &[(MemberName, MemberFailure)] {
         &self.0.failures

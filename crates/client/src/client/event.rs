@@ -1,13 +1,14 @@
-//! What happens to a client's locks, for metrics and logs.
+//! Events of a client's locks, for metrics and logs.
 
-use super::error::{LossCause, NotAcquired};
-use crate::redlock::{FencingToken, LockKey, MemberError, MemberName};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that has happened to a lock of this client.
+use super::error::{LossCause, NotAcquired};
+use crate::redlock::{FencingToken, LockKey, MemberError, MemberName};
+
+/// An event of a lock or a member of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -17,9 +18,9 @@ pub enum Event<'a> {
         key: &'a LockKey,
         /// Zero without tokens.
         token: FencingToken,
-        /// From the first request to the decision.
+        /// Time from the first request to the decision.
         took: Duration,
-        /// From the call to the first request of this attempt: the line, and earlier attempts.
+        /// Time from the call to the first request of this attempt, in the queue and in earlier attempts.
         waited: Duration,
     },
     /// An attempt was not granted.
@@ -28,7 +29,7 @@ pub enum Event<'a> {
         key: &'a LockKey,
         /// Why.
         error: &'a NotAcquired,
-        /// From the first request to the decision.
+        /// Time from the first request to the decision.
         took: Duration,
     },
     /// A lock with a guard was renewed.
@@ -43,11 +44,11 @@ pub enum Event<'a> {
         /// Why.
         cause: LossCause,
     },
-    /// A lock with a guard was given back, by its holder or by the end of the client.
+    /// A lock with a guard was released, by its holder or by the end of the client.
     Released {
         /// The lock's key.
         key: &'a LockKey,
-        /// Since its acquisition began.
+        /// Time since its acquisition began.
         held: Duration,
     },
     /// The state of a member changed, or is observed for the first time.
@@ -59,21 +60,23 @@ pub enum Event<'a> {
     },
 }
 
-/// Whether a member can vote for this client.
+/// The state of a member for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberState<'a> {
     /// It votes.
     Voting,
-    /// It is reached, and its process is not admitted yet.
+    /// It is connected, and its process is not admitted yet.
     Waiting,
-    /// It is not reached, or its operator does not let clients in yet.
+    /// It is not connected, or its operator does not admit clients yet.
     Down(&'a MemberError),
 }
 
 type Observe = dyn Fn(Event<'_>) + Send + Sync;
 
-/// Who is told of events. Nobody by default.
+/// The receiver of events.
+///
+/// There is none by default.
 #[derive(Clone, Default)]
 pub(super) struct Observer(Option<Arc<Observe>>);
 
@@ -82,7 +85,9 @@ impl Observer {
         Self(Some(Arc::new(observe)))
     }
 
-    /// Nothing is made of an event that nobody hears of. A callback that panics ends nothing: it is called by the task of all renewals.
+    /// Makes an event only if there is a callback.
+    ///
+    /// A panic of the callback ends nothing, because the task of all renewals calls it.
     pub(super) fn notify<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if let Some(observe) = &self.0
             && catch_unwind(AssertUnwindSafe(|| observe(event()))).is_err()

@@ -1,16 +1,17 @@
-use super::error::{Lost, Release};
-use super::keeper::Hold;
-use super::{Held, Inner};
-use crate::redlock::{FencingToken, LockKey};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock that is held. It is renewed in the background for as long as the guard lives, and released when the guard is dropped.
+use super::error::{Lost, Release};
+use super::renewer::Hold;
+use super::{Held, Inner};
+use crate::redlock::{FencingToken, LockKey};
+
+/// A held lock, which is renewed in the background, and released when the guard is dropped.
 ///
-/// A guard is `Send + 'static`: it can move into a task. Forgetting it ([`std::mem::forget`]) keeps the lock until the client is
-/// closed.
+/// A guard is `Send + 'static`: it can move into a task. Forgetting it ([`std::mem::forget`]) keeps the lock until the
+/// client is closed.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     client: Arc<Inner>,
@@ -23,36 +24,39 @@ impl Guard {
         Self { client, hold, is_released: false }
     }
 
-    /// The lock's key, that of the slot where the lock has slots.
+    /// The lock's key, or the key of its slot.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         &self.hold.key
     }
 
-    /// The fencing token: greater than that of every earlier holder of the key. Zero without tokens.
+    /// The fencing token, greater than that of every earlier holder of the key.
+    ///
+    /// Zero without tokens.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.hold.token
     }
 
-    /// How long the lock is certainly held from now on if it is not renewed any more. It is counted on a clock that runs on while the
-    /// machine is suspended.
+    /// The time for which the lock is certainly held without another renewal.
+    ///
+    /// It is measured on a clock that also runs in suspend.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.client.remaining(&self.hold)
     }
 
-    /// Whether the lock is held now.
+    /// Returns true if the lock is held now.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    pub(super) fn parts(&self) -> (Arc<Inner>, Arc<Hold>) {
+    pub(super) fn handles(&self) -> (Arc<Inner>, Arc<Hold>) {
         (Arc::clone(&self.client), Arc::clone(&self.hold))
     }
 
-    /// Resolves when the lock is lost, or the margin before its validity ends.
+    /// Resolves when the lock is lost, or the margin before the end of its validity.
     ///
     /// # Cancel safety
     /// It changes nothing, so it can be dropped and called again.
@@ -60,10 +64,12 @@ impl Guard {
         self.hold.lost(self.client.clock(), self.client.margin()).await
     }
 
-    /// Runs a future for as long as the lock is held, and drops it before the validity ends. The lock is kept.
+    /// Runs a future while the lock is held, and drops it before the validity ends.
+    ///
+    /// The guard keeps the lock.
     ///
     /// # Errors
-    /// If the lock was lost first; the future was dropped where it stood.
+    /// If the lock was lost first. The future was dropped where it was.
     ///
     /// # Cancel safety
     /// As that of the future.
@@ -75,15 +81,19 @@ impl Guard {
         }
     }
 
-    /// Ends the renewals and leaves the key, so that nobody gets the lock before `least` has passed since it was acquired: for a job that
-    /// several machines start at nearly the same time, and that one of them runs. The key runs out then, or with its time to live if
-    /// that is later. It is kept no longer than the client may lock. Without anything left of `least` the lock is released.
+    /// Ends the renewals, and keeps the key until `least` has passed since the acquisition.
+    ///
+    /// No other client gets the lock before.
+    ///
+    /// It is for a job that several machines start at nearly the same time, and that one of them runs. The key expires
+    /// at that time, or after its time to live if that is later, and at most after the client's maximum. If `least` has
+    /// passed, the lock is released.
     ///
     /// # Errors
-    /// If the lock was lost, or no majority has confirmed that it keeps the key for so long.
+    /// If the lock was lost, or no majority has confirmed the time to live.
     ///
     /// # Cancel safety
-    /// The key runs out at the latest when it would have after a call that was not dropped.
+    /// The key expires at the latest when it would after a complete call.
     pub async fn leave(mut self, least: Duration) -> Result<(), Lost> {
         self.is_released = true;
         let (client, hold) = (Arc::clone(&self.client), Arc::clone(&self.hold));
@@ -91,19 +101,20 @@ impl Guard {
         client.leave(&hold, least).await
     }
 
-    /// Takes the lock out of the guard: nothing renews or releases it then.
+    /// Takes the lock out of the guard, so that nothing renews or releases it.
     pub fn into_held(mut self) -> Held {
         self.is_released = true;
         self.client.forget(&self.hold);
         Held { key: self.hold.key.clone(), value: self.hold.value.clone(), token: self.hold.token }
     }
 
-    /// Releases the lock. Returns when a majority has confirmed, so that another holder can be granted; the other members delete the
-    /// key when they can.
+    /// Releases the lock, and returns when a majority has confirmed, so that another client can acquire it.
+    ///
+    /// The other members delete the key later.
     ///
     /// # Cancel safety
-    /// The release is on its way as soon as this is called and polled once, also when the future is dropped then; dropped before, the
-    /// guard's drop releases.
+    /// The release is in all queues after the first poll, even if the future is dropped then. Dropped before, the guard
+    /// itself releases.
     pub async fn release(mut self) -> Release {
         self.is_released = true;
         let (client, hold) = (Arc::clone(&self.client), Arc::clone(&self.hold));
@@ -113,7 +124,7 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Sends the release and waits for nothing.
+    /// Sends the release without waiting.
     fn drop(&mut self) {
         if !self.is_released {
             self.client.end_soon(&self.hold);

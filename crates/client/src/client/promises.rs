@@ -1,7 +1,8 @@
-//! What the compiler has to confirm of the public types, in every build.
+//! Properties of the public types that the compiler confirms in every build.
+
+use std::time::Duration;
 
 use super::{Builder, Client, Guard, Held, Lock, NotAcquired, Reader, Release};
-use std::time::Duration;
 
 const fn is_shared<T: Send + Sync + Clone + 'static>() {}
 const fn moves_into_a_task<T: Send + 'static>() {}

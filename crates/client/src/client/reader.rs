@@ -1,31 +1,38 @@
-//! Reads who holds a lock, and takes none.
+//! Reads the holder of a lock, and acquires nothing.
 
-use super::endpoints::{Trust, endpoints, parsed};
-use super::error::BuildError;
-use super::secret::Described;
-use crate::redlock::{
-    Answers, BoxFuture, Command, Drift, KeyState, LockKey, LockMember, MemberError, MemberName, MemberReading, Owner,
-    Reading, Reply, reading,
-};
-use crate::time::SystemClock;
-use crate::voting::{Access, Endpoint, Link, Machine, RedisMember};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
+
 use tokio::time::{sleep, timeout};
 
-/// When a majority shows the value, the others are waited for at least so long: one of them may know of a later renewal.
-const LEAST_GRACE: Duration = Duration::from_millis(2);
-/// How long [`ReaderBuilder::connect`] waits for a majority.
+use super::error::BuildError;
+use super::member_endpoints::{Trust, endpoints, parsed};
+use super::secret_entries::SecretEntries;
+use crate::redlock::{
+    Answers, BoxFuture, Command, Drift, KeyState, LockKey, LockMember, MemberError, MemberName, MemberReading, Owner,
+    Reading, Reply, reading,
+};
+use crate::time::SystemClock;
+use crate::voting::{Access, Endpoint, Link, Machine, RedisMember};
+
+/// Minimum wait for the other members after a majority has the value.
+///
+/// One of them can have a later renewal.
+const MIN_GRACE: Duration = Duration::from_millis(2);
+/// Maximum wait of [`ReaderBuilder::connect`] for a majority.
 const CONNECT: Duration = Duration::from_secs(1);
-/// The pause between two checks for connections.
+/// Pause between two checks for connections.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Reads who holds a lock and for how long, with the Secret of a client that only reads (`access: Read`), or of any
-/// other client of an operator. It takes nothing and changes nothing.
+/// Reads the holder of a lock and its validity.
+///
+/// It uses the Secret of a client that only reads (`access: Read`), or of any other client of an operator.
+///
+/// It takes nothing and changes nothing.
 ///
 /// ```no_run
 /// use redlock_client::{Reader, Reading, Owner};
@@ -46,28 +53,28 @@ pub struct Reader {
     state: Mutex<State>,
 }
 
-/// What members said, and who said nothing that counts.
+/// The state of a lock, and members without a valid answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct ReadResult {
-    /// What they say together.
+    /// The state of the lock from all answers.
     pub reading: Reading,
-    /// Who failed, and how.
+    /// Members that failed, with the reason.
     pub failures: Vec<(MemberName, MemberError)>,
 }
 
-/// How to read.
+/// The settings of a [`Reader`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing before `connect` or `build`"]
 pub struct ReaderBuilder {
-    described: Described,
+    secret: SecretEntries,
     trust: Trust,
 }
 
 #[derive(Clone)]
 struct State {
     members: Vec<Arc<RedisMember>>,
-    /// Positions in `members`: of those that vote, and while they change of those before.
+    /// Positions in `members` of the voters, and during a change of the former voters.
     lists: Vec<Vec<usize>>,
     max_ttl: Duration,
     drift: Drift,
@@ -75,23 +82,25 @@ struct State {
 }
 
 impl ReaderBuilder {
-    /// How to speak TLS to members with `rediss://` URLs.
+    /// The TLS configuration for members with `rediss://` URLs.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
         self.trust.tls = Some(config);
         self
     }
 
-    /// How long one reading may take: what the Secret says for one command.
+    /// The maximum time of one reading.
+    ///
+    /// The default is the Secret's timeout of one command.
     pub const fn node_timeout(mut self, timeout: Duration) -> Self {
-        self.described.node_timeout = timeout;
+        self.secret.node_timeout = timeout;
         self
     }
 
     /// Makes the reader and waits until it reaches a majority, at most one second.
     ///
     /// # Errors
-    /// If it cannot work as it is described. Members that are not reached are no error: it goes on trying.
+    /// If the settings are invalid. Unreachable members are no error: the reader tries again.
     ///
     /// # Cancel safety
     /// Dropping the future drops the reader.
@@ -109,36 +118,36 @@ impl ReaderBuilder {
     /// Makes the reader, which connects in the background.
     ///
     /// # Errors
-    /// If it cannot work as it is described.
+    /// If the settings are invalid.
     pub fn build(self) -> Result<Reader, BuildError> {
         self.build_on(Machine::from(Arc::new(SystemClock)))
     }
 
-    /// The same with another clock and another network than this machine's, for tests.
+    /// Makes the reader like [`ReaderBuilder::build`] on another clock and network, for tests.
     ///
     /// # Errors
-    /// If it cannot work as it is described.
+    /// If the settings are invalid.
     pub fn build_on(self, machine: Machine) -> Result<Reader, BuildError> {
         tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        let state = State::new(&self.described, &self.trust, &machine, &[])?;
+        let state = State::new(&self.secret, &self.trust, &machine, &[])?;
         Ok(Reader { machine, trust: self.trust, state: Mutex::new(state) })
     }
 }
 
 impl State {
-    /// Keeps the connections of members that are where they were.
+    /// Makes the state, and keeps connections to members that have stayed.
     fn new(
-        described: &Described,
+        secret: &SecretEntries,
         trust: &Trust,
         machine: &Machine,
-        known: &[Arc<RedisMember>],
+        current: &[Arc<RedisMember>],
     ) -> Result<Self, BuildError> {
-        let mut wanted = endpoints(&parsed(&described.urls)?, trust)?;
+        let mut wanted = endpoints(&parsed(&secret.urls)?, trust)?;
         let mut lists = vec![(0..wanted.len()).collect()];
-        if !described.former_urls.is_empty() {
-            let former = endpoints(&parsed(&described.former_urls)?, trust)?;
+        if !secret.former_urls.is_empty() {
+            let former = endpoints(&parsed(&secret.former_urls)?, trust)?;
             let position = |(name, endpoint): (MemberName, Endpoint)| {
-                let found = wanted.iter().position(|(known, _)| *known == name);
+                let found = wanted.iter().position(|(other, _)| *other == name);
                 found.unwrap_or_else(|| {
                     wanted.push((name, endpoint));
                     wanted.len() - 1
@@ -146,7 +155,7 @@ impl State {
             };
             lists.push(former.into_iter().map(position).collect());
         }
-        let of_name = |name: &MemberName| known.iter().find(|member| member.name() == name);
+        let of_name = |name: &MemberName| current.iter().find(|member| member.name() == name);
         let missing = wanted.iter().filter(|(name, _)| of_name(name).is_none()).cloned().collect();
         let mut made = RedisMember::all(missing, machine.clone(), Access::Reader).into_iter().map(Arc::new);
         let member = |(name, endpoint): (MemberName, Endpoint)| {
@@ -155,7 +164,7 @@ impl State {
             Some(Arc::clone(member))
         };
         let members = wanted.into_iter().filter_map(member).collect();
-        let Described { max_ttl, drift, node_timeout, .. } = *described;
+        let SecretEntries { max_ttl, drift, node_timeout, .. } = *secret;
         Ok(Self { members, lists, max_ttl, drift, node_timeout })
     }
 
@@ -167,75 +176,80 @@ impl State {
         self.lists.iter().all(|list| list.iter().filter(is_open).count() > list.len() / 2)
     }
 
-    fn of_lists(&self, shown: &[MemberReading]) -> Vec<Vec<MemberReading>> {
-        let of = |position: &usize| shown.get(*position).cloned().unwrap_or(MemberReading::Silent);
+    fn by_list(&self, readings: &[MemberReading]) -> Vec<Vec<MemberReading>> {
+        let of = |position: &usize| readings.get(*position).cloned().unwrap_or(MemberReading::Silent);
         self.lists.iter().map(|list| list.iter().map(of).collect()).collect()
     }
 }
 
 impl Reader {
-    /// By the Secret that an operator gives to a client.
+    /// Reads the Secret that an operator gives to a client.
     ///
     /// # Errors
-    /// If an entry is missing or cannot be read.
+    /// If an entry is missing or unreadable.
     pub fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<ReaderBuilder, BuildError> {
-        Ok(ReaderBuilder { described: Described::read(data)?, trust: Trust::default() })
+        Ok(ReaderBuilder { secret: SecretEntries::read(data)?, trust: Trust::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with the Secret as it is now. Call it whenever the Secret has changed, and at least once in the longest time to live: a
-    /// reader with the members of before may see a lock that its holder has lost among those of now. Connections to members that have
+    /// Applies a changed Secret.
+    ///
+    /// Call it whenever the Secret has changed, and at least once in the maximum time to live. A reader with former
+    /// members can report a lock that its holder has lost among the current ones. Connections to members that have
     /// stayed are kept, also with new passwords.
     ///
     /// # Errors
-    /// If an entry is missing or cannot be read; the reader goes on as before.
+    /// If an entry is missing or unreadable. The reader keeps its members then.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
-        let described = Described::read(data)?;
+        let secret = SecretEntries::read(data)?;
         let mut state = self.state();
-        *state = State::new(&described, &self.trust, &self.machine, &state.members)?;
+        *state = State::new(&secret, &self.trust, &self.machine, &state.members)?;
         Ok(())
     }
 
-    /// Asks all members for the key, at most for one node timeout, and decides what they say together. Time counts from before the
-    /// question, on a clock that runs on in suspend, less drift, and never beyond the longest lock of the quorum.
+    /// Reads the key on all members, in at most one node timeout, and decides the state of the lock.
+    ///
+    /// The validity begins before the first request, on a clock that also runs in suspend, less drift. It never exceeds
+    /// the maximum time to live of the quorum.
     ///
     /// # Cancel safety
     /// It changes nothing, so it can be dropped and called again.
     pub async fn read(&self, key: impl Into<LockKey>, owner: &Owner) -> ReadResult {
         let state = self.state().clone();
         let command = [Command::Inspect { key: key.into() }];
-        let asked = self.machine.clock.boottime();
-        let decide = |readings: &[MemberReading]| match reading(&state.of_lists(readings), owner, asked, state.drift) {
+        let started = self.machine.clock.boottime();
+        let decide = |readings: &[MemberReading]| match reading(&state.by_list(readings), owner, started, state.drift) {
             Reading::Held { value, valid_until } => {
-                Reading::Held { value, valid_until: valid_until.min(asked + state.max_ttl) }
+                Reading::Held { value, valid_until: valid_until.min(started + state.max_ttl) }
             }
             other => other,
         };
-        let mut asking = Asking(state.members.iter().map(|member| Some(member.send(command.to_vec()))).collect());
+        let mut pending =
+            PendingReads(state.members.iter().map(|member| Some(member.send(command.to_vec()))).collect());
         let mut readings = vec![MemberReading::Silent; state.members.len()];
         let mut failures: Vec<_> = state.members.iter().map(|_| Some(MemberError::TimedOut)).collect();
         let mut end = std::pin::pin!(sleep(state.node_timeout));
         let mut has_grace = false;
-        while let Some((index, answer)) = poll_fn(|cx| match asking.poll(cx) {
+        while let Some((index, answer)) = poll_fn(|cx| match pending.poll(cx) {
             Poll::Pending => end.as_mut().poll(cx).map(|()| None),
             ready => ready,
         })
         .await
         {
-            match answer.and_then(of_member) {
+            match answer.and_then(reading_of) {
                 Ok(reading) => (readings[index], failures[index]) = (reading, None),
                 Err(error) => failures[index] = Some(error),
             }
             if !has_grace && matches!(decide(&readings), Reading::Held { .. }) {
                 has_grace = true;
-                let passed = self.machine.clock.boottime().since(asked);
-                end.set(sleep(passed.max(LEAST_GRACE).min(state.node_timeout.saturating_sub(passed))));
+                let passed = self.machine.clock.boottime().since(started);
+                end.set(sleep(passed.max(MIN_GRACE).min(state.node_timeout.saturating_sub(passed))));
             }
         }
         let name =
@@ -245,8 +259,10 @@ impl Reader {
     }
 }
 
-/// What a member said of the key. One without a time to live is no lock.
-fn of_member(answers: Answers) -> Result<MemberReading, MemberError> {
+/// The reading of one member.
+///
+/// A key without a time to live is no lock.
+fn reading_of(answers: Answers) -> Result<MemberReading, MemberError> {
     match answers.replies.into_first() {
         Some(Reply::State(KeyState::String { value, remaining: Some(remaining) })) => {
             Ok(MemberReading::Value(value, remaining))
@@ -257,11 +273,13 @@ fn of_member(answers: Answers) -> Result<MemberReading, MemberError> {
     }
 }
 
-/// Answers that are still to come.
-struct Asking(Vec<Option<BoxFuture<'static, Result<Answers, MemberError>>>>);
+/// Answers that have not arrived.
+struct PendingReads(Vec<Option<BoxFuture<'static, Result<Answers, MemberError>>>>);
 
-impl Asking {
-    /// The next answer and whose it is; `None` when all have answered.
+impl PendingReads {
+    /// The next answer with the index of its member.
+    ///
+    /// `None` when all have answered.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Result<Answers, MemberError>)>> {
         for (index, waiting) in self.0.iter_mut().enumerate() {
             if let Some(answer) = waiting

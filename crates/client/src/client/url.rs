@@ -1,4 +1,4 @@
-//! Where members are, as people write it.
+//! URLs of members.
 
 use std::fmt;
 
@@ -12,11 +12,13 @@ pub(super) struct MemberUrl {
     pub(super) tls: bool,
 }
 
-/// Why a URL names no member. It never shows the URL, which may hold a password.
+/// The error of a URL.
+///
+/// It never contains the URL, which can have a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// Another scheme than `redis` or `rediss`.
+    /// The scheme is not `redis` or `rediss`.
     #[error("a member's URL begins with redis:// or rediss://")]
     Scheme,
     /// A local socket.
@@ -37,7 +39,7 @@ pub enum UrlError {
     /// Another database than 0.
     #[error("databases other than 0 are not supported: leave /{0} out")]
     Database(u32),
-    /// No host, a port that is none, a broken escape, or something behind the address.
+    /// No host, an invalid port, a broken escape, or text behind the address.
     #[error("use redis://[user:password@]host[:port]")]
     Malformed,
 }
@@ -69,7 +71,7 @@ impl MemberUrl {
         let (host, port) = host_and_port(address).ok_or(UrlError::Malformed)?;
         let username = decoded(username).ok_or(UrlError::Malformed)?;
         let password = decoded(password).ok_or(UrlError::Malformed)?;
-        // A password alone is that of the user that every Redis has.
+        // A password without a user belongs to the default user of Redis.
         let username = if username.is_empty() && !password.is_empty() { "default".to_owned() } else { username };
         let bracketed = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         Ok(Self { address: format!("{bracketed}:{port}"), host: host.to_owned(), username, password, tls })
@@ -97,14 +99,14 @@ fn host_and_port(address: &str) -> Option<(&str, u16)> {
     is_host.then_some((host, port))
 }
 
-/// `%40` is `@`.
+/// Decodes escapes: `%40` is `@`.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
         if byte == b'%' {
             let (digits, after) = after.split_at_checked(2)?;
-            // A number that is read can have a sign; an escape has none.
+            // `from_str_radix` accepts a sign, and an escape has none.
             if !digits.iter().all(u8::is_ascii_hexdigit) {
                 return None;
             }
@@ -120,8 +122,9 @@ fn decoded(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn urls_of_members_are_read() {

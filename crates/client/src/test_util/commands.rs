@@ -1,11 +1,14 @@
-//! What a fake master does when it is asked. The scripts are told apart by their code, and done in Rust.
+//! Executes the commands of a fake master.
+//!
+//! It recognises scripts by their code, and runs them in Rust.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::protocol::Reply;
 use super::store::Store;
 use crate::time::{Boottime, UnixMillis};
 use crate::voting::{CODE, digest};
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The scripts that a client loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +25,7 @@ enum Script {
     Seal,
 }
 
-/// By the names of their files.
+/// The scripts by the names of their files.
 const SCRIPTS: [(&str, Script); 10] = [
     ("acquire", Script::Acquire),
     ("extend", Script::Extend),
@@ -36,15 +39,15 @@ const SCRIPTS: [(&str, Script); 10] = [
     ("seal", Script::Seal),
 ];
 
-/// What is on a key is told up to here.
-const LONGEST_VALUE: usize = 128;
+/// Maximum length of a reported value.
+const MAX_VALUE: usize = 128;
 
-/// What scripts were loaded, by their digest.
+/// Loaded scripts, by digest.
 #[derive(Debug, Default)]
 pub(super) struct Loaded(BTreeMap<String, Script>);
 
-/// One command at one moment.
-pub(super) struct Ask<'a> {
+/// The execution of commands at one time.
+pub(super) struct Execution<'a> {
     pub(super) store: &'a mut Store,
     pub(super) loaded: &'a mut Loaded,
     pub(super) run_id: &'a str,
@@ -52,15 +55,15 @@ pub(super) struct Ask<'a> {
     pub(super) wall: UnixMillis,
 }
 
-impl Ask<'_> {
-    pub(super) fn execute(&mut self, words: &[String]) -> Reply {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let Some((name, arguments)) = words.split_first() else { return unknown("") };
+impl Execution<'_> {
+    pub(super) fn execute(&mut self, command: &[String]) -> Reply {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let Some((name, arguments)) = command.split_first() else { return unknown("") };
         match (name.to_ascii_uppercase().as_str(), arguments) {
             ("PING", []) => Reply::Pong,
             ("AUTH" | "CLIENT", _) => Reply::Ok,
             ("INFO", _) => Reply::Text(format!("# Server\r\nredis_version:7.0.0\r\nrun_id:{}\r\n", self.run_id)),
-            ("TIME", []) => Reply::Parts(self.time().into()),
+            ("TIME", []) => Reply::Array(self.time().into()),
             ("GET", [key]) => self.get(key).map_or(Reply::Nil, Reply::Text),
             ("PTTL", [key]) => Reply::Int(self.pttl(key)),
             ("PUBLISH", [_, _]) => Reply::Int(0),
@@ -85,7 +88,7 @@ impl Ask<'_> {
         }
     }
 
-    /// Seconds and microseconds.
+    /// The time in seconds and microseconds.
     fn time(&self) -> [Reply; 2] {
         [self.wall.0 / 1_000, self.wall.0 % 1_000 * 1_000].map(|number| Reply::Text(number.to_string()))
     }
@@ -117,7 +120,7 @@ impl Ask<'_> {
 
     fn load(&mut self, code: &str) -> Reply {
         let name = CODE.iter().find(|(_, end)| code.ends_with(end)).map(|(name, _)| *name);
-        let Some((_, script)) = SCRIPTS.iter().find(|(known, _)| Some(*known) == name) else {
+        let Some((_, script)) = SCRIPTS.iter().find(|(file, _)| Some(*file) == name) else {
             return Reply::Error("ERR a fake master knows no script but those of redlock-client".to_owned());
         };
         let digest = digest(code);
@@ -136,7 +139,9 @@ impl Ask<'_> {
         }
     }
 
-    /// `None` for other arguments than the script takes.
+    /// Runs a script.
+    ///
+    /// `None` if its arguments are wrong.
     fn run(&mut self, script: Script, keys: &[&str], arguments: &[&str]) -> Option<Reply> {
         Some(match (script, keys, arguments) {
             (Script::Acquire, _, [_, _, not_after]) if self.micros() > not_after.parse().ok()? => {
@@ -144,18 +149,18 @@ impl Ask<'_> {
             }
             (Script::Acquire, [key, counter], [value, ttl, _]) => self.acquire(key, counter, value, ttl)?,
             (Script::Extend, [key], [value, ttl]) => {
-                let mut parts = vec![Reply::Int(1)];
+                let mut elements = vec![Reply::Int(1)];
                 if !self.extend(key, value, ttl)? {
-                    parts = vec![Reply::Int(0)];
-                    parts.extend(self.holder(key));
+                    elements = vec![Reply::Int(0)];
+                    elements.extend(self.holder(key));
                 }
-                parts.extend(self.time());
-                Reply::Parts(parts)
+                elements.extend(self.time());
+                Reply::Array(elements)
             }
             (Script::ExtendAsClient, [key], [value, ttl]) => {
-                Reply::Parts(vec![Reply::Int(self.extend(key, value, ttl)?.into())])
+                Reply::Array(vec![Reply::Int(self.extend(key, value, ttl)?.into())])
             }
-            (Script::Inspect, [key], []) => Reply::Parts(self.holder(key).into()),
+            (Script::Inspect, [key], []) => Reply::Array(self.holder(key).into()),
             (Script::RaiseCounter, [key, counter], [value, token]) => {
                 let is_ours = self.holds(key, value);
                 if is_ours {
@@ -166,7 +171,7 @@ impl Ask<'_> {
             (Script::Restore, [counter], [token]) => Reply::Int(self.raise(counter, token.parse().ok()?)?),
             (Script::Release, [key], [value]) => self.release(key, value),
             (Script::ReleaseAll, keys, values) if keys.len() == values.len() => {
-                Reply::Parts(keys.iter().zip(values).map(|(key, value)| self.release(key, value)).collect())
+                Reply::Array(keys.iter().zip(values).map(|(key, value)| self.release(key, value)).collect())
             }
             (Script::Repair, [key], [value, longest, until, not_after]) => {
                 let left = (until.parse::<i64>().ok()? - self.micros()).div_euclid(1_000);
@@ -193,14 +198,14 @@ impl Ask<'_> {
 
     fn holder(&self, key: &str) -> [Reply; 3] {
         let (kind, value) = match self.get(key) {
-            Some(value) => ("string", value.chars().take(LONGEST_VALUE).collect()),
+            Some(value) => ("string", value.chars().take(MAX_VALUE).collect()),
             None => ("missing", String::new()),
         };
         [Reply::Text(kind.to_owned()), Reply::Text(value), Reply::Int(self.pttl(key))]
     }
 
     fn acquire(&mut self, key: &str, counter: &str, value: &str, ttl: &str) -> Option<Reply> {
-        let mut parts = match self.set_free(key, value, ttl) {
+        let mut elements = match self.set_free(key, value, ttl) {
             Reply::Ok => {
                 let number = self.counter(counter)? + 1;
                 self.store.set(counter, &number.to_string(), None);
@@ -209,11 +214,13 @@ impl Ask<'_> {
             Reply::Nil => [&[Reply::Int(0)][..], &self.holder(key)].concat(),
             error => return Some(error),
         };
-        parts.extend(self.time());
-        Some(Reply::Parts(parts))
+        elements.extend(self.time());
+        Some(Reply::Array(elements))
     }
 
-    /// Whether the key holds the value, and now lives for at least `ttl`.
+    /// Extends the key to at least `ttl`.
+    ///
+    /// Returns true if it holds the value.
     fn extend(&mut self, key: &str, value: &str, ttl: &str) -> Option<bool> {
         let until = self.now + Duration::from_millis(ttl.parse().ok()?);
         let is_ours = self.holds(key, value);
@@ -227,13 +234,13 @@ impl Ask<'_> {
         self.get(key).map_or(Some(0), |text| text.parse().ok())
     }
 
-    /// What the counter is now.
+    /// Raises the counter, and returns its number.
     fn raise(&mut self, key: &str, token: i64) -> Option<i64> {
-        let known = self.counter(key)?;
-        if known < token {
+        let current = self.counter(key)?;
+        if current < token {
             self.store.set(key, &token.to_string(), None);
         }
-        Some(known.max(token))
+        Some(current.max(token))
     }
 
     fn seal(&mut self, key: &str, value: &str, sealed: &str, delay: u64, least: Duration) -> Reply {
@@ -243,10 +250,10 @@ impl Ask<'_> {
                 self.store.prolong(key, until + Duration::from_millis(delay));
             }
         } else if !self.holds(key, sealed) {
-            return Reply::Parts(vec![Reply::Int(0)]);
+            return Reply::Array(vec![Reply::Int(0)]);
         }
         self.store.prolong(key, self.now + least);
-        Reply::Parts(vec![Reply::Int(1), Reply::Int(self.pttl(key))])
+        Reply::Array(vec![Reply::Int(1), Reply::Int(self.pttl(key))])
     }
 }
 

@@ -1,4 +1,4 @@
-//! The part of Redis' protocol that a fake master needs: commands as arrays of strings, and replies.
+//! The subset of Redis' protocol that a fake master needs: commands as arrays of strings, and replies.
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(super) enum Reply {
     Int(i64),
     Text(String),
     Nil,
-    Parts(Vec<Self>),
+    Array(Vec<Self>),
     Error(String),
 }
 
@@ -20,39 +20,41 @@ impl Reply {
             Self::Int(number) => format!(":{number}"),
             Self::Text(text) => format!("${}\r\n{text}", text.len()),
             Self::Nil => "$-1".to_owned(),
-            Self::Parts(parts) => {
-                out.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
-                return parts.iter().for_each(|part| part.write(out));
+            Self::Array(elements) => {
+                out.extend_from_slice(format!("*{}\r\n", elements.len()).as_bytes());
+                return elements.iter().for_each(|element| element.write(out));
             }
-            Self::Error(why) => format!("-{why}"),
+            Self::Error(text) => format!("-{text}"),
         };
         out.extend_from_slice(line.as_bytes());
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// What is no command.
+/// The input is no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Takes the first command from the buffer; `None` while it is not complete.
+/// Removes the first command from the buffer.
+///
+/// `None` if it is incomplete.
 pub(super) fn take(buffer: &mut Vec<u8>) -> Result<Option<Vec<String>>, Malformed> {
     let Some((count, mut at)) = length(buffer, 0, b'*')? else { return Ok(None) };
-    let mut words = Vec::new();
+    let mut arguments = Vec::new();
     for _ in 0..count {
         let Some((length, start)) = length(buffer, at, b'$')? else { return Ok(None) };
-        let Some(word) = buffer.get(start..start + length) else { return Ok(None) };
-        words.push(String::from_utf8_lossy(word).into_owned());
+        let Some(argument) = buffer.get(start..start + length) else { return Ok(None) };
+        arguments.push(String::from_utf8_lossy(argument).into_owned());
         at = start + length + 2;
     }
     if buffer.len() < at {
         return Ok(None);
     }
     buffer.drain(..at);
-    Ok(Some(words))
+    Ok(Some(arguments))
 }
 
-/// The number in a line that begins with `kind`, and where the next one begins.
+/// The number in a line that begins with `kind`, and the start of the next line.
 fn length(buffer: &[u8], at: usize, kind: u8) -> Result<Option<(usize, usize)>, Malformed> {
     let rest = buffer.get(at..).unwrap_or_default();
     let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n") else { return Ok(None) };

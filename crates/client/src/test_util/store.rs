@@ -1,16 +1,21 @@
-//! The keys of one fake master. Time is an argument.
+//! The keys of one fake master.
+//!
+//! Time is an argument.
+
+use std::collections::BTreeMap;
 
 use crate::time::Boottime;
-use std::collections::BTreeMap;
 
 #[derive(Debug)]
 struct Entry {
     value: String,
-    /// For ever without one.
+    /// `None` if the key never expires.
     until: Option<Boottime>,
 }
 
-/// Strings by key. What has run out is never shown.
+/// Strings by key.
+///
+/// Expired keys are invisible.
 #[derive(Debug, Default)]
 pub(super) struct Store(BTreeMap<String, Entry>);
 
@@ -31,17 +36,19 @@ impl Store {
         self.0.insert(key.to_owned(), Entry { value: value.to_owned(), until });
     }
 
-    /// Another value that lives as long as the one before.
+    /// Replaces the value and keeps the time to live.
     pub(super) fn replace(&mut self, key: &str, value: &str) {
         if let Some(entry) = self.0.get_mut(key) {
             value.clone_into(&mut entry.value);
         }
     }
 
-    /// Never shortens a life, nor ends one that is for ever.
+    /// Extends the time to live.
+    ///
+    /// It never shortens it, and a key without one stays so.
     pub(super) fn prolong(&mut self, key: &str, until: Boottime) {
-        if let Some(Entry { until: Some(known), .. }) = self.0.get_mut(key) {
-            *known = until.max(*known);
+        if let Some(Entry { until: Some(current), .. }) = self.0.get_mut(key) {
+            *current = until.max(*current);
         }
     }
 

@@ -1,13 +1,15 @@
 //! Wrong configurations: the error names the cause.
 
-use crate::{LONG, Server, TTL, servers, urls};
+use std::time::Duration;
+
 use redlock_client::{BuildError, Client, Drift};
 use redlock_client::{MemberError, Unfit};
-use std::time::Duration;
+
+use crate::{LONG, Server, TTL, servers, urls};
 
 async fn refused(urls: Vec<String>) -> BuildError {
     loop {
-        // On a busy machine nobody has answered within a second.
+        // On a busy machine no member has answered within a second.
         if let Err(error) = Client::builder(&urls).admit_at_once().connect().await {
             return error;
         }

@@ -1,19 +1,21 @@
-//! Where a program meets the library: dropped guards, ends of clients and runtimes, and callbacks that panic.
+//! Dropped guards, ends of clients and runtimes, and callbacks that panic.
 
-use super::{LONG, TTL};
-use redlock_client::test_util::FakeMembers;
-use redlock_client::{Client, Event, Guard, NotAcquired};
-use redlock_engine::redlock::BoxFuture;
-use redlock_engine::voting::{Connect, Machine, Stream};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use redlock_client::test_util::FakeMembers;
+use redlock_client::{Client, Event, Guard, NotAcquired};
+use redlock_engine::redlock::BoxFuture;
+use redlock_engine::voting::{Connect, Machine, Stream};
 use tokio::time::{sleep, timeout};
 
-/// A release of a lock that was held for so long is announced.
+use super::{LONG, TTL};
+
+/// A release after a hold of this length is announced.
 const ANNOUNCED: Duration = Duration::from_millis(120);
 
 async fn connected(members: &FakeMembers) -> Client {
@@ -54,7 +56,7 @@ async fn a_caller_that_waits_is_dropped_on_a_thread_without_a_runtime() {
     let waiter = client.clone();
     let mut waiting: std::pin::Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>> + Send>> =
         Box::pin(async move { waiter.lock("k").ttl(TTL).wait(LONG).acquire().await });
-    // It is refused, and others are told that it waits.
+    // It is refused, and announces that it waits.
     while refusals.load(Ordering::Relaxed) < 2 {
         assert!(timeout(Duration::from_millis(5), waiting.as_mut()).await.is_err());
     }
@@ -117,7 +119,7 @@ async fn a_callback_that_panics_ends_no_renewal() {
     assert!(guard.is_held());
 }
 
-/// A network that panics once it is told to.
+/// A network that panics on request.
 struct Defective(Machine, Arc<AtomicBool>);
 
 impl Connect for Defective {

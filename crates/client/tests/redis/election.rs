@@ -1,14 +1,18 @@
 //! Elections and slots.
 
-use crate::{LONG, TTL, acquired, client, servers};
-use redlock_client::{FencingToken, NotAcquired};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use redlock_client::{FencingToken, NotAcquired};
 use tokio::time::{sleep, timeout};
 
-/// Three clients with five terms each. Each term steps down by choice.
+use crate::{LONG, TTL, acquired, client, servers};
+
+/// Three clients with five terms each.
+///
+/// Each term steps down by choice.
 #[tokio::test]
 async fn leaders_take_turns_and_never_overlap() {
     let servers = servers(3).await;
@@ -105,7 +109,7 @@ async fn as_many_holders_as_slots_have_a_lock() {
     }
 }
 
-/// Redis does not know that a key and its slots belong together, so each attempt looks for the other keys.
+/// Redis has no relation between a key and its slots, so each attempt reads the other keys.
 #[tokio::test(start_paused = true)]
 async fn two_numbers_of_slots_exclude_each_other_also_when_they_start_together() {
     use redlock_client::Client;

@@ -1,18 +1,20 @@
-//! What clients tell each other while they wait for the same key.
+//! Messages between clients that wait for the same key.
 
-use super::{LONG, Server, TTL, acquired, client, servers, urls, voting};
-use redlock_client::{Client, Event, NotAcquired};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use redlock_client::{Client, Event, NotAcquired};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// With this many refusals behind it a caller pauses for more than three seconds, unless it hears something.
+use super::{LONG, Server, TTL, acquired, client, servers, urls, voting};
+
+/// After this many refusals a caller without hints pauses for more than three seconds.
 const REFUSALS: usize = 11;
 const SOON: Duration = Duration::from_secs(1);
 
-/// A client that asks by itself as seldom as it may, and how often it was refused.
+/// A client that polls at its lowest rate, and the number of its refusals.
 async fn patient(urls: Vec<String>, members: usize) -> (Client, watch::Receiver<usize>) {
     let (refused, refusals) = watch::channel(0);
     let builder = Client::builder(urls).admit_at_once().node_timeout(Duration::from_millis(400)).retry(LONG);
@@ -39,7 +41,7 @@ async fn a_release_ends_the_pause_of_those_who_wait_in_another_process() {
     let guard = acquired(&holder, "k").await;
     let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
     pauses(&mut refusals).await;
-    // A member that says nothing holds no word back.
+    // A silent member delays no hint.
     servers[0].signal("-STOP");
     let _ = guard.release().await;
     let guard = timeout(SOON, task).await.expect("it was told").unwrap().unwrap();
@@ -52,7 +54,7 @@ async fn refusals_logged(server: &Server) -> usize {
     server.ask("ACL LOG").await.unwrap().trim_start_matches('*').parse().unwrap()
 }
 
-/// With users that may not publish there is nothing to hear, and members do not log a refusal for each release.
+/// Users without permission to publish get no hints, and members do not log a refusal for each release.
 #[tokio::test]
 async fn who_may_not_publish_waits_as_before() {
     let servers = servers(3).await;
@@ -80,7 +82,9 @@ async fn who_may_not_publish_waits_as_before() {
     }
 }
 
-/// A client that has released a lock would get it again each time: its next request follows the release.
+/// A client that has released a lock would get it again each time.
+///
+/// Its next request follows the release.
 #[tokio::test]
 async fn clients_that_contend_take_turns() {
     const CLIENTS: usize = 3;
@@ -112,7 +116,9 @@ async fn clients_that_contend_take_turns() {
     assert!(counts.iter().all(|own| *own >= HOLDS / CLIENTS / 3), "{counts:?}");
 }
 
-/// Anybody with rights on the channel can say anything: it costs attempts and gives no lock away.
+/// A user with permissions on the channel can publish anything.
+///
+/// It costs attempts and gives no lock away.
 #[tokio::test]
 async fn a_forged_word_takes_no_lock() {
     let servers = servers(3).await;

@@ -1,126 +1,30 @@
-//! The client against real `redis-server` processes on loopback. Needs `redis-server` 7.0 or later in the PATH (or its path in
-//! `REDIS_SERVER`).
+//! The client against real `redis-server` processes on loopback.
+//!
+//! Needs `redis-server` 7.0 or later in the PATH (or its path in `REDIS_SERVER`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod configuration;
 mod edges;
 mod election;
-mod fakes;
+mod fake_servers;
+mod fencing_tokens;
 mod hints;
 mod programs;
-mod releases;
-mod tokens;
+mod release_delivery;
+mod servers;
+mod single_client;
 mod update;
 
-use redlock_client::{Client, Event, FencingToken, Guard, Held, LossCause, NotAcquired, Release};
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use redlock_client::{Client, FencingToken, Guard, Held, LossCause, NotAcquired, Release};
 use tokio::time::timeout;
 
+use servers::{Server, servers, urls};
+
 const TTL: Duration = Duration::from_secs(20);
-/// Generous, since the machine may be busy.
+/// A long timeout, since the machine can be busy.
 const LONG: Duration = Duration::from_secs(10);
-
-struct Server {
-    child: Child,
-    port: u16,
-}
-
-impl Server {
-    async fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::on(port).await
-    }
-
-    /// With more options.
-    async fn with(options: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::on_with(port, options).await
-    }
-
-    async fn on(port: u16) -> Self {
-        Self::on_with(port, &[]).await
-    }
-
-    async fn on_with(port: u16, options: &[&str]) -> Self {
-        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let mut command = Command::new(program);
-        command
-            .args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string()])
-            .args(options);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis-server is needed");
-        let server = Self { child, port };
-        timeout(LONG, async {
-            while server.ask("PING").await.as_deref() != Some("+PONG") {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await
-        .expect("redis-server answers");
-        server
-    }
-
-    /// The first line of the answer to an inline command.
-    async fn ask(&self, command: &str) -> Option<String> {
-        self.text(command).await?.lines().next().map(str::to_owned)
-    }
-
-    /// The answer to an inline command, if it is short.
-    async fn text(&self, command: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
-        stream.write_all(format!("{command}\r\n").as_bytes()).await.ok()?;
-        let mut answer = vec![0; 4096];
-        let read = stream.read(&mut answer).await.ok()?;
-        Some(String::from_utf8_lossy(&answer[..read]).into_owned())
-    }
-
-    async fn has(&self, key: &str) -> bool {
-        self.ask(&format!("EXISTS {key}")).await.as_deref() == Some(":1")
-    }
-
-    async fn is_restored(&self) {
-        let wait = async {
-            while !self.has("#token").await {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(LONG, wait).await.expect("the counter is restored");
-    }
-
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
-        assert!(status.unwrap().success());
-    }
-
-    /// Another process on the same port, which has forgotten everything.
-    async fn restart(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        *self = Self::on(self.port).await;
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-async fn servers(count: usize) -> Vec<Server> {
-    let mut servers = Vec::new();
-    for _ in 0..count {
-        servers.push(Server::start().await);
-    }
-    servers
-}
-
-fn urls(servers: &[Server]) -> Vec<String> {
-    servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port)).collect()
-}
 
 async fn client(servers: &[Server]) -> Client {
     let client = Client::builder(urls(servers))
@@ -162,7 +66,7 @@ async fn a_lock_excludes_others_until_it_is_released_and_its_token_rises() {
         assert!(guard.remaining() > TTL / 2 && guard.remaining() < TTL);
         let refused = other.lock("k").ttl(TTL).try_acquire().await;
         assert!(matches!(refused, Err(NotAcquired::HeldByOther { .. })), "{refused:?}");
-        // It returns when a majority has answered, and one of them may be a member that the other client had asked first.
+        // It returns when a majority has answered. The other client has perhaps locked one of these members first.
         assert!(released(&guard.release().await) >= 1);
         std::mem::drop(acquired(&other, "k").await);
         // The drop has sent its release on other connections.
@@ -226,67 +130,6 @@ async fn what_is_dropped_last_is_released_all_the_same() {
     })
     .await
     .expect("the keys are deleted");
-}
-
-#[tokio::test]
-async fn those_who_wait_with_one_client_are_served_in_order() {
-    let servers = servers(3).await;
-    let client = client(&servers).await;
-    let first = acquired(&client, "k").await;
-    let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
-    let mut tasks = Vec::new();
-    for number in 0..5 {
-        let (waiter, told) = (client.clone(), told.clone());
-        let (queued, is_queued) = tokio::sync::oneshot::channel();
-        tasks.push(tokio::spawn(async move {
-            let acquire = waiter.lock("k").ttl(TTL).wait(LONG).acquire();
-            let mut acquire = std::pin::pin!(acquire);
-            // The first poll takes the place in the line.
-            let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(acquire.as_mut().poll(cx).is_ready())).await;
-            assert!(!polled);
-            queued.send(()).unwrap();
-            let guard = acquire.await.unwrap();
-            told.send(number).unwrap();
-            let _ = guard.release().await;
-        }));
-        is_queued.await.unwrap();
-    }
-    let _ = first.release().await;
-    for number in 0..5 {
-        assert_eq!(order.recv().await, Some(number));
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn what_happens_to_locks_is_told() {
-    let servers = servers(3).await;
-    let (told, mut events) = tokio::sync::mpsc::unbounded_channel();
-    let builder = Client::builder(urls(&servers)).admit_at_once().node_timeout(Duration::from_millis(400));
-    let builder = builder.on_event(move |event| {
-        let name = match event {
-            Event::Acquired { token, .. } if token > FencingToken::ZERO => "acquired",
-            Event::NotAcquired { error: NotAcquired::HeldByOther { .. }, .. } => "refused",
-            Event::Renewed { .. } => "renewed",
-            Event::Lost { .. } => "lost",
-            Event::Member { .. } => return,
-            _ => "other",
-        };
-        told.send(name).unwrap();
-    });
-    let client = builder.connect().await.unwrap();
-    voting(&client, 3).await;
-    let guard = client.lock("k").ttl(Duration::from_secs(1)).try_acquire().await.unwrap();
-    assert!(client.lock("k").ttl(TTL).try_acquire().await.is_err());
-    let mut next = async || timeout(LONG, events.recv()).await.unwrap().unwrap();
-    assert_eq!((next().await, next().await, next().await), ("acquired", "refused", "renewed"));
-    for server in &servers {
-        server.ask("DEL k").await;
-    }
-    while next().await != "lost" {}
-    assert!(!guard.is_held());
 }
 
 #[tokio::test]

@@ -1,10 +1,13 @@
-//! Programs as users write them: a service that answers requests, one with very many locks, and three machines with one lock.
+//! Programs as users write them.
+//!
+//! They are a service that answers requests, one with very many locks, and three machines with one lock.
 
-use redlock_client::test_util::FakeMembers;
-use redlock_client::{Client, FencingToken, Guard, NotAcquired};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use redlock_client::test_util::FakeMembers;
+use redlock_client::{Client, FencingToken, Guard, NotAcquired};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -54,7 +57,9 @@ async fn ten_thousand_locks_are_held_for_longer_than_they_live_and_released() {
     }
 }
 
-/// Requests of a service on two machines, under one lock. A client that disconnects drops its handler at any moment.
+/// Requests of a service on two machines, under one lock.
+///
+/// A client that disconnects drops its handler at any moment.
 #[tokio::test(start_paused = true)]
 async fn handlers_that_are_dropped_keep_no_lock_and_all_others_are_served() {
     let members = FakeMembers::start(3);
@@ -121,7 +126,8 @@ async fn three_programs_with_one_key_never_hold_it_together_through_faults() {
                     last.1[program] += 1;
                 }
                 let _ = guard.release().await;
-                // Fake members carry no messages between clients, so who has released has to let the others come.
+                // Fake members carry no messages between clients, so a client that has released waits before its next
+                // attempt.
                 sleep(Duration::from_millis(50)).await;
             }
         });

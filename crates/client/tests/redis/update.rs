@@ -1,10 +1,12 @@
 //! Passwords that are exchanged while a client lives.
 
-use crate::{LONG, Server, TTL, servers};
-use redlock_client::{BuildError, Client};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use redlock_client::{BuildError, Client};
 use tokio::time::{sleep, timeout};
+
+use crate::{LONG, Server, TTL, servers};
 
 fn secret(servers: &[Server], password: &str) -> BTreeMap<String, Vec<u8>> {
     let url = |server: &Server| format!("redis://app:{password}@127.0.0.1:{}", server.port);

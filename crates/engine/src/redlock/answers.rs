@@ -1,9 +1,10 @@
-use super::{FencingToken, RunId};
-use crate::time::{Boottime, UnixMicros};
 use std::fmt;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
+
+use super::{FencingToken, RunId};
+use crate::time::{Boottime, UnixMicros};
 
 /// A boxed future, the same type as `futures::future::BoxFuture`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -13,15 +14,17 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct Answers {
     /// The process that answered.
     pub run_id: RunId,
-    /// Before the commands were written.
+    /// The time before the commands were written.
     pub sent: Boottime,
-    /// After the answers were read.
+    /// The time after the answers were read.
     pub received: Boottime,
     /// One per command, in their order.
     pub replies: Replies,
 }
 
-/// Answers to commands, in their order. That of a single command, which most requests are, takes no memory of its own.
+/// Answers to commands, in their order.
+///
+/// Most requests are a single command, and its answer needs no allocation.
 #[derive(Clone, Debug)]
 pub struct Replies(Count);
 
@@ -84,24 +87,28 @@ impl<const N: usize> PartialEq<[Reply; N]> for Replies {
 pub enum Reply {
     /// Acquire: the key is set.
     Acquired {
-        /// The member's counter, raised; zero if no number was to be taken.
+        /// The raised counter of the member, or zero if the request takes no number.
         token: FencingToken,
-        /// The member's clock, where it may be asked.
+        /// The member's clock, if the user has permission to read it.
         time: Option<UnixMicros>,
     },
-    /// Acquire: the key exists. Extend: the key does not hold the value.
+    /// Acquire: the key exists.
+    ///
+    /// Extend: the key does not hold the value.
     Refused {
-        /// What is on the key instead.
+        /// The content of the key.
         holder: KeyState,
-        /// The member's clock, where it may be asked.
+        /// The member's clock, if the user has permission to read it.
         time: Option<UnixMicros>,
     },
-    /// Extend: the key lives for at least the time asked for.
+    /// Extend: the key lives at least for the requested time.
     Extended {
-        /// The member's clock, where it may be asked.
+        /// The member's clock, if the user has permission to read it.
         time: Option<UnixMicros>,
     },
-    /// RaiseCounter: the counter is at least the token, and the key holds the value. Restore: the counter is.
+    /// RaiseCounter: the counter is at least the token, and the key holds the value.
+    ///
+    /// Restore: the counter is at least the token.
     Raised,
     /// Seal: the key holds the sealed value.
     Sealed {
@@ -110,17 +117,19 @@ pub enum Reply {
     },
     /// RaiseCounter, Seal: the key holds something else, or nothing.
     NotOurs,
-    /// Repair: whether the key was set. Release: whether it was deleted.
+    /// Repair: true if the key was set.
+    ///
+    /// Release: true if it was deleted.
     Done(bool),
-    /// Announce: so many connections listen.
+    /// Announce: the number of connections that received it.
     Announced(u64),
-    /// Inspect.
+    /// Inspect: the content of the key.
     State(KeyState),
     /// This command alone failed.
     Failed(MemberError),
 }
 
-/// What a member has on a key.
+/// The content of a key on one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyState {
     /// Nothing.
@@ -134,7 +143,9 @@ pub enum KeyState {
     },
     /// Another type, for example `hash` (Redisson).
     OtherType {
-        /// The name that `TYPE` gives; empty where a client may not ask what it is.
+        /// The name that `TYPE` gives.
+        ///
+        /// It is empty where the user has no permission for `TYPE`.
         name: String,
         /// Time to live; `None` if the key has none.
         remaining: Option<Duration>,
@@ -152,17 +163,21 @@ impl KeyState {
     }
 }
 
-/// A value read off a member: another client's secret, so `Debug` hides it.
+/// A value that was read from a member.
+///
+/// It is another client's secret, so `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct StoredValue(String);
 
 impl StoredValue {
-    /// As read.
+    /// Wraps the text that was read.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// To recognise it with, not to show it.
+    /// The value, for comparison.
+    ///
+    /// Never log it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -175,69 +190,79 @@ impl fmt::Debug for StoredValue {
     }
 }
 
-/// Why a server can hold no locks.
+/// The reason why a server can hold no locks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// It watches masters and holds no keys.
+    /// The server watches masters and holds no keys.
     #[error("this is a Sentinel, which holds no locks: name the master, with the port of its own")]
     Sentinel,
     /// Each master of a cluster has other keys.
     #[error("this is a node of a Redis Cluster: locks need masters that are independent of each other")]
     Cluster,
-    /// It follows a master.
+    /// The server follows a master.
     #[error("this is a replica: name its master, or end the replication")]
     Replica,
-    /// Below 7.0.
+    /// The version is below 7.0.
     #[error("this is Redis {0}: locks need 7.0 or later")]
     Old(String),
-    /// It deletes keys when its memory is full, and gives a lock to a second holder then.
+    /// The server deletes keys when its memory is full, and would give a lock to a second holder then.
     #[error("it evicts keys when its memory is full (maxmemory-policy {0}): set noeviction")]
     Evicts(String),
 }
 
-/// Why a member did not do what it was asked. Contains no key, value or password.
+/// The reason why a member did not execute a request.
+///
+/// It contains no key, value or password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
-    /// No connection, or the connection broke: the commands may or may not have been executed.
+    /// No connection, or the connection broke: the member has perhaps executed the commands.
     #[error("unreachable: {0}")]
     Unreachable(String),
-    /// The process does not know this password. It is alive, and nothing else was sent to it.
+    /// The process refuses this password.
+    ///
+    /// It is alive, and received nothing else.
     #[error("the password is refused")]
     Refused,
-    /// The process asks for a password, and none was given.
+    /// The process requires a password, and the client has none.
     #[error("a password is needed: write user:password@ before the host of its URL")]
     NoPassword,
     /// The server can hold no locks.
     #[error("{0}")]
     Unfit(Unfit),
-    /// The server does not know a command that locking needs.
+    /// The server lacks a command that locking needs.
     #[error("the server does not know a command that locking needs: is it a proxy?")]
     UnknownCommand,
-    /// The key of the counter of tokens holds something else.
+    /// The key of the token counter holds something else.
     #[error("the key #token holds no number: delete it on this member")]
     NoCounter,
-    /// TLS failed, or the certificate is refused: nothing was sent.
+    /// TLS failed, or the certificate is refused.
+    ///
+    /// The member received nothing.
     #[error("TLS: {0}")]
     Untrusted(String),
-    /// No answer in time: the commands may still be executed.
+    /// No answer in time: the member can still execute the commands.
     #[error("no answer in time")]
     TimedOut,
-    /// NOPERM: the member is fenced, or this user's membership epoch is over.
+    /// NOPERM: the member is fenced, or the membership epoch of this user has ended.
     #[error("fenced: the user may not run this command")]
     Fenced,
-    /// BUSY: a script is running for too long. The process is alive.
+    /// BUSY: a script is running for too long.
+    ///
+    /// The process is alive.
     #[error("busy with a script")]
     Busy,
-    /// LOADING. The process is alive.
+    /// LOADING.
+    ///
+    /// The process is alive.
     #[error("loading its data")]
     Loading,
     /// OOM: `maxmemory` is reached.
     #[error("out of memory")]
     OutOfMemory,
-    /// The user may not take numbers of the counter, so there is no token.
+    /// The user has no permission to INCR the counter, so there is no token.
     #[error("the user may not INCR the counter of tokens")]
     TokenRefused,
-    /// The counter is so far ahead, of the clock or of all that there is, that its number is not counted.
+    /// The counter is too far ahead of the clock or too near to its end, so its number is invalid.
     #[error("the counter of tokens is too far ahead to count")]
     CounterSpent,
     /// Anything else, by error code.
@@ -246,7 +271,7 @@ pub enum MemberError {
 }
 
 impl MemberError {
-    /// Whether the server has to be replaced or set up otherwise before it can vote.
+    /// Returns true if the server cannot vote before it is replaced or reconfigured.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         matches!(self, Self::Unfit(_) | Self::NoPassword | Self::UnknownCommand)

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
-/// The wait before the next attempt: `delay` moved by up to `jitter` to either side, so that contenders who failed
-/// together do not meet again. `unit_random` is from `[0, 1)`: 0 gives `delay − jitter`, 0.5 gives `delay`.
+/// The wait before the next attempt: `delay` moved by up to `jitter` to either side.
+///
+/// Contenders that failed together do not collide again. `unit_random` is from `[0, 1)`: 0 gives `delay − jitter`,
+/// 0.5 gives `delay`.
 #[must_use]
 pub fn jittered(delay: Duration, jitter: Duration, unit_random: f64) -> Duration {
     let unit = if unit_random.is_finite() { unit_random.clamp(0.0, 1.0) } else { 0.5 };
@@ -11,8 +13,9 @@ pub fn jittered(delay: Duration, jitter: Duration, unit_random: f64) -> Duration
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn the_middle_of_the_range_is_the_delay() {

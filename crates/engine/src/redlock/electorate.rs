@@ -1,43 +1,50 @@
-use super::{FencingToken, LockMember, MemberName, RunId};
-use crate::time::{Boottime, UnixMicros};
 use std::fmt;
 use std::sync::Arc;
 
-/// One member's reading of its own clock, and the interval on ours in which it was read.
+use super::{FencingToken, LockMember, MemberName, RunId};
+use crate::time::{Boottime, UnixMicros};
+
+/// A reading of a member's clock, with the interval on our clock in which it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSample {
     /// The member's `TIME`.
     pub time: UnixMicros,
-    /// Before the request was written.
+    /// The time before the request was written.
     pub sent: Boottime,
-    /// After the answer was read.
+    /// The time after the answer was read.
     pub received: Boottime,
 }
 
-/// Judges a member's clock: expiry follows it, so a yes from a member whose clock was stepped since its admission is
-/// worth nothing. Carried by every acquire and extend answer, so that there is no window between a step and its
-/// discovery.
+/// Checks the clock of a voter.
+///
+/// Expiry follows a member's clock, so a vote from a member whose clock was stepped since its admission is invalid.
+/// Every answer to acquire and extend carries the clock, so no vote is counted between a step and its detection.
 pub trait ClockCheck: Send + Sync {
-    /// Whether the process's offset to our clock is still the one that it was admitted with, within the allowance.
+    /// Returns true if the process's clock offset is within the allowance of its offset at admission.
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool;
 
-    /// The earliest time that the process's clock can show at this moment of ours. `None` while it is not known.
+    /// The earliest time that the process's clock can show at this moment of ours.
+    ///
+    /// `None` before it was read.
     fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros>;
 }
 
-/// Judges the number of a vote: a process that counts from less than it was restored to has forgotten its counter, and its locks with it,
-/// without a restart.
+/// Checks the token number of a vote.
+///
+/// A number below the restored counter proves that the process has lost its memory, and its locks, without a restart.
 pub trait CounterCheck: Send + Sync {
-    /// Whether the process still has the counter that it was restored to.
+    /// Returns true if the process still has its restored counter.
     fn remembers(&self, run_id: &RunId, number: FencingToken) -> bool;
 }
 
-/// A member, and which process behind its name may vote.
+/// A member, and the process behind its name that can vote.
 #[derive(Clone)]
 pub struct Elector {
     /// The member.
     pub member: Arc<dyn LockMember>,
-    /// The process that was admitted; a vote of another one, or any vote while this is `None`, is dropped.
+    /// The admitted process.
+    ///
+    /// A vote of another process is dropped, and every vote while this is `None`.
     pub admitted: Option<RunId>,
 }
 
@@ -47,8 +54,10 @@ impl fmt::Debug for Elector {
     }
 }
 
-/// The voting members at one moment: a majority of every list is needed, of distinct processes. Two lists are in force
-/// while the membership changes (docs/dev/algorithm.md).
+/// The voting members at one moment.
+///
+/// A majority of every list is needed, of distinct processes. Two lists are in force while the membership changes
+/// (docs/dev/algorithm.md).
 #[derive(Clone)]
 pub struct Electorate {
     electors: Vec<Elector>,
@@ -58,7 +67,7 @@ pub struct Electorate {
     layout: Arc<Layout>,
 }
 
-/// Who votes with which process, and in which lists: the same for every round of one electorate.
+/// The processes and lists of an electorate, which are the same for all its rounds.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) seats: Vec<Seat>,
@@ -68,15 +77,19 @@ pub(super) struct Layout {
 /// A set of admitted processes, one bit each.
 pub(super) type Processes = u64;
 
-/// An elector.
+/// One elector of a layout.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) admitted: Option<RunId>,
-    /// The admitted process as a set of one; empty without one.
+    /// The admitted process as a set of one element.
+    ///
+    /// The set is empty without an admitted process.
     pub(super) process: Processes,
 }
 
-/// A member list: how many it names, and the seats of those that have an elector. The others are never heard of.
+/// A member list: its size, and the seats of its members that have an elector.
+///
+/// The other members never answer.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) members: usize,
@@ -92,7 +105,7 @@ impl List {
 impl Layout {
     fn new(electors: &[Elector], lists: &[Vec<MemberName>]) -> Self {
         let seat = |elector: &Elector| {
-            // The first seat with this process lends its number; beyond the bits of a set there are no votes.
+            // The index of the first seat with this process is its bit. A process beyond the bits of a set has no vote.
             let first = electors.iter().position(|other| other.admitted == elector.admitted).map(u32::try_from);
             let process = match (&elector.admitted, first) {
                 (Some(_), Some(Ok(first))) => Processes::checked_shl(1, first).unwrap_or(0),
@@ -108,15 +121,19 @@ impl Layout {
 }
 
 impl Electorate {
-    /// One list: all electors.
+    /// An electorate with one list of all electors.
     #[must_use]
     pub fn single(electors: Vec<Elector>) -> Self {
         let list = electors.iter().map(|elector| elector.member.name().clone()).collect();
         Self::new(electors, vec![list])
     }
 
-    /// The old list and the new one, which are one if they are equal. A name without an elector counts as a member that never answers. An
-    /// elector in no list gets the keys, and neither its votes nor its numbers count.
+    /// An electorate with the old list and the new one.
+    ///
+    /// Equal lists become one.
+    ///
+    /// A name without an elector is a member that never answers. An elector in no list gets the keys, but its votes and
+    /// its numbers are ignored.
     #[must_use]
     pub fn joint(electors: Vec<Elector>, old: Vec<MemberName>, new: Vec<MemberName>) -> Self {
         let lists = if old == new { vec![new] } else { vec![old, new] };
@@ -128,21 +145,21 @@ impl Electorate {
         Self { electors, lists, clocks: None, counters: None, layout }
     }
 
-    /// Votes count only while `check` calls the voter's clock steady.
+    /// Ignores votes of processes whose clock fails this check.
     #[must_use]
     pub fn with_clock_check(mut self, check: Arc<dyn ClockCheck>) -> Self {
         self.clocks = Some(check);
         self
     }
 
-    /// The vote of a process that has forgotten its counter does not count.
+    /// Ignores votes of processes that have lost their counter.
     #[must_use]
     pub fn with_counter_check(mut self, check: Arc<dyn CounterCheck>) -> Self {
         self.counters = Some(check);
         self
     }
 
-    /// Whether the process still has its counter; without a check it does.
+    /// Returns true if the process still has its counter, or if there is no check.
     #[must_use]
     pub fn remembers(&self, run_id: &RunId, number: FencingToken) -> bool {
         self.counters.as_ref().is_none_or(|counters| counters.remembers(run_id, number))
@@ -164,13 +181,13 @@ impl Electorate {
         &self.layout
     }
 
-    /// With fewer answers no round is decided, whatever they say.
+    /// The smallest number of answers that can decide a round.
     pub(super) fn fewest_to_decide(&self) -> usize {
         let fewest = |list: &List| list.quorum().min(list.members - list.quorum() + 1);
         self.layout.lists.iter().map(fewest).min().unwrap_or_default().max(1)
     }
 
-    /// Whether votes count only with a reading of the voter's clock.
+    /// Returns true if a vote needs a reading of the voter's clock.
     #[must_use]
     pub fn checks_clocks(&self) -> bool {
         self.clocks.is_some()
@@ -181,7 +198,7 @@ impl Electorate {
         self.clocks.as_ref()?.earliest(elector.admitted.as_ref()?, at)
     }
 
-    /// Whether the voter's clock may be trusted; without a check it is.
+    /// Returns true if the voter's clock passes the check, or if there is no check.
     #[must_use]
     pub fn clock_is_steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
         self.clocks.as_ref().is_none_or(|clocks| clocks.steady(run_id, sample))

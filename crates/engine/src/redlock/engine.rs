@@ -1,5 +1,7 @@
-//! The engine: one file per operation. Every operation asks all members at once and is decided as soon as its outcome
-//! is certain, so that a frozen minority costs no time.
+//! The engine: one file per operation.
+//!
+//! Every operation sends its request to all members at the same time, and ends when its outcome is certain. So a frozen
+//! minority costs no time.
 
 mod acquire;
 mod announce;
@@ -17,17 +19,20 @@ mod tests;
 
 pub use acquire::LateVotes;
 
-use super::Drift;
-use crate::time::Clock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the whole quorum agrees on. A larger value may be used only once it is in force (docs/dev/rules.md).
+use super::Drift;
+use crate::time::Clock;
+
+/// Settings that all clients of a quorum share.
+///
+/// A larger value can be used only when it is in force (docs/dev/rules.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The relative drift of two clocks.
     pub drift: Drift,
-    /// For one command to one member.
+    /// The timeout of one command to one member.
     pub node_timeout: Duration,
 }
 
@@ -38,7 +43,9 @@ impl Default for Settings {
     }
 }
 
-/// A Redlock client over members that it is given with each call, since membership and admission change over time.
+/// A Redlock client.
+///
+/// Each call names its members, because membership and admission change over time.
 #[derive(Debug)]
 pub struct Redlock<C: Clock + ?Sized> {
     clock: Arc<C>,
@@ -47,20 +54,22 @@ pub struct Redlock<C: Clock + ?Sized> {
 }
 
 impl<C: Clock + ?Sized> Redlock<C> {
-    /// With this clock and these settings.
+    /// An engine with this clock and these settings.
     #[must_use]
     pub const fn new(clock: Arc<C>, settings: Settings) -> Self {
         Self { clock, settings, token_reach: None }
     }
 
-    /// For a client that may only INCR the counters, and raises one by so many INCRs at most. Otherwise a script raises it to any number.
+    /// Limits how far the engine raises a counter, for a client that has only the permission to INCR.
+    ///
+    /// Such a client sends at most `reach` INCRs. Without this limit a script raises the counter to any number.
     #[must_use]
     pub const fn with_token_reach(mut self, reach: u32) -> Self {
         self.token_reach = Some(reach);
         self
     }
 
-    /// The settings that it was made with.
+    /// The settings of this engine.
     #[must_use]
     pub const fn settings(&self) -> Settings {
         self.settings

@@ -66,13 +66,16 @@ macro_rules! name {
 }
 
 name! {
-    /// The Redis key of a lock. Keys of users contain no `#`; keys of the operator do (`#token`, slots `<key>#<i>`).
+    /// The Redis key of a lock.
+    ///
+    /// Keys of users contain no `#`; keys of the operator do (`#token`, slots `<key>#<i>`).
     LockKey
 }
 
 name! {
-    /// The `run_id` of one Redis process: 40 hex characters, new at every start (`INFO server`). Votes are counted by
-    /// it.
+    /// The `run_id` of one Redis process: 40 hex characters, new at every start (`INFO server`).
+    ///
+    /// Votes are counted by it.
     RunId
 }
 
@@ -87,21 +90,24 @@ pub fn slot_key(key: &LockKey, slot: impl fmt::Display) -> LockKey {
     LockKey::new(format!("{key}#{slot}"))
 }
 
-/// The members' counter of fencing tokens. No user key may contain `#`.
+/// The members' counter of fencing tokens.
+///
+/// No key of a user contains `#`.
 pub const TOKEN_KEY: &str = "#token";
 
-/// Begins the name of the channel on which clients tell each other of a key. It is Redisson's, so that users who may lock as Redisson
-/// does may announce and listen.
+/// The beginning of the name of a key's channel.
+///
+/// It is Redisson's, so that users with the rights of Redisson can publish and subscribe.
 const CHANNEL: &str = "redisson_lock__channel:{";
 
 impl LockKey {
-    /// The channel on which clients tell each other of this key.
+    /// The channel on which clients exchange messages about this key.
     #[must_use]
     pub fn channel(&self) -> String {
         format!("{CHANNEL}{self}}}")
     }
 
-    /// The key that this channel is for.
+    /// The key of a channel.
     #[must_use]
     pub fn of_channel(channel: &str) -> Option<Self> {
         channel.strip_prefix(CHANNEL)?.strip_suffix('}').map(Self::from)

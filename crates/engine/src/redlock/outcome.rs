@@ -1,69 +1,81 @@
-use super::electorate::ClockSample;
-use super::{FencingToken, KeyState, LockKey, LockValue, MemberError, MemberName};
-use crate::time::Boottime;
 use std::fmt;
 use std::time::Duration;
 
-/// What to acquire.
+use super::electorate::ClockSample;
+use super::{FencingToken, KeyState, LockKey, LockValue, MemberError, MemberName};
+use crate::time::Boottime;
+
+/// A request to acquire a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
     /// The lock's key.
     pub key: LockKey,
-    /// Fresh for this attempt, retries included.
+    /// A value that only this attempt uses.
+    ///
+    /// A retry has another one.
     pub value: LockValue,
     /// Time to live.
     pub ttl: Duration,
-    /// Whether the holder gets a token. Without one it is zero.
+    /// True if the holder needs a token.
+    ///
+    /// Without one it is zero.
     pub token: bool,
 }
 
-/// The outcome of one attempt to acquire. On anything but `Granted` a release went to every member.
+/// The outcome of one attempt to acquire.
+///
+/// On anything but `Granted` the engine has sent a release to every member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquire {
     /// The lock is held.
     Granted(Grant),
-    /// So many said that the key is taken that no majority was left.
+    /// Members refused the key, and no majority can accept it.
     HeldByOther {
-        /// How many said so.
+        /// The number of refusals.
         refusals: usize,
-        /// The longest time to live among them; `None` if none of the keys has one.
+        /// The longest time to live of these keys.
+        ///
+        /// `None` if none of them has one.
         longest: Option<Duration>,
-        /// What they have on the key, the caller's own orphans included.
+        /// The content of these keys.
+        ///
+        /// It can be an orphan of the caller itself.
         occupants: Vec<Occupant>,
     },
     /// Too few members voted.
     NoQuorum {
-        /// How many said that the key is taken.
+        /// The number of refusals.
         refusals: usize,
-        /// Who failed to vote, and how.
+        /// Members without a valid vote, with the reason.
         failures: Vec<(MemberName, MemberFailure)>,
     },
-    /// A majority said yes, too late for any validity to be left.
+    /// A majority accepted, but too late for any validity.
     Expired,
-    /// A majority said yes, and their counters are too far apart for this client to bring them together. An operator levels them within
-    /// seconds.
+    /// A majority accepted, but their counters are too far apart for this client to raise them.
+    ///
+    /// An operator levels them within seconds.
     CountersApart,
 }
 
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Greater than that of every earlier holder.
+    /// The fencing token, greater than that of every earlier holder.
     pub token: FencingToken,
-    /// Before the first request.
+    /// The time before the first request.
     pub started: Boottime,
-    /// Drift already taken off.
+    /// The end of the validity, drift included.
     pub valid_until: Boottime,
     /// The yes votes that had arrived.
     pub votes: Votes,
 }
 
-/// How many distinct processes said yes, of how many members.
+/// The number of distinct processes that voted yes, and the number of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Votes {
-    /// Distinct processes that said yes.
+    /// Distinct processes that voted yes.
     pub yes: usize,
-    /// Members.
+    /// The number of members.
     pub of: usize,
 }
 
@@ -73,62 +85,72 @@ impl fmt::Display for Votes {
     }
 }
 
-/// What one member has on the key instead of the caller's value.
+/// The content of a key on a member that refused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupant {
     /// The member.
     pub member: MemberName,
-    /// What is there.
+    /// The content.
     pub holder: KeyState,
 }
 
-/// Why a member's vote is missing from a round.
+/// The reason why a round has no vote of a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberFailure {
-    /// It failed, or did not answer in time.
+    /// The member failed, or did not answer in time.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// It is not admitted, or another process answered under its name: the vote was dropped.
+    /// The process is not admitted, or another process answered under its name.
+    ///
+    /// The vote was dropped.
     #[error("the process is not admitted")]
     NotAdmitted,
-    /// Its counter is below what it was restored to: it has lost its memory without a restart, and the vote was dropped.
+    /// The counter is below its restored number: the process has lost its memory without a restart.
+    ///
+    /// The vote was dropped.
     #[error("the process has lost its memory (FLUSHALL?) since it was admitted")]
     Forgotten,
-    /// Its clock was stepped since it was admitted: the vote was dropped.
+    /// The clock was stepped since the admission.
+    ///
+    /// The vote was dropped.
     #[error("the clock was stepped since the process was admitted")]
     ClockStepped,
-    /// Its clock was not read yet, so that an attempt cannot name its last moment.
+    /// The clock was not read yet, so an attempt has no last moment on it.
     #[error("the clock was not read yet")]
     ClockUnread,
 }
 
 impl MemberFailure {
-    /// Nothing was heard from the member.
+    /// Returns true if the member did not answer.
     #[must_use]
     pub const fn is_silence(&self) -> bool {
         matches!(self, Self::Member(MemberError::TimedOut | MemberError::Unreachable(_)))
     }
 }
 
-/// Whether a round failed for want of answers, rather than for what was answered: of those that failed at least half were silent. With
-/// their votes it may have had a majority.
+/// Returns true if a round failed because members did not answer.
+///
+/// At least half of the failures must be silent members. With their votes a majority was possible.
 #[must_use]
 pub fn is_silence(failures: &[(MemberName, MemberFailure)]) -> bool {
     let silent = failures.iter().filter(|(_, failure)| failure.is_silence()).count();
     silent > 0 && silent * 2 >= failures.len()
 }
 
-/// Which hold to extend.
+/// A request to extend a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtendRequest {
     /// The lock's key.
     pub key: LockKey,
     /// The holder's value.
     pub value: LockValue,
-    /// Time to live from now on.
+    /// The new time to live.
     pub ttl: Duration,
-    /// The end of the validity that the caller knows of: the extension counts only before it. `None` if the attempt and all repairs
-    /// carried their last moments, so that a majority that has the value proves the hold.
+    /// The end of the current validity.
+    ///
+    /// The extension is valid only before it.
+    ///
+    /// `None` if the attempt and all repairs had last moments, so that a majority with the value proves the hold.
     pub valid_until: Option<Boottime>,
 }
 
@@ -137,9 +159,9 @@ pub struct ExtendRequest {
 pub enum Extend {
     /// A majority extended, before the old validity ended.
     Renewed {
-        /// Before the first request of this round.
+        /// The time before the first request of this round.
         started: Boottime,
-        /// The later of the old end and the one that this round earned. Never earlier than the old one.
+        /// The later of the old end and the end that this round earned.
         valid_until: Boottime,
         /// The yes votes that had arrived.
         votes: Votes,
@@ -148,55 +170,62 @@ pub enum Extend {
         /// Members that have something else on the key.
         others: Vec<Occupant>,
     },
-    /// So many said that the key does not hold the value that no majority was left: the hold is lost.
+    /// Members refused the value, and no majority can have it: the hold is lost.
     Refused {
-        /// How many said so.
+        /// The number of refusals.
         refusals: usize,
     },
-    /// Too few members voted. The hold lasts until its validity ends.
+    /// Too few members voted.
+    ///
+    /// The hold lasts until its validity ends.
     NoQuorum {
-        /// Who failed to vote, and how.
+        /// Members without a valid vote, with the reason.
         failures: Vec<(MemberName, MemberFailure)>,
     },
-    /// Begun or decided after the old validity had ended: the hold is lost whatever the votes, since another holder may
-    /// have been in between.
+    /// The round began or was decided after the end of the old validity.
+    ///
+    /// The hold is lost whatever the votes, since another holder was perhaps in between.
     TooLate,
 }
 
-/// An admitted member without the key, and its clock at that moment.
+/// An admitted member without the key, and its clock at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The member.
     pub member: MemberName,
-    /// Its clock.
+    /// A reading of its clock.
     pub clock: ClockSample,
 }
 
 /// The outcome of sealing a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seal {
-    /// A majority holds the sealed value: no replica can extend any more.
+    /// A majority holds the sealed value, so no replica can extend the hold.
     Sealed {
-        /// The longest time to live that was returned, lock delay included.
+        /// The longest time to live of the sealed keys, lock delay included.
         longest: Duration,
-        /// When the last of these keys is gone, drift included.
+        /// The time at which the last of these keys has expired, drift included.
         until: Boottime,
     },
-    /// So many hold neither the value nor the sealed value that no majority was left.
+    /// Members hold neither the value nor the sealed value, and no majority can hold one of them.
     Gone,
-    /// Too few members answered: try again.
+    /// Too few members answered.
+    ///
+    /// The caller tries again.
     NoQuorum {
-        /// Who failed, and how.
+        /// Members that failed, with the reason.
         failures: Vec<(MemberName, MemberFailure)>,
     },
 }
 
-/// The outcome of a release. No error: what was not reached runs out.
+/// The outcome of a release.
+///
+/// It is no error, because a key that was not deleted expires.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// How many members deleted the key.
+    /// The number of members that deleted the key.
     pub deleted: usize,
-    /// Who did not confirm, and why.
+    /// Members that did not confirm, with the reason.
     pub failures: Vec<(MemberName, MemberFailure)>,
 }
 

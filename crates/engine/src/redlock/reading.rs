@@ -1,17 +1,22 @@
-//! What members show of a key that somebody else holds: whose it is, and for how long. Pure.
+//! Reads the holder of a lock from the content of its keys.
+//!
+//! Pure.
 
-use super::{Drift, LockValue, Nonce, StoredValue};
-use crate::time::Boottime;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Whose lock is looked for.
+use super::{Drift, LockValue, Nonce, StoredValue};
+use crate::time::Boottime;
+
+/// The hold whose state a reader requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// That of the holder with exactly this value.
+    /// The hold with exactly this value.
     Value(LockValue),
-    /// That of the operator's hold with this nonce. The seal of a hold that is being ended carries the nonce, too, and may live for a
-    /// lock delay beyond the validity: look by nonce once, and by the value that was found from then on.
+    /// The operator's hold with this nonce.
+    ///
+    /// The seal of an ending hold has the nonce, too, and can live for a lock delay beyond the validity. Search by
+    /// nonce once, and then by the value that was found.
     Nonce(Nonce),
 }
 
@@ -27,31 +32,33 @@ impl Owner {
     }
 }
 
-/// What one member says of the key.
+/// The content of a key on one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberReading {
-    /// This value, which lives for so long.
+    /// This value, with its time to live.
     Value(StoredValue, Duration),
-    /// Something else: no key, or one that is no lock.
+    /// No key, or a key that is no lock.
     Nothing,
-    /// It has not said anything that counts.
+    /// The member has no valid answer.
     Silent,
 }
 
-/// What a quorum says of a lock.
+/// The state of a lock on a quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reading {
-    /// A majority of every list of members shows the value.
+    /// A majority of every list of members has the value.
     Held {
-        /// What they show.
+        /// The value.
         value: LockValue,
-        /// Nobody else is granted the lock before that, on [`crate::time::Clock::boottime`]. It may have passed.
+        /// No other client gets the lock before this time on [`crate::time::Clock::boottime`].
+        ///
+        /// It can be in the past.
         valid_until: Boottime,
     },
-    /// So many members show something else that no majority can show the value.
+    /// Members have other content, and no majority can have the value.
     NotHeld,
-    /// Too many members are silent to tell.
+    /// Too many members are silent for a decision.
     Unknown,
 }
 
@@ -64,44 +71,50 @@ impl MemberReading {
     }
 }
 
-/// Decides what members show. `lists`: one list of members, or two while the members change; a majority of each is needed, and the
-/// smaller rest counts. `asked`: a moment before the first of them was asked. The rest of a list is its q-th largest time to live, q
-/// being the majority: until then fewer than a majority of the members are free for another value.
+/// Decides the state of a lock from the readings of its members.
+///
+/// `lists` has one list of members, or two while the members change. A majority of each is needed, and the smaller time
+/// to live is decisive. `asked` is a time before the first request.
+///
+/// The time to live of a list is its q-th largest, if q is the majority: until then fewer than a majority of the
+/// members are free for another value.
 #[must_use]
 pub fn reading(lists: &[Vec<MemberReading>], owner: &Owner, asked: Boottime, drift: Drift) -> Reading {
-    let is_it = |shown: &&StoredValue| owner.owns(shown);
-    // A seal has the nonce of its hold, and is another value: they do not add up.
+    let is_owned = |reading: &&StoredValue| owner.owns(reading);
+    // A seal has the nonce of its hold but is another value, so the two are counted apart.
     let candidates: HashSet<&str> =
-        lists.iter().flatten().filter_map(MemberReading::value).filter(is_it).map(StoredValue::expose).collect();
+        lists.iter().flatten().filter_map(MemberReading::value).filter(is_owned).map(StoredValue::expose).collect();
     for candidate in candidates {
-        let rests: Option<Vec<Duration>> = lists.iter().map(|list| rest(list, candidate)).collect();
-        if let Some(least) = rests.as_ref().and_then(|rests| rests.iter().min()) {
+        let remainders: Option<Vec<Duration>> = lists.iter().map(|list| majority_remaining(list, candidate)).collect();
+        if let Some(least) = remainders.as_ref().and_then(|remainders| remainders.iter().min()) {
             let valid_until = asked + least.saturating_sub(drift.allowance(*least));
             return Reading::Held { value: LockValue::from_text(candidate), valid_until };
         }
     }
-    let may_show = |list: &Vec<MemberReading>| {
-        let lacks = |shown: &&MemberReading| match shown {
+    let can_be_held = |list: &Vec<MemberReading>| {
+        let excludes = |reading: &&MemberReading| match reading {
             MemberReading::Value(value, _) => !owner.owns(value),
             MemberReading::Nothing => true,
             MemberReading::Silent => false,
         };
-        list.len() - list.iter().filter(lacks).count() >= majority(list)
+        list.len() - list.iter().filter(excludes).count() >= majority(list)
     };
-    if lists.is_empty() || lists.iter().all(may_show) { Reading::Unknown } else { Reading::NotHeld }
+    if lists.is_empty() || lists.iter().all(can_be_held) { Reading::Unknown } else { Reading::NotHeld }
 }
 
 const fn majority(list: &[MemberReading]) -> usize {
     list.len() / 2 + 1
 }
 
-/// The q-th largest time to live among the members of a list that show this value; `None` without a majority.
-fn rest(list: &[MemberReading], wanted: &str) -> Option<Duration> {
-    let of_value = |shown: &MemberReading| match shown {
+/// The q-th largest time to live among the members of a list with this value.
+///
+/// `None` without a majority.
+fn majority_remaining(list: &[MemberReading], wanted: &str) -> Option<Duration> {
+    let remaining_of = |reading: &MemberReading| match reading {
         MemberReading::Value(value, remaining) if value.expose() == wanted => Some(*remaining),
         _ => None,
     };
-    let mut left: Vec<Duration> = list.iter().filter_map(of_value).collect();
+    let mut left: Vec<Duration> = list.iter().filter_map(remaining_of).collect();
     left.sort_unstable_by(|a, b| b.cmp(a));
     left.get(majority(list) - 1).copied()
 }

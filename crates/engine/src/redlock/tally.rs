@@ -1,41 +1,46 @@
-use super::electorate::{Layout, List, Processes};
-use super::{Electorate, RunId};
 use std::sync::Arc;
 
-/// One member's say in one round.
+use super::electorate::{Layout, List, Processes};
+use super::{Electorate, RunId};
+
+/// The vote of one member in one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vote<'a> {
     /// Yes, from this process.
     Yes(&'a RunId),
     /// No, from this process.
     No(&'a RunId),
-    /// None: it failed, or its vote must not count.
+    /// No vote: the member failed, or its vote is invalid.
     Missing,
 }
 
-/// What is certain about a round.
+/// The decided part of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Both outcomes are possible.
     Pending,
-    /// A majority of every list said yes.
+    /// A majority of every list voted yes.
     Won,
     /// No majority can be reached any more.
     Lost(Loss),
 }
 
-/// Why a round is lost: "taken" and "unreachable" are never mixed up.
+/// The reason why a round is lost.
+///
+/// It distinguishes a taken key from unreachable members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The refusals alone leave no majority.
     Refused,
     /// The refusals alone do not: members are missing.
     NoQuorum,
-    /// One of these, which it is depends on votes to come.
+    /// One of the two, depending on votes that have not arrived.
     Open,
 }
 
-/// Counts the votes of one question. Votes are counted by process, not by name: two names may lead to one process.
+/// Counts the votes on one request.
+///
+/// It counts processes, not names, because two names can lead to one process.
 #[derive(Clone, Debug)]
 pub struct Tally {
     layout: Arc<Layout>,
@@ -55,7 +60,9 @@ fn size(processes: Processes) -> usize {
 }
 
 impl Tally {
-    /// No votes yet. Electors without an admitted process have lost their vote already.
+    /// A tally without votes.
+    ///
+    /// Electors without an admitted process have lost their vote.
     #[must_use]
     pub fn new(electorate: &Electorate) -> Self {
         let layout = Arc::clone(electorate.layout());
@@ -63,8 +70,9 @@ impl Tally {
         Self { layout, votes, closed: false }
     }
 
-    /// Takes the vote of the elector at `index`. Only the first counts, only before [`Tally::close`], and only from the
-    /// admitted process.
+    /// Counts the vote of the elector at `index`.
+    ///
+    /// Only the first vote is valid, only before [`Tally::close`], and only from the admitted process.
     pub fn on_vote(&mut self, index: usize, vote: Vote<'_>) -> Progress {
         let open = self.votes.get_mut(index).filter(|vote| vote.is_none() && !self.closed);
         if let (Some(open), Some(seat)) = (open, self.layout.seats.get(index)) {
@@ -77,13 +85,13 @@ impl Tally {
         self.progress()
     }
 
-    /// The deadline has passed: who has not voted will not.
+    /// Ends the vote after the deadline: missing votes stay missing.
     pub fn close(&mut self) -> Progress {
         self.closed = true;
         self.progress()
     }
 
-    /// What is certain by now.
+    /// The decided part of the round.
     #[must_use]
     pub fn progress(&self) -> Progress {
         match self.layout.lists.as_slice() {
@@ -92,13 +100,15 @@ impl Tally {
         }
     }
 
-    /// Whether the elector at `index` has voted, or cannot.
+    /// Returns true if the elector at `index` has voted, or cannot vote.
     #[must_use]
     pub fn has_voted(&self, index: usize) -> bool {
         self.votes.get(index).is_none_or(Option::is_some)
     }
 
-    /// Members and majority of the one list; `None` while two lists are joint.
+    /// Members and majority of a single list.
+    ///
+    /// `None` while two lists are joint.
     #[must_use]
     pub fn single_list(&self) -> Option<(usize, usize)> {
         match self.layout.lists.as_slice() {
@@ -107,38 +117,38 @@ impl Tally {
         }
     }
 
-    /// Whether the elector at `index` is in a list.
+    /// Returns true if the elector at `index` is in a list.
     #[must_use]
     pub fn is_listed(&self, index: usize) -> bool {
         self.layout.lists.iter().any(|list| list.seats.contains(&index))
     }
 
-    /// Distinct processes in a list that said yes.
+    /// Distinct processes in a list that voted yes.
     #[must_use]
     pub fn listed_yes(&self) -> usize {
         size(self.voters((0..self.votes.len()).filter(|index| self.is_listed(*index)), Ballot::Yes))
     }
 
-    /// Distinct processes that said yes.
+    /// Distinct processes that voted yes.
     #[must_use]
     pub fn yes(&self) -> usize {
         size(self.voters(0..self.votes.len(), Ballot::Yes))
     }
 
-    /// Distinct processes that said no, and did not say yes under another name.
+    /// Distinct processes that voted no, and did not vote yes under another name.
     #[must_use]
     pub fn no(&self) -> usize {
         let all = || 0..self.votes.len();
         size(self.voters(all(), Ballot::No) & !self.voters(all(), Ballot::Yes))
     }
 
-    /// All electors.
+    /// The number of electors.
     #[must_use]
     pub fn members(&self) -> usize {
         self.votes.len()
     }
 
-    /// Whether the processes that said yes at these seats are a majority of every list.
+    /// Returns true if the processes that voted yes at these seats are a majority of every list.
     #[must_use]
     pub fn is_majority(&self, among: impl Fn(usize) -> bool) -> bool {
         self.layout.lists.iter().all(|list| {
@@ -174,7 +184,7 @@ impl Tally {
     }
 }
 
-/// What the votes in all lists make certain.
+/// The decided part of a round from the counts of all lists.
 fn progress(counts: &[Count]) -> Progress {
     if counts.iter().all(|count| count.yes >= count.quorum) {
         return Progress::Won;
@@ -195,9 +205,9 @@ struct Count {
     quorum: usize,
     yes: usize,
     no: usize,
-    /// Processes that may still say no and have not.
+    /// Processes that have not voted, but can still vote no.
     pending: usize,
-    /// If all that may still vote said yes.
+    /// The number of yes votes if all missing votes were yes.
     at_most_yes: usize,
 }
 

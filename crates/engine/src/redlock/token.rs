@@ -1,12 +1,13 @@
 use std::fmt;
 
-/// A fencing token: a later holder's is greater (docs/dev/algorithm.md). An integer from 0 to 2^53 - 1, so that it is exact
-/// in JSON and in Lua's doubles.
+/// A fencing token: a later holder's is greater (docs/dev/algorithm.md).
+///
+/// It is an integer from 0 to 2^53 - 1, so that it is exact in JSON and in Lua's doubles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(i64);
 
 impl FencingToken {
-    /// No token was given out yet.
+    /// The state before the first token.
     pub const ZERO: Self = Self(0);
     /// The greatest token.
     pub const MAX: Self = Self((1 << 53) - 1);
@@ -17,7 +18,7 @@ impl FencingToken {
         if token < 0 || token > Self::MAX.0 { None } else { Some(Self(token)) }
     }
 
-    /// Numbers from here on are nobody's: they would leave too few for those to come.
+    /// The first number that no counter can legitimately have: too few numbers would remain above it.
     pub const OUTLIER: Self = Self((1 << 53) - (1 << 50));
 
     /// The number.
@@ -59,12 +60,15 @@ impl TryFrom<i64> for FencingToken {
 #[error("{0} is outside the range of fencing tokens, 0 to 2^53 - 1")]
 pub struct TokenOutOfRange(pub i64);
 
-/// The counter that a process which has forgotten it starts with: above every token that a majority may have given out. The highest
-/// of (a) the `counters` of other admitted members, if `needed` of them could be had, which are enough to share one with every majority, (b) the floor in the status, and (c) the time
-/// in Unix microseconds.
+/// The number to which a process without its counter is restored.
 ///
-/// A number from [`FencingToken::OUTLIER`] on is as if it could not be had. To be read after the rejoin delay, never before: an acquisition
-/// may be in flight until then.
+/// It is above every token that a majority can have issued.
+///
+/// It is the highest of the `counters` of other admitted members, the floor in the status, and the time in Unix
+/// microseconds. The counters are used only if there are `needed` of them, which share a member with every majority.
+///
+/// A number from [`FencingToken::OUTLIER`] on is ignored. Read the counters after the rejoin delay, never before: until
+/// then an acquisition can be in flight.
 #[must_use]
 pub fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
     let usable = |number: &FencingToken| *number < FencingToken::OUTLIER;
@@ -73,24 +77,31 @@ pub fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, c
     highest.max(Some(floor).filter(usable).unwrap_or_default()).max(clock)
 }
 
-/// 2020 in microseconds since 1970. A clock that shows less was never set, and proves nothing.
-const LEAST_CLOCK: FencingToken = FencingToken(1_577_836_800_000_000);
-/// An hour in microseconds: by so much a counter that others forgot begins above the clock, since the clocks of those who restored before
-/// can have been ahead of this one.
+/// The year 2020 in microseconds since 1970.
+///
+/// A clock with an earlier time was never set, and proves nothing.
+const MIN_CLOCK: FencingToken = FencingToken(1_577_836_800_000_000);
+/// An hour in microseconds: the distance above the clock at which a lost counter begins again.
+///
+/// Processes that restored a counter before can have had clocks ahead of this one.
 const RESERVE: u32 = 3_600_000_000;
 
-/// Whether a wall clock was ever set.
+/// Returns true if a wall clock was set.
 #[must_use]
 pub fn is_set(clock: FencingToken) -> bool {
-    clock >= LEAST_CLOCK
+    clock >= MIN_CLOCK
 }
 
-/// What a client that has no operator raises the counter of a process to before it counts its votes, of so many `members` with this
-/// `quorum`; `None` while that cannot be told, or while the clock was not set.
+/// The number to which a client without an operator raises the counter of a process.
 ///
-/// A process that was not restored yet, and the one that is, can have loaded an old counter: theirs are lower bounds. So many others that
-/// were `restored` are needed that one of them stored the last token. Otherwise all have to answer, or a majority while the rest `is_silent`;
-/// then the counter begins an hour above the clock.
+/// The client does so before it counts the votes of the process.
+///
+/// `members` is the number of members, and `quorum` their majority. The result is `None` while there is no answer, or if
+/// the clock was not set.
+///
+/// The counter of a process that was not restored yet, and `own`, can come from an old snapshot: they are lower bounds.
+/// If enough other counters were `restored`, one of them stored the last token. Otherwise all members have to answer,
+/// or a majority while the rest `is_silent`. Then the counter begins an hour above the clock.
 #[must_use]
 pub fn recovered(
     (own, restored_others): (FencingToken, &[FencingToken]),
@@ -114,10 +125,13 @@ pub fn recovered(
     }
 }
 
-/// The token that these numbers of `v` votes make at once, of `members` with this `quorum`: the (quorum + v - members)-th largest,
-/// the largest if no vote is to spare, provided that a quorum has numbers at least as large.
+/// The token that these numbers of `v` votes make at once, of `members` with this `quorum`.
 ///
-/// Any v later votes meet so many members that stored the last token, each of which has counted on from there: the number is larger.
+/// It is the (quorum + v - members)-th largest number, or the largest if no vote can be spared. A quorum must have
+/// numbers at least as large.
+///
+/// Any v later votes include enough members that stored the last token. Each of them has counted from there, so the
+/// next number is larger.
 #[must_use]
 pub fn held_at_once(mut numbers: Vec<FencingToken>, members: usize, quorum: usize) -> Option<FencingToken> {
     let votes = numbers.len();
@@ -168,18 +182,18 @@ mod tests {
         let (now, old) = (1_795_284_168_033_000, 1_795_284_100_000_000);
         let reserved = now + i64::from(RESERVE);
         for (own, restored, others, is_silent, expected) in [
-            // Three others of five: one of them stored the last token.
+            // Three other members of five: one of them stored the last token.
             (4, &[old, old + 7, old + 3][..], &[][..], false, Some(now)),
             (4, &[now + 9, old, old], &[], false, Some(now + 9)),
-            // Its own counter, and those of processes that were not restored, can come from an old snapshot.
+            // Its own counter, and counters of processes that were not restored, can come from an old snapshot.
             (old, &[], &[], false, None),
             (old, &[old, old], &[old], false, None),
             (now + 5, &[old; 3], &[now + 7], false, Some(now + 7)),
             (now + 8, &[old; 3], &[now + 7], false, Some(now + 8)),
-            // Two do not suffice while the others can remember more.
+            // Two are not enough while the other members can have more.
             (4, &[old, old], &[], false, None),
             (4, &[old, old, OUTLIER], &[], false, None),
-            // All have answered, or the rest is silent: what was lost is behind the clock and the reserve.
+            // All have answered, or the rest is silent: a lost number is below the clock and the reserve.
             (4, &[old], &[0, 0, 0], false, Some(reserved)),
             (old, &[], &[old; 4], false, Some(reserved)),
             (4, &[], &[0, reserved + 5, 0, 0], false, Some(reserved + 5)),
@@ -187,8 +201,8 @@ mod tests {
             (4, &[old], &[], true, None),
         ] {
             let tokens = |numbers: &[i64]| numbers.iter().map(|number| token(*number)).collect::<Vec<_>>();
-            let (known, rest) = (tokens(restored), tokens(others));
-            let recovered = |clock| recovered((token(own), &known), &rest, (5, 3), token(clock), is_silent);
+            let (restored_others, rest) = (tokens(restored), tokens(others));
+            let recovered = |clock| recovered((token(own), &restored_others), &rest, (5, 3), token(clock), is_silent);
             assert_eq!(recovered(now), expected.map(token), "{own} {restored:?} {others:?}");
             assert_eq!(recovered(1_000_000), None, "a clock that was never set");
         }
@@ -198,12 +212,12 @@ mod tests {
     fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
         for (counters, needed, floor, clock, expected) in [
             (&[50, 90][..], 2, 10, 20, 90),
-            // Too few could be had: together they might not have stored the last token, so they prove nothing.
+            // Too few counters: together they perhaps did not store the last token, so they prove nothing.
             (&[90][..], 2, 10, 20, 20),
             (&[50, 60][..], 2, 70, 20, 70),
             (&[][..], 1, 0, 20, 20),
             (&[][..], 1, 30, 20, 30),
-            // Nobody's numbers are not copied, and make no majority.
+            // Outliers are not copied, and make no majority.
             (&[50, OUTLIER][..], 2, 10, 20, 20),
             (&[50, 60, OUTLIER][..], 2, 10, 20, 60),
             (&[50, 60][..], 2, OUTLIER, 20, 60),

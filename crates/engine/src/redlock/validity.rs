@@ -1,7 +1,11 @@
-use crate::time::Boottime;
 use std::time::Duration;
 
-/// How far two clocks may drift apart: `ppm` of the time measured, plus `floor` for the clocks' and Redis' granularity.
+use crate::time::Boottime;
+
+/// The maximum drift of two clocks.
+///
+/// It is `ppm` of the measured time, plus `floor` for the granularity of clocks and Redis.
+///
 /// It bounds the *relative* drift of two clocks, at least twice that of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
@@ -25,39 +29,44 @@ fn from_nanos(nanos: u128) -> Duration {
 }
 
 impl Drift {
-    /// What has to be taken off (or added to) a time measured on another clock: `time × ppm + floor`, rounded up.
+    /// The time to subtract from (or add to) a time on another clock: `time × ppm + floor`, rounded up.
     #[must_use]
     pub fn allowance(self, time: Duration) -> Duration {
         from_nanos((time.as_nanos().saturating_mul(u128::from(self.ppm))).div_ceil(MILLION)).saturating_add(self.floor)
     }
 }
 
-/// What remains of a lock's `ttl` for the holder when acquiring or extending it took `elapsed`, counted from before the
-/// first request: `ttl − elapsed − (ttl × drift + floor)`. `None` when nothing remains: the round failed. The only
-/// place with this formula (redis.io/docs/latest/develop/clients/patterns/distributed-locks).
+/// The time that remains of a lock's `ttl` when a round took `elapsed`.
+///
+/// It is `ttl − elapsed − (ttl × drift + floor)`, and `elapsed` begins before the first request. `None` when nothing
+/// remains: the round failed. This formula occurs only here
+/// (redis.io/docs/latest/develop/clients/patterns/distributed-locks).
 #[must_use]
 pub fn validity(ttl: Duration, elapsed: Duration, drift: Drift) -> Option<Duration> {
     ttl.checked_sub(elapsed)?.checked_sub(drift.allowance(ttl)).filter(|left| !left.is_zero())
 }
 
-/// Until when an acquisition that began at `started` is valid if it is decided at `now`; `None` if nothing is left.
+/// The end of an acquisition that began at `started` and was decided at `now`.
+///
+/// `None` if nothing remains.
 #[must_use]
 pub fn granted_until(started: Boottime, now: Boottime, ttl: Duration, drift: Drift) -> Option<Boottime> {
     validity(ttl, now.since(started), drift).map(|left| now + left)
 }
 
-/// Until when a hold is valid whose extension began at `started` and reached a majority at `now`: the later of the end that was
-/// `known` and the one that this round earned. `None` once the known end is over: somebody else may have held the lock in
-/// between, so that no number of votes makes it valid again (continuity).
+/// The end of a hold whose extension began at `started` and reached a majority at `now`.
+///
+/// It is the later of the `previous` end and the end that this round earned. `None` after the previous end: another
+/// client perhaps held the lock in between, so no number of votes makes the hold valid again (continuity).
 #[must_use]
 pub fn renewed_until(
     started: Boottime,
     now: Boottime,
-    known: Boottime,
+    previous: Boottime,
     ttl: Duration,
     drift: Drift,
 ) -> Option<Boottime> {
-    (now < known).then(|| granted_until(started, now, ttl, drift).unwrap_or(known).max(known))
+    (now < previous).then(|| granted_until(started, now, ttl, drift).unwrap_or(previous).max(previous))
 }
 
 /// The last moment of the repairs of a round that began at `started`: a quarter of the ttl later.
@@ -69,19 +78,23 @@ pub fn repair_until(started: Boottime, ttl: Duration, node_timeout: Duration) ->
     (ttl >= node_timeout.saturating_mul(4)).then(|| started + ttl / 4)
 }
 
-/// How long a process that has forgotten its keys stays fenced, from its first sight: until every promise that its
-/// predecessor may have made has run out on every clock, `maxTTL × (1 + ρ) / (1 − ρ) + floor + nodeTimeout`, rounded
-/// up. Holds for clients too that subtract no drift. The model check shows it tight (docs/dev/rules.md).
+/// The time for which a process that has lost its keys stays fenced, from its first observation.
+///
+/// Every promise of its predecessor has then expired on every clock: `maxTTL × (1 + ρ) / (1 − ρ) + floor +
+/// nodeTimeout`, rounded up. It is long enough also for clients that subtract no drift. The model check proves that it
+/// is tight (docs/dev/rules.md).
 #[must_use]
 pub fn rejoin_delay(max_ttl_in_force: Duration, drift: Drift, node_timeout: Duration) -> Duration {
     let ppm = u128::from(drift.ppm);
-    // With a drift of 100 % or more no time is long enough.
+    // No time is long enough for a drift of 100 % or more.
     let Some(slowest) = MILLION.checked_sub(ppm).filter(|rest| *rest > 0) else { return Duration::MAX };
     let stretched = max_ttl_in_force.as_nanos().saturating_mul(MILLION + ppm).div_ceil(slowest);
     from_nanos(stretched).saturating_add(drift.floor).saturating_add(node_timeout)
 }
 
-/// The longest time to live that a fence of `delay` outlasts: what [`rejoin_delay`] maps to `delay` or less.
+/// The maximum time to live that a fence of `delay` covers.
+///
+/// It is the inverse of [`rejoin_delay`].
 #[must_use]
 pub fn longest_ttl(delay: Duration, drift: Drift, node_timeout: Duration) -> Duration {
     let ppm = u128::from(drift.ppm);
@@ -92,8 +105,9 @@ pub fn longest_ttl(delay: Duration, drift: Drift, node_timeout: Duration) -> Dur
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -129,7 +143,7 @@ mod tests {
         ) {
             let drift = Drift { ppm, floor: ms(2) };
             if let Some(left) = validity(ms(ttl), ms(elapsed), drift) {
-                // The key lives for ttl on a clock that may run fast by ppm against ours: ttl × (1 − ppm) of our time.
+                // The key lives for ttl on a clock that can run fast by ppm against ours: ttl × (1 − ppm) of our time.
                 let key_lives = ms(ttl).as_nanos() * (1_000_000 - u128::from(ppm)) / 1_000_000;
                 prop_assert!((ms(elapsed) + left).as_nanos() <= key_lives);
             }

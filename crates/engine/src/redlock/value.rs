@@ -2,7 +2,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Bytes of the nonce; twice as many hex characters.
+/// Bytes of the nonce.
+///
+/// Its text has twice as many hex characters.
 const HALF: usize = 10;
 
 fn to_hex(bytes: &[u8]) -> String {
@@ -24,25 +26,27 @@ fn from_hex(text: &[u8]) -> Option<[u8; HALF]> {
     if rest.is_empty() { bytes.try_into().ok() } else { None }
 }
 
-/// The public half of a lock value, fresh for every attempt: a value is used for one attempt only, since a late release
-/// of an earlier attempt would otherwise delete the later one's key. 20 hex characters.
+/// The public half of a lock value: 20 hex characters, fresh for every attempt.
+///
+/// A value is used for one attempt only. Otherwise a late release of an earlier attempt would delete the key of a later
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce([u8; HALF]);
 
 impl Nonce {
-    /// A fresh one.
+    /// A random nonce.
     #[must_use]
     pub fn random() -> Self {
         Self(rand::random())
     }
 
-    /// Its bytes.
+    /// The bytes of the nonce.
     #[must_use]
     pub const fn bytes(self) -> [u8; HALF] {
         self.0
     }
 
-    /// From its bytes.
+    /// Makes a nonce from its bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; HALF]) -> Self {
         Self(bytes)
@@ -74,18 +78,22 @@ impl FromStr for Nonce {
 #[error("a nonce is 20 lower-case hex characters")]
 pub struct NotANonce;
 
-/// What a lock's key is set to: 40 hex characters. Whoever knows it can release the lock, so it is shown nowhere.
+/// The value of a lock's key: 40 hex characters.
+///
+/// It is secret, because it is enough to release the lock.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockValue(Arc<str>);
 
 impl LockValue {
-    /// A value that nobody else has.
+    /// A random value, which no other client has.
     #[must_use]
     pub fn random() -> Self {
         Self(to_hex(&rand::random::<[u8; 2 * HALF]>()).into())
     }
 
-    /// Any text as a value. It must be used for one attempt only.
+    /// Any text as a value.
+    ///
+    /// It must be used for one attempt only.
     pub fn from_text(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
@@ -105,8 +113,9 @@ impl fmt::Debug for LockValue {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn nonces_and_values_are_fresh() {

@@ -1,26 +1,29 @@
-//! How another clock stands against ours, as readings of it tell.
+//! The offset of another clock, estimated from its readings.
+
+use std::time::Duration;
 
 use super::{Boottime, UnixMicros};
-use std::time::Duration;
 
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// What has to be added to our boot-time clock to give another clock: it lies between two numbers of microseconds.
+/// The bounds of another clock's offset against our boot-time clock, in microseconds.
 ///
-/// A reading was taken somewhere between the sending of the question and the arrival of the answer, so it gives an interval. The
-/// intersection of many is narrow, and delay in the network only widens a single one.
+/// The other clock was read between the sending of the request and the arrival of the answer, so one reading gives an
+/// interval. The intersection of many readings is narrow, and network delay only widens a single one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     least: i64,
     most: i64,
-    /// When it was known. It is known less exactly with age.
+    /// The time of the estimate.
+    ///
+    /// The interval widens with age.
     at: Boottime,
 }
 
 impl ClockOffset {
-    /// What one reading says: the other clock showed `time`, or up to `resolution` more.
+    /// The offset from one reading: the other clock showed `time`, or up to `resolution` more.
     #[must_use]
     pub fn of_reading(time: UnixMicros, resolution: Duration, sent: Boottime, received: Boottime) -> Self {
         let less = |at: Boottime| time.0.saturating_sub(micros(at.since_boot()));
@@ -28,19 +31,21 @@ impl ClockOffset {
         Self { least: less(received), most: less(sent).saturating_add(micros(resolution)), at: sent }
     }
 
-    /// What is known later, if the clocks run apart by up to `ppm`.
+    /// The offset at `now`, if the clocks drift apart by up to `ppm`.
     #[must_use]
     pub fn aged(self, now: Boottime, ppm: u32) -> Self {
         let by = micros(now.since(self.at)).saturating_mul(i64::from(ppm)).saturating_add(999_999) / 1_000_000;
         Self { least: self.least.saturating_sub(by), most: self.most.saturating_add(by), at: self.at.max(now) }
     }
 
-    /// What both say. If they contradict each other one of the clocks was set, and the newer reading counts.
+    /// The intersection of both estimates.
+    ///
+    /// If they contradict each other, one of the clocks was set, and the newer reading is the result.
     #[must_use]
     pub fn narrowed_by(self, newer: Self, ppm: u32) -> Self {
         let now = self.at.max(newer.at);
-        let (known, reading) = (self.aged(now, ppm), newer.aged(now, ppm));
-        let (least, most) = (known.least.max(reading.least), known.most.min(reading.most));
+        let (current, reading) = (self.aged(now, ppm), newer.aged(now, ppm));
+        let (least, most) = (current.least.max(reading.least), current.most.min(reading.most));
         if least <= most { Self { least, most, at: now } } else { reading }
     }
 
@@ -50,13 +55,13 @@ impl ClockOffset {
         time_at(self.least, at)
     }
 
-    /// The latest time that it can show then.
+    /// The latest time that the other clock can show at this moment of ours.
     #[must_use]
     pub fn latest(self, at: Boottime) -> UnixMicros {
         time_at(self.most, at)
     }
 
-    /// The best guess.
+    /// The middle of the interval.
     #[must_use]
     pub fn middle(self, at: Boottime) -> UnixMicros {
         time_at(self.least.saturating_add(self.most.saturating_sub(self.least) / 2), at)

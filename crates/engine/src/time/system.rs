@@ -1,22 +1,24 @@
-//! The clocks of this machine, by the names that its system has for them.
+//! The clocks of this machine.
 
 use super::{Boottime, Clock, Monotonic, UnixMillis};
 
-/// The machine's clocks.
+/// Reads the clocks of the operating system.
 ///
-/// | system | [`Clock::boottime`], which runs on while the machine is suspended | [`Clock::monotonic`] |
+/// | system | [`Clock::boottime`], which also runs during suspend | [`Clock::monotonic`] |
 /// |---|---|---|
 /// | Linux, Android | `CLOCK_BOOTTIME` | `CLOCK_MONOTONIC`, which stands still |
 /// | macOS, iOS | `CLOCK_MONOTONIC` | `CLOCK_UPTIME_RAW`, which stands still |
 /// | Windows | the performance counter | the same |
-/// | others | `CLOCK_MONOTONIC`: whether it runs on, the system's manual says | the same |
+/// | others | `CLOCK_MONOTONIC`: the system's manual describes suspend | the same |
 ///
-/// A delay that is counted on a clock that runs on ends when it should, one that stands still ends later. Both are safe.
-/// Linux is tested; for macOS and Windows it is checked that the crate compiles.
+/// A delay on a clock that runs during suspend ends on time, and a delay on the other kind ends later. Both are safe.
+/// Linux is tested. For macOS and Windows a check confirms that the crate compiles.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
-/// `std`'s clock since its first reading in this process: `CLOCK_UPTIME_RAW` on macOS, the performance counter on Windows.
+/// Time since the first reading in this process.
+///
+/// It is `CLOCK_UPTIME_RAW` on macOS, and the performance counter on Windows.
 #[cfg(any(windows, target_vendor = "apple"))]
 #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
 fn since_start() -> std::time::Duration {
@@ -27,7 +29,7 @@ fn since_start() -> std::time::Duration {
     Instant::now().saturating_duration_since(start)
 }
 
-/// By `std`, which asks the C library on Unix: a test can set this clock for one process alone.
+/// `std` calls the C library on Unix, so a test can set this clock for one process.
 #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
 fn wall() -> UnixMillis {
     use std::time::{SystemTime, UNIX_EPOCH};
@@ -37,16 +39,20 @@ fn wall() -> UnixMillis {
 
 #[cfg(not(windows))]
 mod unix {
-    use super::{Boottime, Clock, Monotonic, SystemClock, UnixMillis};
-    use rustix::time::{ClockId, Timespec, clock_gettime};
     use std::time::Duration;
+
+    use rustix::time::{ClockId, Timespec, clock_gettime};
+
+    use super::{Boottime, Clock, Monotonic, SystemClock, UnixMillis};
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const THROUGH_SUSPEND: ClockId = ClockId::Boottime;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const THROUGH_SUSPEND: ClockId = ClockId::Monotonic;
 
-    /// A reading since boot. These clocks start at zero, so the fallbacks are never taken.
+    /// A reading since boot.
+    ///
+    /// These clocks start at zero, so the fallbacks are never taken.
     fn since_boot(now: Timespec) -> Duration {
         Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
     }

@@ -1,23 +1,27 @@
-//! A clock that a test may hold still.
+//! A clock that a test can hold still.
 
-use super::{Boottime, Clock, Monotonic, UnixMillis};
 use std::time::Duration;
 
-/// Follows tokio's clock, which a test may pause: all three clocks advance together, from an arbitrary but fixed
-/// start. For tests and simulations; in a running process tokio's clock stands still during suspend, which a
-/// validity must not.
+use super::{Boottime, Clock, Monotonic, UnixMillis};
+
+/// Follows tokio's clock, which a test can pause.
+///
+/// All three clocks advance together from a fixed start. It is for tests and simulations: tokio's clock stands still
+/// during suspend, and a validity must not.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     start: tokio::time::Instant,
 }
 
-/// Boot of a `TokioClock`, so that "before now" exists from the start.
+/// Time since boot at the start of a `TokioClock`, so that earlier readings exist.
 const UPTIME: Duration = Duration::from_secs(1_000_000);
 /// 2026-01-01T00:00:00Z.
 const WALL_START: i64 = 1_767_225_600_000;
 
 impl TokioClock {
-    /// Starts now. Call it inside the runtime whose clock is meant.
+    /// Starts now.
+    ///
+    /// Call it inside the runtime whose clock it follows.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
     pub fn new() -> Self {

@@ -1,41 +1,52 @@
-use crate::redlock::BoxFuture;
-use crate::time::Clock;
 use std::io;
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// TCP to all addresses of a member, TLS and authentication together.
+use crate::redlock::BoxFuture;
+use crate::time::Clock;
+
+/// Deadline for TCP to all addresses of a member, TLS and authentication together.
 pub(super) const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Unacknowledged data is given up after this, or a peer behind a black hole would keep the connection for many
-/// minutes.
+/// Time after which unacknowledged data ends a connection.
+///
+/// Otherwise a peer behind a black hole would keep the connection for many minutes.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// Names that are looked up at the same time. The runtime has 512 threads for what blocks, and other work needs them, too.
-const MOST_LOOK_UPS: usize = 64;
-static LOOK_UPS: Semaphore = Semaphore::const_new(MOST_LOOK_UPS);
+/// Maximum number of concurrent name lookups.
+///
+/// The runtime has 512 threads for blocking calls, and other work needs them, too.
+const MAX_LOOKUPS: usize = 64;
+static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
 
 /// The bytes of one connection.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// The way to other machines, so that a simulation can put its own network in place of this machine's.
+/// Connects to other machines.
+///
+/// A simulation has its own implementation.
 pub trait Connect: Send + Sync + 'static {
-    /// Connects to `host:port`. TLS comes above.
+    /// Connects to `host:port`.
+    ///
+    /// The caller adds TLS.
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
 }
 
-/// TCP, as this machine has it. Names are resolved at every connect.
+/// TCP of this machine.
+///
+/// Names are resolved at every connect.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tcp;
 
@@ -45,12 +56,12 @@ impl Connect for Tcp {
     }
 }
 
-/// What a connection takes from the machine that it is made on.
+/// The clock and the network of the machine on which a connection is made.
 #[derive(Clone)]
 pub struct Machine {
     /// Its clocks.
     pub clock: Arc<dyn Clock>,
-    /// Its way to others.
+    /// The network of the machine.
     pub network: Arc<dyn Connect>,
 }
 
@@ -61,11 +72,10 @@ impl<C: Clock> From<Arc<C>> for Machine {
     }
 }
 
-/// Connects to the first of the addresses that a name leads to and that is `allowed`. Names are resolved at every connect. Of several
-/// addresses each has an equal share of the time, so that one that never answers does not hide those behind it.
+/// Connects to the first address of a name that is `allowed` and accepts.
 ///
-/// # Errors
-/// If no address accepts, or none is allowed.
+/// Names are resolved at every connect. Each of several addresses has an equal share of the time, so an address that
+/// never answers does not block those after it.
 pub async fn open_tcp(address: &str, allowed: impl Fn(IpAddr) -> io::Result<()>) -> io::Result<TcpStream> {
     let mut refused = None;
     let is_allowed = |address: &SocketAddr| allowed(address.ip()).map_err(|error| refused = Some(error)).is_ok();
@@ -75,37 +85,42 @@ pub async fn open_tcp(address: &str, allowed: impl Fn(IpAddr) -> io::Result<()>)
         (connected, _) => connected?,
     };
     stream.set_nodelay(true)?;
-    watch_over(&stream)?;
+    set_dead_peer_timeouts(&stream)?;
     Ok(stream)
 }
 
-/// The addresses of a name. A numeric address needs no look-up.
+/// The addresses of a name.
+///
+/// A numeric address needs no lookup.
 async fn resolved(address: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = address.parse() {
         return Ok(vec![address]);
     }
     let name = address.to_owned();
-    limited(&LOOK_UPS, async move { Ok(lookup_host(name).await?.collect()) }).await
+    limited(&LOOKUPS, async move { Ok(lookup_host(name).await?.collect()) }).await
 }
 
-/// Runs a look-up in a task that owns one of the permits.
+/// Runs a lookup in a task that owns one of the permits.
 ///
-/// The resolver of the system cannot be stopped, and occupies a thread until it returns. The caller gives up at its deadline, and the
-/// permit stays with the task. So servers that do not answer occupy no more threads than there are permits, and no connection attempt.
+/// The resolver of the system cannot be stopped, and occupies a thread until it returns. The caller gives up at its
+/// deadline, and the permit stays with the task. So name servers that do not answer occupy at most as many threads as
+/// there are permits, and no connection attempt.
 async fn limited<T: Send + 'static>(
     permits: &'static Semaphore,
-    look_up: impl Future<Output = io::Result<T>> + Send + 'static,
+    lookup: impl Future<Output = io::Result<T>> + Send + 'static,
 ) -> io::Result<T> {
     let permit = permits.acquire().await.map_err(io::Error::other)?;
     let task = tokio::spawn(async move {
-        let found = look_up.await;
+        let addresses = lookup.await;
         drop(permit);
-        found
+        addresses
     });
     task.await.map_err(io::Error::other)?
 }
 
-/// What the first address gives that gives anything. One share of the time is left for what comes after the connection.
+/// The result of the first address that connects.
+///
+/// One share of the time remains for the steps after the connection.
 async fn first_of<T, F: Future<Output = io::Result<T>>>(
     addresses: &[SocketAddr],
     connect: impl Fn(SocketAddr) -> F,
@@ -123,9 +138,11 @@ async fn first_of<T, F: Future<Output = io::Result<T>>>(
     Err(failure)
 }
 
-/// A dead peer is noticed. Elsewhere than on Linux the driver's own deadlines alone do that.
+/// Sets timeouts that detect a dead peer.
+///
+/// On other systems than Linux only the deadlines of the I/O task do that.
 #[cfg(target_os = "linux")]
-fn watch_over(stream: &TcpStream) -> io::Result<()> {
+fn set_dead_peer_timeouts(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_tcp_user_timeout(stream, u32::try_from(USER_TIMEOUT.as_millis()).unwrap_or(u32::MAX))?;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -136,24 +153,26 @@ fn watch_over(stream: &TcpStream) -> io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 #[expect(clippy::unnecessary_wraps, reason = "the options are Linux's")]
-fn watch_over(_: &TcpStream) -> io::Result<()> {
+fn set_dead_peer_timeouts(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::time::timers_now;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
     use tokio::sync::watch;
 
-    /// A server for names that does not answer, and callers that give up and try again.
+    use super::*;
+    use crate::time::timers_now;
+
+    /// A name server that does not answer, and callers that give up and try again.
     #[tokio::test(start_paused = true)]
-    async fn a_look_up_without_an_answer_keeps_its_permit_and_ends_its_caller() {
+    async fn a_lookup_without_an_answer_keeps_its_permit_and_ends_its_caller() {
         static PERMITS: Semaphore = Semaphore::const_new(2);
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
         let (answer, answers) = watch::channel(false);
-        let look_up = || {
+        let lookup = || {
             let mut answers = answers.clone();
             async move {
                 BEGUN.fetch_add(1, Ordering::Relaxed);
@@ -162,17 +181,17 @@ mod tests {
             }
         };
         for _ in 0..5 {
-            assert!(timeout(CONNECT_DEADLINE, limited(&PERMITS, look_up())).await.is_err());
+            assert!(timeout(CONNECT_DEADLINE, limited(&PERMITS, lookup())).await.is_err());
         }
         assert_eq!(BEGUN.load(Ordering::Relaxed), 2, "no more threads than permits");
         answer.send_replace(true);
-        assert!(limited(&PERMITS, look_up()).await.is_ok());
+        assert!(limited(&PERMITS, lookup()).await.is_ok());
         assert_eq!(PERMITS.available_permits(), 2);
     }
 
     #[tokio::test]
-    async fn a_numeric_address_needs_no_look_up() {
-        let _all = LOOK_UPS.acquire_many(MOST_LOOK_UPS as u32).await.unwrap();
+    async fn a_numeric_address_needs_no_lookup() {
+        let _all = LOOKUPS.acquire_many(MAX_LOOKUPS as u32).await.unwrap();
         for address in ["127.0.0.1:6379", "[::1]:6379"] {
             assert_eq!(resolved(address).await.unwrap(), [address.parse().unwrap()]);
         }

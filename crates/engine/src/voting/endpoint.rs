@@ -1,16 +1,20 @@
+use std::fmt;
+use std::io;
+
+#[cfg(feature = "tls")]
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use super::connect::{Connect, Stream};
 use super::resp::{self, Value};
 #[cfg(feature = "tls")]
 use super::tls::TlsClient;
 use super::wire;
 use crate::redlock::MemberError;
-#[cfg(feature = "tls")]
-use rustls::pki_types::CertificateDer;
-use std::fmt;
-use std::io;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A password. `Debug` hides it.
+/// A password.
+///
+/// `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -33,22 +37,28 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where a member is, and as whom to connect.
+/// The address of a member, and the user for its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// `host:port`; the name is resolved at every connect.
     pub address: String,
-    /// The Redis user; empty if the member asks for no password.
+    /// The Redis user.
+    ///
+    /// It is empty if the member needs no password.
     pub username: String,
     /// Its password.
     pub password: Secret,
-    /// With TLS or without. There is no way from one to the other: a peer that does not speak TLS is not given the password.
+    /// The TLS settings, or `None` without TLS.
+    ///
+    /// There is no fallback: a peer that does not speak TLS never gets the password.
     #[cfg(feature = "tls")]
     pub tls: Option<TlsClient>,
 }
 
 impl Endpoint {
-    /// Whether a connection to the one is a connection to the other, whatever it takes to make it.
+    /// Returns true if both endpoints lead to the same peer and user.
+    ///
+    /// Their passwords and authorities can differ.
     pub(super) fn is_same_peer(&self, other: &Self) -> bool {
         #[cfg(feature = "tls")]
         let same_name = {
@@ -61,19 +71,16 @@ impl Endpoint {
     }
 }
 
-/// The bytes of a new connection to a member, before anybody has logged in.
+/// A new connection to a member, before the login.
 pub struct Opened {
-    /// To read from and to write to.
+    /// The bytes of the connection.
     pub stream: Box<dyn Stream>,
-    /// The certificate that the peer has proved to have; `None` without TLS.
+    /// The verified certificate of the peer, or `None` without TLS.
     #[cfg(feature = "tls")]
     pub certificate: Option<CertificateDer<'static>>,
 }
 
-/// Connects, and checks the certificate where there is to be one.
-///
-/// # Errors
-/// If the peer is not reached, or proves nothing.
+/// Connects, and verifies the certificate if TLS is on.
 pub async fn open(endpoint: &Endpoint, network: &dyn Connect) -> Result<Opened, MemberError> {
     let stream = network.connect(&endpoint.address).await.map_err(|error| unreachable(&error))?;
     #[cfg(feature = "tls")]
@@ -106,7 +113,7 @@ pub(super) async fn login(endpoint: &Endpoint, network: &dyn Connect) -> Result<
         if stream.read_buf(&mut answer).await.map_err(|error| unreachable(&error))? == 0 {
             return Err(MemberError::Unreachable("connection closed".to_owned()));
         }
-        // Nothing else was asked, so nothing may stand behind it.
+        // The client has sent no other command, so more bytes are an error.
         match resp::parse(&answer) {
             Ok(None) => {}
             Ok(Some((Value::Simple(_), length))) if length == answer.len() => return Ok(stream),
@@ -116,7 +123,10 @@ pub(super) async fn login(endpoint: &Endpoint, network: &dyn Connect) -> Result<
     }
 }
 
-/// What TLS says, and what a [`Connect`] says that refuses, is told in its words, since they name what to do; anything else by its kind.
+/// The error of a failed connection.
+///
+/// Errors of TLS and refusals of a [`Connect`] keep their text, since it names what to do. Other errors become their
+/// kind.
 fn unreachable(error: &io::Error) -> MemberError {
     #[cfg(feature = "tls")]
     if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {

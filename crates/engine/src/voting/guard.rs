@@ -1,13 +1,17 @@
-//! What guards a vote on a master that others run: the record of its operators.
+//! Guards of votes on masters outside the operator's control.
 
-/// Where operators that share a master say what they are: one string, JSON, by the UID of the RedisQuorum.
+/// The key of the record of operators that share a master.
+///
+/// It is one JSON string, with an entry for the UID of each RedisQuorum.
 pub const RECORD_KEY: &str = "#quorum";
 
-/// What a vote on a master that others run is judged by: the record must not know of a later epoch of this quorum.
+/// The epoch of a vote on an external master.
+///
+/// The vote is valid if the record has no later epoch of this quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// UID of the RedisQuorum.
     pub uid: String,
-    /// Membership epoch that the voting connection belongs to.
+    /// Membership epoch of the voting connection.
     pub epoch: i64,
 }

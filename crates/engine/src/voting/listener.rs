@@ -1,91 +1,95 @@
-//! Hints: a connection of its own to each member, on which the member passes on what clients tell of keys. It carries no votes.
+//! Receives hints: notifications of clients about keys, over a second connection to each member.
+//!
+//! It carries no votes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::connect::CONNECT_DEADLINE;
 use super::endpoint::login;
 use super::resp::{self, Value};
 use super::{Endpoint, Machine, Stream};
 use crate::redlock::{LockKey, jittered};
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-/// For each write.
+/// Deadline of each write.
 const DEADLINE: Duration = Duration::from_secs(1);
 /// The wait before the next connection attempt, doubled up to the longest.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
-/// A member that refuses to be listened to is asked again after so long.
-const REFUSED: Duration = Duration::from_secs(60);
-/// How often a connection is looked after.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// Pause before the next attempt at a member that refuses subscriptions.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
+/// Interval of checks of a connection.
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks without any answer after which the connection is given up.
 const SILENT_TICKS: u32 = 2;
-/// Ticks for which a connection is kept that nothing is listened for on.
+/// Ticks after which a connection without subscriptions is closed.
 const UNUSED_TICKS: u32 = 10;
 
-/// The keys that are listened for.
+/// The keys with a subscription.
 pub type Wanted = Arc<BTreeSet<LockKey>>;
 
-/// Listens at one member, while there are keys to listen for.
+/// Subscribes to keys at one member, while there are wanted keys.
 pub struct Listener<F> {
     endpoint: watch::Receiver<Endpoint>,
     machine: Machine,
     wanted: watch::Receiver<Wanted>,
-    heard: F,
+    on_notification: F,
 }
 
-/// What a member passes on, or how it listens.
+/// An event on the connection to one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard<'a> {
-    /// A client tells a number of a key.
-    Number(&'a LockKey, i64),
-    /// From now on the member passes on what is told of the key.
-    Begins(&'a LockKey),
-    /// It does so no longer.
-    Ends(&'a LockKey),
-    /// The connection has ended: it passes on nothing.
-    EndsAll,
+pub enum Notification<'a> {
+    /// A client has published a number for the key.
+    Published(&'a LockKey, i64),
+    /// The member has confirmed the subscription to the key.
+    Subscribed(&'a LockKey),
+    /// The member has ended the subscription to the key.
+    Unsubscribed(&'a LockKey),
+    /// The connection has ended, with all its subscriptions.
+    Disconnected,
 }
 
-/// How a connection has ended.
+/// The reason for the end of a connection.
 enum End {
     Unused,
     Broken,
-    /// The user may not subscribe, or the server cannot.
+    /// The user has no permission to subscribe, or the server cannot.
     Refused,
 }
 
-impl<F: Fn(Heard<'_>) + Send> Listener<F> {
-    /// `heard` is called with all that the member tells.
+impl<F: Fn(Notification<'_>) + Send> Listener<F> {
+    /// Makes a listener that calls `on_notification` with each event.
     pub const fn new(
         endpoint: watch::Receiver<Endpoint>,
         machine: Machine,
         wanted: watch::Receiver<Wanted>,
-        heard: F,
+        on_notification: F,
     ) -> Self {
-        Self { endpoint, machine, wanted, heard }
+        Self { endpoint, machine, wanted, on_notification }
     }
 
-    /// Ends when nobody can want a key any more.
+    /// Runs until all senders of wanted keys are dropped.
     pub async fn run(mut self) {
         let mut backoff = FIRST_BACKOFF;
         while self.wanted.wait_for(|keys| !keys.is_empty()).await.is_ok() {
             let end = self.listen(&mut backoff).await;
-            (self.heard)(Heard::EndsAll);
+            (self.on_notification)(Notification::Disconnected);
             match end {
                 End::Unused => {}
                 End::Broken => {
                     sleep(jittered(backoff * 3 / 4, backoff / 4, rand::random())).await;
-                    backoff = (backoff * 2).min(LONGEST_BACKOFF);
+                    backoff = (backoff * 2).min(MAX_BACKOFF);
                 }
                 End::Refused => {
                     tracing::debug!(
                         "the member refuses SUBSCRIBE: this client asks again after a pause to find out when a key is free"
                     );
-                    sleep(REFUSED).await;
+                    sleep(REFUSAL_PAUSE).await;
                 }
             }
         }
@@ -134,23 +138,23 @@ impl<F: Fn(Heard<'_>) + Send> Listener<F> {
         }
     }
 
-    /// Takes all complete replies from the buffer.
+    /// Consumes all complete replies in the buffer.
     fn take(&self, input: &mut Vec<u8>) -> Result<(), End> {
         let mut used = 0;
         while let Some((value, length)) = resp::parse(&input[used..]).map_err(|_| End::Broken)? {
             match value {
                 Value::Error(line) if is_refusal(line) => return Err(End::Refused),
-                // A process that loads its data or executes a slow script listens a moment later.
+                // A process that loads its data or executes a slow script accepts subscriptions later.
                 Value::Error(_) => return Err(End::Broken),
-                Value::Array(parts) => {
-                    if let Some((key, number)) = announcement(&parts) {
-                        (self.heard)(Heard::Number(&key, number));
-                    } else if let [Value::Bulk(kind), Value::Bulk(channel), _] = &parts[..]
+                Value::Array(elements) => {
+                    if let Some((key, number)) = published(&elements) {
+                        (self.on_notification)(Notification::Published(&key, number));
+                    } else if let [Value::Bulk(kind), Value::Bulk(channel), _] = &elements[..]
                         && let Some(key) = key_of(channel)
                     {
                         match *kind {
-                            b"subscribe" => (self.heard)(Heard::Begins(&key)),
-                            b"unsubscribe" => (self.heard)(Heard::Ends(&key)),
+                            b"subscribe" => (self.on_notification)(Notification::Subscribed(&key)),
+                            b"unsubscribe" => (self.on_notification)(Notification::Unsubscribed(&key)),
                             _ => {}
                         }
                     }
@@ -164,7 +168,7 @@ impl<F: Fn(Heard<'_>) + Send> Listener<F> {
     }
 }
 
-/// Whether the user has no right to subscribe, or the server does not know how.
+/// Returns true if the user has no permission to subscribe, or the server lacks the command.
 fn is_refusal(line: &[u8]) -> bool {
     line.starts_with(b"NOPERM") || line.starts_with(b"ERR unknown command")
 }
@@ -173,9 +177,9 @@ fn key_of(channel: &[u8]) -> Option<LockKey> {
     LockKey::of_channel(std::str::from_utf8(channel).ok()?)
 }
 
-/// What is told of which key.
-fn announcement(parts: &[Value<'_>]) -> Option<(LockKey, i64)> {
-    let [Value::Bulk(b"message"), Value::Bulk(channel), Value::Bulk(number)] = parts else { return None };
+/// The key and the number of a published message.
+fn published(elements: &[Value<'_>]) -> Option<(LockKey, i64)> {
+    let [Value::Bulk(b"message"), Value::Bulk(channel), Value::Bulk(number)] = elements else { return None };
     let key = key_of(channel)?;
     Some((key, std::str::from_utf8(number).ok()?.parse().ok()?))
 }
@@ -197,7 +201,7 @@ fn ping() -> Vec<u8> {
     request
 }
 
-/// Whether it was written.
+/// Returns true if the bytes were written.
 async fn write(stream: &mut dyn Stream, bytes: &[u8]) -> bool {
     let written = async {
         stream.write_all(bytes).await?;
@@ -239,7 +243,7 @@ mod tests {
     #[test]
     fn a_message_tells_a_number_of_a_key() {
         let message = |kind: &'static [u8], channel: &'static [u8], text: &'static [u8]| {
-            announcement(&[Value::Bulk(kind), Value::Bulk(channel), Value::Bulk(text)])
+            published(&[Value::Bulk(kind), Value::Bulk(channel), Value::Bulk(text)])
         };
         let channel = b"redisson_lock__channel:{shop/a}";
         assert_eq!(message(b"message", channel, b"-12"), Some(("shop/a".into(), -12)));

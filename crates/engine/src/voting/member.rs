@@ -1,58 +1,73 @@
-use super::driver::Driver;
-use super::hub::Hub;
-use super::inbox::Inbox;
-use super::job::{Job, Link};
-use super::line::Line;
-use super::wire::Rights;
-use super::{Endpoint, Guard, Machine};
-use crate::redlock::{Answers, BoxFuture, Command, Expiry, LockMember, MemberError, MemberName, Slot};
 use std::fmt;
 use std::sync::Arc;
+
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What the user of a connection may do.
+use super::io_task::IoTask;
+use super::member_connection::MemberConnection;
+use super::pipeline::Link;
+use super::request_queue::{Request, RequestQueue};
+use super::rights::Rights;
+use super::task_waker::TaskWaker;
+use super::{Endpoint, Guard, Machine};
+use crate::redlock::{AnswerSlot, Answers, BoxFuture, Command, Expiry, LockMember, MemberError, MemberName};
+
+/// The permissions of a connection's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Everything that locking needs.
+    /// All commands that locking needs.
     Full,
-    /// What an operator gives to a client: it may ask neither INFO nor TIME, and of the counter of tokens it may INCR alone.
+    /// The permissions of a client of an operator.
+    ///
+    /// It can run neither INFO nor TIME, and only INCR on the token counter.
     Client,
-    /// What an operator gives to a client that only looks: GET, PTTL and PING. [`Command::Inspect`] works, nothing else does.
+    /// The permissions that an operator gives to a reader: GET, PTTL and PING.
+    ///
+    /// Only [`Command::Inspect`] works.
     Reader,
 }
 
-/// A Redis master as a voter. It has one connection, on which what is enqueued at the same moment is written at once, in order. The
-/// connection learns the `run_id` of its process before the first vote and ends with it; the next one, made in the background, learns
-/// it again.
+/// A Redis master as a voter.
+///
+/// It has one connection, on which requests that are enqueued at the same time are written together, in order. The
+/// connection reads the `run_id` of its process before the first vote. The next connection is made in the background,
+/// and reads it again.
 pub struct RedisMember {
     name: MemberName,
-    inbox: Arc<Inbox>,
+    queue: Arc<RequestQueue>,
     link: watch::Receiver<Link>,
-    /// Moves the bytes of one member, or of several. It ends by itself with the last of them.
+    /// The I/O task of this member, or of several members.
+    ///
+    /// It ends with the last of them.
     task: Arc<JoinHandle<()>>,
 }
 
 impl RedisMember {
-    /// Starts connecting. Must be called within a tokio runtime. Dropping the member closes its connection as soon as
-    /// what is on its way was answered.
+    /// Starts connecting.
+    ///
+    /// Call it within a tokio runtime.
+    ///
+    /// Dropping the member closes its connection after the answers of all requests in flight.
     pub fn new(name: MemberName, endpoint: Endpoint, machine: impl Into<Machine>) -> Self {
-        Self::alone(name, endpoint, machine.into(), Rights::Full)
+        Self::single(name, endpoint, machine.into(), Rights::Full)
     }
 
-    /// A master that others run: it votes while its record knows of no later epoch than the guard's.
+    /// An external master.
+    ///
+    /// It votes while its record has no later epoch than the guard.
     pub fn guarded(name: MemberName, endpoint: Endpoint, machine: impl Into<Machine>, guard: Guard) -> Self {
-        Self::alone(name, endpoint, machine.into(), Rights::Guarded(guard))
+        Self::single(name, endpoint, machine.into(), Rights::Guarded(guard))
     }
 
-    fn alone(name: MemberName, endpoint: Endpoint, machine: Machine, rights: Rights) -> Self {
-        let mut members = Self::together(vec![(name, endpoint)], &machine, &rights);
-        // One was asked for.
+    fn single(name: MemberName, endpoint: Endpoint, machine: Machine, rights: Rights) -> Self {
+        let mut members = Self::with_one_task(vec![(name, endpoint)], &machine, &rights);
+        // The list has one member.
         members.swap_remove(0)
     }
 
-    /// Members with one task for all of them, which is what makes a round of votes cheap.
+    /// Makes members with one task for all of them, which makes a round of votes cheap.
     #[must_use]
     pub fn all(members: Vec<(MemberName, Endpoint)>, machine: impl Into<Machine>, access: Access) -> Vec<Self> {
         let rights = match access {
@@ -60,50 +75,60 @@ impl RedisMember {
             Access::Client => Rights::Direct,
             Access::Reader => Rights::Reader,
         };
-        Self::together(members, &machine.into(), &rights)
+        Self::with_one_task(members, &machine.into(), &rights)
     }
 
-    fn together(members: Vec<(MemberName, Endpoint)>, machine: &Machine, rights: &Rights) -> Vec<Self> {
-        let hub = Arc::new(Hub::default());
-        let mut parts = Vec::with_capacity(members.len());
-        let mut lines = Vec::with_capacity(members.len());
+    fn with_one_task(members: Vec<(MemberName, Endpoint)>, machine: &Machine, rights: &Rights) -> Vec<Self> {
+        let waker = Arc::new(TaskWaker::default());
+        let mut handles = Vec::with_capacity(members.len());
+        let mut connections = Vec::with_capacity(members.len());
         for (name, endpoint) in members {
-            let inbox = Arc::new(Inbox::new(Arc::clone(&hub), endpoint));
+            let queue = Arc::new(RequestQueue::new(Arc::clone(&waker), endpoint));
             let (sender, link) = watch::channel(Link::Down(not_connected_yet()));
-            lines.push(Line::new(name.clone(), Arc::clone(&inbox), sender, machine.clone(), rights.clone()));
-            parts.push((name, inbox, link));
+            connections.push(MemberConnection::new(
+                name.clone(),
+                Arc::clone(&queue),
+                sender,
+                machine.clone(),
+                rights.clone(),
+            ));
+            handles.push((name, queue, link));
         }
-        let task = Arc::new(tokio::spawn(Driver::run(hub, lines)));
-        let member = |(name, inbox, link)| Self { name, inbox, link, task: Arc::clone(&task) };
-        parts.into_iter().map(member).collect()
+        let task = Arc::new(tokio::spawn(IoTask::run(waker, connections)));
+        let member = |(name, queue, link)| Self { name, queue, link, task: Arc::clone(&task) };
+        handles.into_iter().map(member).collect()
     }
 
-    /// The member is there from now on. If it has moved, the connection is dropped and another one made; a new password, and
-    /// new authorities, are for the next connection.
+    /// Sets the endpoint.
+    ///
+    /// If the address has changed, the member drops its connection and makes another one. The next connection uses a
+    /// new password and new authorities.
     pub fn set_endpoint(&self, endpoint: Endpoint) {
-        self.inbox.set_endpoint(endpoint);
+        self.queue.set_endpoint(endpoint);
     }
 
-    /// Whether its task has ended, which it does of itself only by a panic: it never answers again.
+    /// Returns true if its task has ended, which happens early only by a panic.
+    ///
+    /// The member never answers again.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// The state of the connection, to read or to wait for.
+    /// The state of the connection.
     #[must_use]
     pub fn link(&self) -> watch::Receiver<Link> {
         self.link.clone()
     }
 
-    /// Jobs and releases that are not answered yet.
+    /// The number of requests and releases without an answer.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.inbox.outstanding()
+        self.queue.outstanding()
     }
 }
 
-/// What a member is before its first connection.
+/// The state of a member before its first connection.
 #[must_use]
 pub fn not_connected_yet() -> MemberError {
     MemberError::Unreachable("not connected yet".to_owned())
@@ -115,32 +140,32 @@ impl LockMember for RedisMember {
     }
 
     fn send(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>> {
-        let (slot, answer) = Slot::alone();
+        let (slot, answer) = AnswerSlot::single();
         self.submit(&commands.into(), slot);
         self.flush();
         Box::pin(answer)
     }
 
-    fn submit(&self, commands: &Arc<[Command]>, slot: Slot) {
-        // If the task is gone, nobody takes the job.
+    fn submit(&self, commands: &Arc<[Command]>, slot: AnswerSlot) {
+        // Without a task the request would stay in the queue. The dropped slot is its answer.
         if self.has_ended() {
             return;
         }
-        self.inbox.put(Job { commands: Arc::clone(commands), slot });
+        self.queue.put(Request { commands: Arc::clone(commands), slot });
     }
 
     fn watch(&self, deadline: Instant, expiry: &Expiry) -> bool {
-        !self.has_ended() && self.inbox.hub().deadlines().add(deadline, expiry)
+        !self.has_ended() && self.queue.waker().round_timers().add(deadline, expiry)
     }
 
     fn flush(&self) {
-        self.inbox.hub().flush();
+        self.queue.waker().flush();
     }
 }
 
 impl Drop for RedisMember {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.queue.close();
     }
 }
 

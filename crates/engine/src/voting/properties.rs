@@ -1,29 +1,31 @@
-//! Whatever a member answers, nothing panics, and nothing but the exact shape of a vote is a vote.
+//! No answer of a member causes a panic, and only the exact shape of a vote is a vote.
 
 use std::time::Duration;
 
-use super::connection::Connection;
-use super::copies::Copies;
-use super::job::Job;
-use super::resp::Value;
-use super::wire;
-use crate::redlock::{Command, FencingToken, LockKey, LockValue, Reply, Slot};
-use crate::time::UnixMicros;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::encoded_requests::EncodedRequests;
+use super::pipeline::Pipeline;
+use super::request_queue::Request;
+use super::resp::Value;
+use super::rights::Rights;
+use super::wire;
+use crate::redlock::{AnswerSlot, Command, FencingToken, LockKey, LockValue, Reply};
+use crate::time::UnixMicros;
+
 /// Texts, so that values can borrow from them.
 fn texts() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    let known = ["missing", "string", "other", "1", "-1", "9223372036854775808"];
+    let valid = ["missing", "string", "other", "1", "-1", "9223372036854775808"];
     let text = prop_oneof![
         vec(any::<u8>(), 0..24),
         "[0-9]{1,19}".prop_map(String::into_bytes),
-        prop::sample::select(known.to_vec()).prop_map(|text| text.as_bytes().to_vec()),
+        prop::sample::select(valid.to_vec()).prop_map(|text| text.as_bytes().to_vec()),
     ];
     vec(text, 8)
 }
 
-/// What a value is, and which of the texts it holds.
+/// The kind of a value, and the index of its text.
 fn shapes() -> impl Strategy<Value = Vec<(u8, usize, i64)>> {
     vec((0..6_u8, 0..8_usize, prop_oneof![-2..3_i64, any::<i64>()]), 1..8)
 }
@@ -59,7 +61,7 @@ proptest! {
     fn any_answer_is_read(texts in texts(), shapes in shapes(), is_array: bool) {
         let value = answer(&texts, &shapes, is_array);
         let first = match &value {
-            Value::Array(parts) => parts.first().cloned(),
+            Value::Array(elements) => elements.first().cloned(),
             other => Some(other.clone()),
         };
         for command in commands() {
@@ -74,13 +76,13 @@ proptest! {
     #[test]
     fn any_bytes_end_a_connection_or_are_read(bytes in vec(prop_oneof![any::<u8>(), prop::sample::select(b"+-:$*0123\r\n".to_vec())], 0..80)) {
         let clock = std::sync::Arc::new(crate::time::SystemClock);
-        for rights in [wire::Rights::Full, wire::Rights::Direct, wire::Rights::Reader] {
-            let mut connection = Connection::new(clock.clone(), rights, "alias".into());
+        for rights in [Rights::Full, Rights::Direct, Rights::Reader] {
+            let mut pipeline = Pipeline::new(clock.clone(), rights, "alias".into());
             let [.., release, _, _] = commands();
             let commands = commands().into_iter().chain(vec![release; 5]);
-            let jobs = commands.map(|command| Job { commands: [command].into(), slot: Slot::of_nobody() });
-            connection.write(jobs, Vec::new(), &mut Copies::default());
-            if let Ok(used) = connection.read(&bytes) {
+            let requests = commands.map(|command| Request { commands: [command].into(), slot: AnswerSlot::detached() });
+            pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
+            if let Ok(used) = pipeline.read(&bytes) {
                 prop_assert!(used <= bytes.len());
             }
         }

@@ -1,11 +1,17 @@
-//! The part of Redis' protocol (RESP2) that a voting connection needs: commands as arrays of strings, and flat replies.
+//! The subset of Redis' protocol (RESP2) that a voting connection needs.
+//!
+//! Commands are arrays of strings, and replies are flat.
 
-/// A reply, or what it has read so far, may have so many bytes. A member may be anybody's, and must not fill this process.
-const LONGEST_REPLY: usize = 256 << 10;
-/// Parts of an array, such as those of the scripts' answers.
-const MOST_PARTS: usize = 64;
+/// Maximum size of a reply, complete or not.
+///
+/// A member can be under foreign control, and must not fill the memory of this process.
+const MAX_REPLY_BYTES: usize = 256 << 10;
+/// Maximum number of elements of an array, such as an answer of a script.
+const MAX_ELEMENTS: usize = 64;
 
-/// One reply. It borrows from the buffer that it was read from.
+/// One reply.
+///
+/// It borrows from the input buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Simple(&'a [u8]),
@@ -16,96 +22,102 @@ pub(super) enum Value<'a> {
     Array(Vec<Value<'a>>),
 }
 
-/// What was read is no reply that a voting connection asks for: the connection is of no use any more.
+/// The input is no reply that a voting connection expects.
+///
+/// The connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The first reply in the buffer and how many bytes it has; `None` while it is not complete.
+/// Parses the first reply in the buffer, and returns it with its size.
+///
+/// `None` if it is incomplete.
 pub(super) fn parse(buffer: &[u8]) -> Result<Option<(Value<'_>, usize)>, Malformed> {
-    let parsed = value(buffer, true)?;
-    if parsed.is_none() && buffer.len() > LONGEST_REPLY { Err(Malformed) } else { Ok(parsed) }
+    let parsed = parse_value(buffer, true)?;
+    if parsed.is_none() && buffer.len() > MAX_REPLY_BYTES { Err(Malformed) } else { Ok(parsed) }
 }
 
-fn value(buffer: &[u8], may_be_array: bool) -> Result<Option<(Value<'_>, usize)>, Malformed> {
+fn parse_value(buffer: &[u8], allow_array: bool) -> Result<Option<(Value<'_>, usize)>, Malformed> {
     let Some((&kind, _)) = buffer.split_first() else { return Ok(None) };
-    let Some((line, start)) = line(buffer) else { return Ok(None) };
+    let Some((line, start)) = parse_line(buffer) else { return Ok(None) };
     let simple = match kind {
         b'+' => Value::Simple(line),
         b'-' => Value::Error(line),
-        b':' => Value::Int(number(line).ok_or(Malformed)?),
-        b'$' => return bulk(buffer, line, start),
-        b'*' if may_be_array => return array(buffer, line, start),
+        b':' => Value::Int(parse_number(line).ok_or(Malformed)?),
+        b'$' => return parse_bulk(buffer, line, start),
+        b'*' if allow_array => return parse_array(buffer, line, start),
         _ => return Err(Malformed),
     };
     Ok(Some((simple, start)))
 }
 
-fn bulk<'a>(buffer: &'a [u8], line: &[u8], start: usize) -> Result<Option<(Value<'a>, usize)>, Malformed> {
+fn parse_bulk<'a>(buffer: &'a [u8], line: &[u8], start: usize) -> Result<Option<(Value<'a>, usize)>, Malformed> {
     if line == b"-1" {
         return Ok(Some((Value::Nil, start)));
     }
-    let length = length(line, LONGEST_REPLY)?;
+    let length = parse_length(line, MAX_REPLY_BYTES)?;
     let Some(rest) = buffer.get(start..start + length + 2) else { return Ok(None) };
     let (text, end) = rest.split_at(length);
     if end == b"\r\n" { Ok(Some((Value::Bulk(text), start + length + 2))) } else { Err(Malformed) }
 }
 
-fn array<'a>(buffer: &'a [u8], line: &[u8], start: usize) -> Result<Option<(Value<'a>, usize)>, Malformed> {
+fn parse_array<'a>(buffer: &'a [u8], line: &[u8], start: usize) -> Result<Option<(Value<'a>, usize)>, Malformed> {
     if line == b"-1" {
         return Ok(Some((Value::Nil, start)));
     }
-    let count = length(line, MOST_PARTS)?;
-    let (mut parts, mut end) = (Vec::with_capacity(count), start);
+    let count = parse_length(line, MAX_ELEMENTS)?;
+    let (mut elements, mut end) = (Vec::with_capacity(count), start);
     for _ in 0..count {
-        let Some((part, length)) = value(&buffer[end..], false)? else { return Ok(None) };
-        parts.push(part);
+        let Some((element, length)) = parse_value(&buffer[end..], false)? else { return Ok(None) };
+        elements.push(element);
         end += length;
     }
-    Ok(Some((Value::Array(parts), end)))
+    Ok(Some((Value::Array(elements), end)))
 }
 
-/// What stands between the kind and the end of the first line, and where the next one begins.
-fn line(buffer: &[u8]) -> Option<(&[u8], usize)> {
+/// Returns the first line without its kind and end, and the start of the next line.
+fn parse_line(buffer: &[u8]) -> Option<(&[u8], usize)> {
     let end = buffer.iter().position(|byte| *byte == b'\n')?;
     let line = buffer.get(1..end)?;
     Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
 }
 
-fn number(text: &[u8]) -> Option<i64> {
+fn parse_number(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-fn length(text: &[u8], most: usize) -> Result<usize, Malformed> {
-    let length = number(text).and_then(|length| usize::try_from(length).ok());
-    length.filter(|length| *length <= most).ok_or(Malformed)
+fn parse_length(text: &[u8], max: usize) -> Result<usize, Malformed> {
+    let length = parse_number(text).and_then(|length| usize::try_from(length).ok());
+    length.filter(|length| *length <= max).ok_or(Malformed)
 }
 
-/// Begins a command of so many words, each of which is to follow.
-pub(super) fn begin(out: &mut Vec<u8>, words: usize) {
+/// Begins a command with this number of arguments, its name included.
+///
+/// The caller adds each of them.
+pub(super) fn begin(out: &mut Vec<u8>, elements: usize) {
     out.push(b'*');
-    decimal(out, words as u64);
+    decimal(out, elements as u64);
     out.extend_from_slice(b"\r\n");
 }
 
-/// One word of a command.
-pub(super) fn word(out: &mut Vec<u8>, word: impl AsRef<[u8]>) {
-    let word = word.as_ref();
+/// Adds one argument.
+pub(super) fn bulk(out: &mut Vec<u8>, text: impl AsRef<[u8]>) {
+    let text = text.as_ref();
     out.push(b'$');
-    decimal(out, word.len() as u64);
+    decimal(out, text.len() as u64);
     out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(word);
+    out.extend_from_slice(text);
     out.extend_from_slice(b"\r\n");
 }
 
-/// One word that is a number.
-pub(super) fn word_of(out: &mut Vec<u8>, number: u64) {
-    word(out, digits(number, &mut [0; 20]));
+/// Adds one argument that is a number.
+pub(super) fn bulk_number(out: &mut Vec<u8>, number: u64) {
+    bulk(out, digits(number, &mut [0; 20]));
 }
 
-/// A whole command.
-pub(super) fn command(out: &mut Vec<u8>, words: &[&str]) {
-    begin(out, words.len());
-    words.iter().for_each(|text| word(out, text));
+/// Adds a whole command.
+pub(super) fn command(out: &mut Vec<u8>, arguments: &[&str]) {
+    begin(out, arguments.len());
+    arguments.iter().for_each(|text| bulk(out, text));
 }
 
 fn decimal(out: &mut Vec<u8>, number: u64) {
@@ -127,8 +139,9 @@ fn digits(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn replies_are_read_as_they_come() {
@@ -161,7 +174,7 @@ mod tests {
         {
             assert_eq!(parse(bad), Err(Malformed), "{:?}", String::from_utf8_lossy(bad));
         }
-        let endless = vec![b'+'; LONGEST_REPLY + 2];
+        let endless = vec![b'+'; MAX_REPLY_BYTES + 2];
         assert_eq!(parse(&endless), Err(Malformed));
     }
 
@@ -169,9 +182,9 @@ mod tests {
     fn commands_are_arrays_of_strings() {
         let mut out = Vec::new();
         begin(&mut out, 3);
-        word(&mut out, "SET");
-        word_of(&mut out, 0);
-        word_of(&mut out, 18_446_744_073_709_551_615);
+        bulk(&mut out, "SET");
+        bulk_number(&mut out, 0);
+        bulk_number(&mut out, 18_446_744_073_709_551_615);
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$1\r\n0\r\n$20\r\n18446744073709551615\r\n");
     }
 

@@ -1,4 +1,4 @@
-//! The scripts, and the digests that they are called by.
+//! The Lua scripts, and their digests.
 
 use std::sync::LazyLock;
 
@@ -27,10 +27,12 @@ pub(super) struct Scripts {
     pub(super) restore: Script,
 }
 
-/// Gives a member that has forgotten its counter a value that no token given out exceeds.
+/// Sets the counter of a member that has lost it to a number that no issued token exceeds.
 pub const RESTORE_COUNTER: &str = include_str!("scripts/restore_counter.lua");
 
-/// The files of the scripts, by which a fake master tells them apart: what a client loads ends with one of them.
+/// The files of the scripts.
+///
+/// A fake master recognises a script by them: each script that a client loads ends with one of them.
 pub const CODE: [(&str, &str); 10] = [
     ("acquire", include_str!("scripts/acquire.lua")),
     ("extend", include_str!("scripts/extend.lua")),
@@ -44,7 +46,7 @@ pub const CODE: [(&str, &str); 10] = [
     ("seal", include_str!("scripts/seal.lua")),
 ];
 
-/// The digest by which Redis knows a script.
+/// The digest of a script.
 #[must_use]
 pub fn digest(code: &str) -> String {
     sha1_smol::Sha1::from(code).digest().to_string()
@@ -56,11 +58,13 @@ macro_rules! with_holder {
     };
 }
 
-/// For the operator's own members, where the users of an epoch that is over are closed.
+/// Scripts for the operator's own members.
+///
+/// Their ACL closes the users of an ended epoch.
 pub(super) static SCRIPTS: LazyLock<Scripts> =
     LazyLock::new(|| Scripts::new(with_holder!("scripts/acquire.lua"), with_holder!("scripts/extend.lua")));
 
-/// For masters that others run.
+/// Scripts for external masters.
 pub(super) static GUARDED: LazyLock<Scripts> = LazyLock::new(|| {
     Scripts::new(
         with_holder!("scripts/guard.lua", "scripts/acquire.lua"),
@@ -68,7 +72,9 @@ pub(super) static GUARDED: LazyLock<Scripts> = LazyLock::new(|| {
     )
 });
 
-/// For clients of an operator, who may look at nothing but the value of a key.
+/// Scripts for clients of an operator.
+///
+/// Their user has only the permission to read the value of a key.
 pub(super) static DIRECT: LazyLock<Scripts> =
     LazyLock::new(|| Scripts::new(with_holder!("scripts/acquire.lua"), include_str!("scripts/extend_as_client.lua")));
 
@@ -87,7 +93,7 @@ impl Scripts {
         }
     }
 
-    /// Those that a client of an operator may run.
+    /// The scripts that a client of an operator has the permission to run.
     pub(super) fn of_clients(&self) -> [&Script; 3] {
         [&self.extend, &self.release, &self.release_all]
     }

@@ -1,9 +1,10 @@
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use std::fmt;
 use std::sync::Arc;
 
-/// How to speak TLS to one server: a configuration, and the name that its certificate must carry.
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+/// The TLS settings for one server: a configuration, and the name that its certificate must have.
 #[derive(Clone)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -11,22 +12,21 @@ pub struct TlsClient {
     trust: Option<[u8; 32]>,
 }
 
-/// A text that is neither a DNS name nor an IP address.
+/// The text is neither a DNS name nor an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no name that a certificate can have")]
 pub struct NotAServerName(pub String);
 
 impl TlsClient {
-    /// Connections with this configuration to a server whose certificate carries this name.
-    ///
-    /// # Errors
-    /// If it is no name.
+    /// Settings for a server whose certificate has this name.
     pub fn new(config: Arc<ClientConfig>, server_name: &str) -> Result<Self, NotAServerName> {
         let name = ServerName::try_from(server_name.to_owned()).map_err(|_| NotAServerName(server_name.to_owned()))?;
         Ok(Self { config, server_name: name, trust: None })
     }
 
-    /// Equal to another one with the same name and the same `trust`, though it has a configuration object of its own.
+    /// Makes the settings equal to all with the same name and `trust`.
+    ///
+    /// Their configurations can be different objects.
     #[must_use]
     pub const fn trusting(mut self, trust: [u8; 32]) -> Self {
         self.trust = Some(trust);

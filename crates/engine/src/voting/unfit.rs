@@ -1,12 +1,16 @@
-//! Servers that cannot hold locks, by what they tell of themselves.
+//! Recognises servers that cannot hold locks, by their INFO.
 
 use crate::redlock::Unfit;
 
-/// The least version: `PEXPIRE .. GT` came with it.
-const LEAST_MAJOR: u32 = 7;
+/// Minimum major version, because it introduced `PEXPIRE ..
+///
+/// GT`.
+const MIN_MAJOR: u32 = 7;
 
-/// Why the server that tells this by INFO can hold no locks. A field that it does not tell is no reason.
-pub(super) fn judge(info: &[u8]) -> Option<Unfit> {
+/// The reason why the server with this INFO can hold no locks.
+///
+/// A missing field is no reason.
+pub(super) fn unfit_reason(info: &[u8]) -> Option<Unfit> {
     let info = std::str::from_utf8(info).ok()?;
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let major = |version: &str| version.split('.').next().and_then(|major| major.parse::<u32>().ok());
@@ -15,8 +19,8 @@ pub(super) fn judge(info: &[u8]) -> Option<Unfit> {
         Some("cluster") => return Some(Unfit::Cluster),
         _ => {}
     }
-    // Valkey tells with which Redis it is compatible.
-    if let Some(version) = field("redis_version").filter(|version| major(version).is_some_and(|it| it < LEAST_MAJOR)) {
+    // Valkey reports the version of Redis with which it is compatible.
+    if let Some(version) = field("redis_version").filter(|version| major(version).is_some_and(|it| it < MIN_MAJOR)) {
         return Some(Unfit::Old(version.to_owned()));
     }
     if field("role").is_some_and(|role| role != "master") {
@@ -41,7 +45,7 @@ mod tests {
             ("redis_version:7.0.15\r\nrole:slave\r\n", Some(Unfit::Replica)),
             ("role:master\r\nmaxmemory_policy:allkeys-lru\r\n", Some(Unfit::Evicts("allkeys-lru".to_owned()))),
         ] {
-            assert_eq!(judge(info.as_bytes()), unfit, "{info}");
+            assert_eq!(unfit_reason(info.as_bytes()), unfit, "{info}");
         }
     }
 }

@@ -1,3 +1,6 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::Redlock;
 use super::ballot::{Ballot, admitted};
 use super::release::release_everywhere;
@@ -7,14 +10,13 @@ use crate::redlock::{
     MemberError, MemberFailure, Occupant, Progress, Reply, Votes, granted_until, held_at_once,
 };
 use crate::time::{Boottime, Clock};
-use std::sync::Arc;
-use std::time::Duration;
 
-/// Votes that differ are worth waiting for at least so long.
-const LEAST_GRACE: Duration = Duration::from_millis(1);
+/// Minimum wait for more votes when the numbers of the first majority differ.
+const MIN_GRACE: Duration = Duration::from_millis(1);
 
-/// Enqueues the release on every member, also those that did not answer, unless the lock was granted: at the latest
-/// when the attempt is dropped. Members execute it after the attempt's `SET`.
+/// Releases the key on every member when it is dropped, unless the lock was granted.
+///
+/// Members that did not answer get the release, too. They execute it after the attempt's `SET`.
 struct ReleaseUnlessGranted<'a> {
     electorate: &'a Electorate,
     key: &'a LockKey,
@@ -36,10 +38,10 @@ impl Drop for ReleaseUnlessGranted<'_> {
     }
 }
 
-/// The first round: who set the key, with which number, and what the others have on it.
+/// The first round: its votes, their numbers, and the content of keys on members that refused.
 struct SetRound<'a> {
     ballot: Ballot<'a>,
-    /// In the order of their arrival.
+    /// Numbers of yes votes, in the order of their arrival.
     numbers: Vec<(usize, FencingToken)>,
     occupants: Vec<Occupant>,
 }
@@ -73,7 +75,9 @@ impl SetRound<'_> {
         }
     }
 
-    /// The token, if a majority has stored it already. While two lists are joint it is the largest number of all.
+    /// The token, if a majority has stored it.
+    ///
+    /// While two lists are joint it is the largest number of all.
     fn token(&self) -> Option<FencingToken> {
         let tally = self.ballot.tally();
         let numbers = || self.numbers.iter().map(|(_, number)| *number);
@@ -89,8 +93,12 @@ impl SetRound<'_> {
         }
     }
 
-    /// The voters that are to be brought to one token: as many as decide, the first that answered; or, where counters can be raised
-    /// by so little only, the highest such group. `None` if there is none.
+    /// The voters whose counters the second round raises to one token.
+    ///
+    /// `None` if there are no such voters.
+    ///
+    /// They are the first majority that answered. If a client can raise counters only by `reach`, they are the highest
+    /// majority within that distance.
     fn to_raise(&self, reach: Option<u32>) -> Option<Vec<(usize, FencingToken)>> {
         let quorum = self.ballot.tally().single_list().map_or(self.numbers.len(), |(_, quorum)| quorum);
         let mut numbers = self.numbers.clone();
@@ -103,7 +111,7 @@ impl SetRound<'_> {
         numbers.windows(quorum).find(is_near).map(<[_]>::to_vec)
     }
 
-    /// Lost: taken, or unreachable.
+    /// The result of a lost round: the key is taken, or too few members voted.
     fn into_loss(self) -> Acquire {
         let refusals = self.ballot.tally().no();
         if self.ballot.progress() == Progress::Lost(Loss::Refused) {
@@ -115,23 +123,29 @@ impl SetRound<'_> {
     }
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 enum Decided {
-    /// The lock is held; the first round may bring more votes.
+    /// The lock is held.
+    ///
+    /// The first round can still bring more votes.
     Won(Grant, Round),
-    /// The first round says why not.
+    /// The first round is lost.
+    ///
+    /// Its votes have the reason.
     LostAtOnce,
-    /// Lost after a majority had said yes.
+    /// The attempt is lost after a majority of yes votes.
     Lost(Acquire),
 }
 
-/// The votes of a grant that had not arrived when it was decided. They say on how many members the key is, and change neither
-/// token nor validity.
+/// The votes of a grant that arrive after its decision.
+///
+/// They complete the number of members that have the key, and change neither token nor validity.
 pub struct LateVotes<'a>(Option<(SetRound<'a>, Round)>);
 
 impl LateVotes<'_> {
-    /// All votes that have arrived by now or arrive within this time; none without a grant. It ends early when all members have
-    /// answered.
+    /// Counts all votes that arrive within this time.
+    ///
+    /// `None` without a grant. It returns early when all members have answered.
     pub async fn within(&mut self, time: Duration) -> Option<Votes> {
         let (set, round) = self.0.as_mut()?;
         round.wait_at_most(time);
@@ -143,15 +157,16 @@ impl LateVotes<'_> {
 }
 
 impl<C: Clock + ?Sized> Redlock<C> {
-    /// One attempt to acquire a lock: one round trip in the usual case, two if counters differ and votes are
-    /// missing. Decided
-    /// at a majority of yes, or when none can be reached any more; at most two node timeouts. Also a dropped attempt
-    /// releases.
+    /// Attempts to acquire a lock.
+    ///
+    /// It takes one round trip in the usual case, and two if counters differ and votes are missing. It ends at a
+    /// majority of yes votes, or when none is possible, after at most two node timeouts. A dropped attempt also
+    /// releases the key.
     pub async fn acquire(&self, electorate: &Electorate, request: AcquireRequest) -> Acquire {
         self.attempt(electorate, request).await.0
     }
 
-    /// As [`Self::acquire`], with what is still to be heard of a grant after it was decided.
+    /// Attempts to acquire a lock, and also returns votes that arrive after the decision.
     pub async fn attempt<'a>(&self, electorate: &'a Electorate, request: AcquireRequest) -> (Acquire, LateVotes<'a>) {
         let mut set = SetRound {
             ballot: Ballot::new(electorate),
@@ -174,7 +189,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let AcquireRequest { key, value, ttl, token } = request;
         let mut guard = ReleaseUnlessGranted { electorate, key: &key, value: &value, armed: true };
         let started = self.clock.boottime();
-        // Without a majority of admitted members no key is set anywhere.
+        // Without a majority of admitted members the attempt sets no key.
         if set.ballot.progress() != Progress::Pending {
             return Decided::LostAtOnce;
         }
@@ -190,7 +205,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         } else {
             FencingToken::ZERO
         };
-        // The decision is now, after the second round if there was one: its time counts.
+        // The decision is now, after the second round if there was one, so the validity excludes its time.
         match granted_until(started, self.clock.boottime(), ttl, self.settings.drift) {
             Some(valid_until) => {
                 guard.armed = false;
@@ -200,7 +215,9 @@ impl<C: Clock + ?Sized> Redlock<C> {
         }
     }
 
-    /// Where the members' clocks are judged, the keys can be set for one node timeout only.
+    /// Runs the first round.
+    ///
+    /// If the members' clocks are checked, a member can set the key within one node timeout only.
     async fn set_round(
         &self,
         set: &mut SetRound<'_>,
@@ -226,7 +243,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
             let Some(answer) = round.next().await else { break };
             set.on_answer(answer);
             if set.ballot.progress() == Progress::Lost(Loss::Open) {
-                // Lost already; what is waited for is only the reason.
+                // The round is lost. The remaining answers only give the reason.
                 guard.release();
             }
         }
@@ -234,8 +251,10 @@ impl<C: Clock + ?Sized> Redlock<C> {
         round
     }
 
-    /// The votes are a majority; their numbers make the token. Where those of the first majority differ, the others are waited for
-    /// as long as the first took: with all votes there is always a token. After that counters are raised.
+    /// Makes the token of a majority from the numbers of its votes.
+    ///
+    /// If the numbers of the first majority differ, this waits for the other votes as long as the first majority took.
+    /// With all votes there is always a token. Otherwise a second round raises counters.
     async fn agree_on_token(
         &self,
         set: &mut SetRound<'_>,
@@ -244,7 +263,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         started: Boottime,
     ) -> Result<FencingToken, Acquire> {
         if let Some(token) = set.token() {
-            // Votes that are there already are reported, but the token is that of the majority that decided.
+            // Votes that have arrived are reported, but the token is that of the majority that decided.
             let decided = set.numbers.len();
             while let Some(answer) = round.ready() {
                 set.on_answer(answer);
@@ -252,7 +271,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
             set.numbers.truncate(decided);
             return Ok(token);
         }
-        round.wait_at_most(self.clock.boottime().since(started).max(LEAST_GRACE));
+        round.wait_at_most(self.clock.boottime().since(started).max(MIN_GRACE));
         while let Some(answer) = round.next().await {
             set.on_answer(answer);
             if let Some(token) = set.token() {
@@ -263,8 +282,11 @@ impl<C: Clock + ?Sized> Redlock<C> {
         self.raise_round(guard, &voters).await
     }
 
-    /// Raises the counters of these voters to the largest of their numbers where the key still holds our value; each of them has to
-    /// confirm, or a later holder could be given a smaller token (docs/dev/algorithm.md).
+    /// Raises the counters of these voters to the largest of their numbers.
+    ///
+    /// The key must still have our value.
+    ///
+    /// Each of them has to confirm, because otherwise a later holder could get a smaller token (docs/dev/algorithm.md).
     async fn raise_round(
         &self,
         guard: &ReleaseUnlessGranted<'_>,

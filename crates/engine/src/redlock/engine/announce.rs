@@ -1,15 +1,19 @@
-use super::Redlock;
-use crate::redlock::slot::Collected;
-use crate::redlock::{Command, Electorate, LockKey, Reply};
-use crate::time::Clock;
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use super::Redlock;
+use crate::redlock::round_answers::RoundAnswers;
+use crate::redlock::{Command, Electorate, LockKey, Reply};
+use crate::time::Clock;
+
 impl<C: Clock + ?Sized> Redlock<C> {
-    /// Tells those who listen for the key a number. It is enqueued on all members before this returns, behind all that was enqueued
-    /// before. It needs no runtime, since a guard can be dropped on any thread.
+    /// Publishes a number to clients that wait for the key.
     ///
-    /// The future gives how many connections listen at the member that answers first; `None` if no member answers that.
+    /// All members have it in their queues before this returns, behind all earlier requests. The call needs no runtime,
+    /// since a guard can be dropped on any thread.
+    ///
+    /// The future gives the number of connections that listen at the member that answers first. It gives `None` if no
+    /// member reports that number.
     pub fn announce(
         &self,
         electorate: &Electorate,
@@ -18,7 +22,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
     ) -> impl Future<Output = Option<u64>> + Send + use<C> {
         let electors = electorate.electors();
         let command: Arc<[Command]> = [Command::Announce { key: key.clone(), number }].into();
-        let answers = Collected::of(electors.len(), 1);
+        let answers = RoundAnswers::of(electors.len(), 1);
         for (index, elector) in electors.iter().enumerate() {
             elector.member.submit(&command, answers.slot(index));
         }

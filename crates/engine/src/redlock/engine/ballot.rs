@@ -1,16 +1,17 @@
+use std::collections::BTreeMap;
+
 use crate::redlock::{
     Answers, ClockSample, Elector, Electorate, FencingToken, Loss, MemberError, MemberFailure, MemberName, Progress,
     Tally, Vote, Votes,
 };
 use crate::time::UnixMicros;
-use std::collections::BTreeMap;
 
-/// The electors whose votes can count at all.
+/// The electors with an admitted process: only these can vote.
 pub(super) fn admitted(electorate: &Electorate) -> impl Iterator<Item = (usize, &Elector)> + Clone {
     electorate.electors().iter().enumerate().filter(|(_, elector)| elector.admitted.is_some())
 }
 
-/// One question put to the electorate: the count, and why votes are missing.
+/// The votes on one request, and the reasons of missing votes.
 #[derive(Clone)]
 pub(super) struct Ballot<'a> {
     electorate: &'a Electorate,
@@ -29,12 +30,14 @@ impl<'a> Ballot<'a> {
         self.electorate.electors()[index].member.name()
     }
 
-    /// Whether the process that answers still has its counter.
+    /// Returns true if the process that answered still has its counter.
     pub(super) fn remembers(&self, answers: &Answers, number: FencingToken) -> bool {
         self.electorate.remembers(&answers.run_id, number)
     }
 
-    /// Takes a vote that must carry the member's clock, where clocks are judged, and tells whether it counts.
+    /// Counts a vote that must carry the member's clock, if clocks are checked.
+    ///
+    /// Returns true if the vote is valid.
     pub(super) fn timed_vote(&mut self, index: usize, answers: &Answers, time: Option<UnixMicros>, yes: bool) -> bool {
         if time.is_none() && self.electorate.checks_clocks() {
             self.fail(index, MemberFailure::ClockStepped);
@@ -43,12 +46,14 @@ impl<'a> Ballot<'a> {
         self.vote(index, answers, time, yes)
     }
 
-    /// The elector at `index` is not asked.
+    /// Excludes an elector that gets no request.
     pub(super) fn leave_out(&mut self, index: usize) {
         self.tally.on_vote(index, Vote::Missing);
     }
 
-    /// Takes a vote and tells whether it counts. `time` is the member's clock, where the answer carries it.
+    /// Counts a vote, and returns true if it is valid.
+    ///
+    /// `time` is the member's clock, if the answer carries it.
     pub(super) fn vote(&mut self, index: usize, answers: &Answers, time: Option<UnixMicros>, yes: bool) -> bool {
         if self.electorate.electors()[index].admitted.as_ref() != Some(&answers.run_id) {
             self.fail(index, MemberFailure::NotAdmitted);
@@ -73,12 +78,14 @@ impl<'a> Ballot<'a> {
         self.tally.progress()
     }
 
-    /// Whether more answers cannot change what is reported.
+    /// Returns true if more answers cannot change the result.
     pub(super) fn is_settled(&self) -> bool {
         !matches!(self.progress(), Progress::Pending | Progress::Lost(Loss::Open))
     }
 
-    /// No more answers are waited for. If nothing is certain by now, the silent ones are to blame.
+    /// Ends the vote.
+    ///
+    /// If the result is open, electors without a vote have timed out.
     pub(super) fn close(&mut self) {
         if self.is_settled() {
             return;

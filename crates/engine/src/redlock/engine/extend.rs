@@ -1,3 +1,7 @@
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::time::Duration;
+
 use super::Redlock;
 use super::ballot::{Ballot, admitted};
 use super::round::Round;
@@ -6,20 +10,18 @@ use crate::redlock::{
     Progress, Reply, granted_until, renewed_until,
 };
 use crate::time::{Boottime, Clock};
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::time::Duration;
 
-/// Holds per pipeline: so many that a round trip costs little for each, so few that the first ones do not wait for the
-/// last.
+/// Maximum number of holds per pipeline.
+///
+/// A round trip for many holds costs little for each, and the first hold must not wait long for the last.
 const PIPELINE: usize = 100;
 
-/// Runs them at the same time.
-async fn together(parts: impl Iterator<Item = impl Future<Output = ()> + Send>) {
-    let mut parts: Vec<Pin<Box<_>>> = parts.map(Box::pin).collect();
+/// Polls all futures until all are ready.
+async fn join_all(futures: impl Iterator<Item = impl Future<Output = ()> + Send>) {
+    let mut futures: Vec<Pin<Box<_>>> = futures.map(Box::pin).collect();
     poll_fn(|cx| {
-        parts.retain_mut(|part| part.as_mut().poll(cx).is_pending());
-        if parts.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        futures.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        if futures.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     })
     .await;
 }
@@ -30,7 +32,9 @@ struct Hold<'a> {
     ballot: Ballot<'a>,
     missing: Vec<Missing>,
     others: Vec<Occupant>,
-    /// The validity that a majority of yes earned. The inner `None`: the majority came too late.
+    /// The validity that a majority of yes votes earned.
+    ///
+    /// The inner `None`: the majority came too late.
     won: Option<Option<Boottime>>,
     /// The time at which refusals made a majority impossible.
     refused: Option<Boottime>,
@@ -57,7 +61,7 @@ impl<'a> Hold<'a> {
                 }
                 let member = self.ballot.name(index).clone();
                 if *holder == KeyState::Missing {
-                    // Without the member's clock it cannot be told when a repair has to end.
+                    // Without the member's clock there is no end for a repair.
                     let clock = |time| ClockSample { time, sent: answers.sent, received: answers.received };
                     self.missing.extend(time.map(clock).map(|clock| Missing { member, clock }));
                 } else {
@@ -69,7 +73,9 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Refusals count until `latest`: of older ones the key can have been set again meanwhile.
+    /// The outcome.
+    ///
+    /// A refusal after `latest` is not decisive, because the key can have been set again since an older one.
     fn outcome(self, started: Boottime, latest: Boottime) -> Extend {
         let refused_in_time = self.refused.is_some_and(|at| at <= latest);
         match (self.won, self.ballot.progress()) {
@@ -87,28 +93,32 @@ impl<'a> Hold<'a> {
 }
 
 impl<C: Clock + ?Sized> Redlock<C> {
-    /// Extends many holds, a hundred per pipeline and member, and answers in the order of the requests. Each hold is
-    /// decided by itself, at its majority: what arrives afterwards changes neither the outcome nor the validity. Once
-    /// all of a pipeline are decided, the remaining answers get half a node timeout, so that `votes` and `missing`
-    /// describe a healthy quorum completely. Takes at most one node timeout per hundred holds.
+    /// Extends many holds, and returns outcomes in the order of the requests.
     ///
-    /// Where the caller names a validity, a round counts only if it began and was decided before that had ended. Refusals
-    /// count together within one node timeout: older ones are asked for again (docs/dev/algorithm.md, "Continuity").
+    /// A pipeline to a member has a hundred holds.
+    ///
+    /// Each hold is decided when a majority has answered. Later answers change neither its outcome nor its validity.
+    /// When all holds of a pipeline are decided, the remaining answers get half a node timeout, so that `votes` and
+    /// `missing` describe a healthy quorum completely. The call takes at most one node timeout per hundred holds.
+    ///
+    /// If the caller names a validity, a round is valid only if it began and was decided before the end of that
+    /// validity. Refusals are counted together within one node timeout, and the caller repeats the request for older
+    /// ones (docs/dev/algorithm.md, "Continuity").
     pub async fn extend(&self, electorate: &Electorate, requests: Vec<ExtendRequest>) -> Vec<Extend> {
         let started = self.clock.boottime();
         let ballot = Ballot::new(electorate);
         let mut holds: Vec<Result<Hold<'_>, Extend>> = requests
             .into_iter()
             .map(|request| {
-                let is_late = request.valid_until.is_some_and(|known| started >= known);
+                let is_late = request.valid_until.is_some_and(|previous| started >= previous);
                 if is_late { Err(Extend::TooLate) } else { Ok(Hold::new(&ballot, request)) }
             })
             .collect();
         let mut live: Vec<&mut Hold<'_>> = holds.iter_mut().filter_map(|hold| hold.as_mut().ok()).collect();
         if !live.is_empty() {
-            // All are enqueued at once; those behind get a node timeout more for every pipeline that is before them.
+            // All are enqueued at once. Each pipeline gets one node timeout more than the one before it.
             let rounds = live.chunks_mut(PIPELINE).zip(1..);
-            together(rounds.map(|(live, ahead)| {
+            join_all(rounds.map(|(live, ahead)| {
                 self.extend_round(electorate, live, started, self.settings.node_timeout.saturating_mul(ahead))
             }))
             .await;
@@ -149,11 +159,11 @@ impl<C: Clock + ?Sized> Redlock<C> {
         live.iter_mut().for_each(|hold| hold.ballot.close());
     }
 
-    /// A majority said yes, now.
+    /// The new end of the validity, for a majority of yes votes at this moment.
     fn decide(&self, request: &ExtendRequest, started: Boottime) -> Option<Boottime> {
         let (now, drift) = (self.clock.boottime(), self.settings.drift);
         match request.valid_until {
-            Some(known) => renewed_until(started, now, known, request.ttl, drift),
+            Some(previous) => renewed_until(started, now, previous, request.ttl, drift),
             None => granted_until(started, now, request.ttl, drift),
         }
     }

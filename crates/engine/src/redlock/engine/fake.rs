@@ -1,16 +1,20 @@
-//! Members in memory: what the Lua scripts do, on tokio's paused clock, with delays, freezes and restarts on demand.
+//! Members in memory.
+//!
+//! They do what the Lua scripts do, on tokio's paused clock, with delays, freezes and restarts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::redlock::{
     Answers, BoxFuture, Command, Elector, Electorate, FencingToken, KeyState, LockMember, MemberError, MemberName,
     Reply, RunId, StoredValue,
 };
 use crate::time::{Boottime, Clock, TokioClock, UnixMicros};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
 
-struct Job {
+struct Request {
     commands: Vec<Command>,
     sent: Boottime,
     due: tokio::time::Sleep,
@@ -23,9 +27,9 @@ pub(super) struct State {
     pub(super) down: Option<MemberError>,
     pub(super) keys: BTreeMap<String, (String, Boottime)>,
     pub(super) counter: i64,
-    /// Everything ever enqueued, in order.
+    /// All enqueued commands, in order.
     pub(super) log: Vec<Command>,
-    /// How many of them were executed.
+    /// The number of executed commands.
     pub(super) executed: usize,
 }
 
@@ -34,12 +38,12 @@ pub(super) struct Fake {
     clock: TokioClock,
     state: Mutex<State>,
     frozen: watch::Sender<bool>,
-    queue: mpsc::UnboundedSender<Job>,
+    queue: mpsc::UnboundedSender<Request>,
 }
 
 impl Fake {
     pub(super) fn new(name: &str, clock: TokioClock) -> Arc<Self> {
-        let (queue, mut jobs) = mpsc::unbounded_channel::<Job>();
+        let (queue, mut requests) = mpsc::unbounded_channel::<Request>();
         let state = State {
             run_id: RunId::new(format!("run of {name}")),
             delay: Duration::from_millis(1),
@@ -58,7 +62,7 @@ impl Fake {
         });
         let (member, mut frozen) = (Arc::downgrade(&fake), fake.frozen.subscribe());
         tokio::spawn(async move {
-            while let Some(Job { commands, sent, due, answer }) = jobs.recv().await {
+            while let Some(Request { commands, sent, due, answer }) = requests.recv().await {
                 due.await;
                 frozen.wait_for(|frozen| !frozen).await.unwrap();
                 let Some(fake) = member.upgrade() else { return };
@@ -79,7 +83,7 @@ impl Fake {
         self.frozen.send_replace(frozen);
     }
 
-    /// The process starts again and has forgotten everything.
+    /// Restarts the process with empty memory.
     pub(super) fn restart(&self) {
         let mut state = self.state();
         state.run_id = RunId::new(format!("{} again", state.run_id));
@@ -187,12 +191,12 @@ impl LockMember for Fake {
         }
         let (answer, answered) = oneshot::channel();
         let due = tokio::time::sleep(state.delay);
-        let _ = self.queue.send(Job { commands, sent: self.clock.boottime(), due, answer });
+        let _ = self.queue.send(Request { commands, sent: self.clock.boottime(), due, answer });
         Box::pin(async move { answered.await.unwrap() })
     }
 }
 
-/// A quorum of fakes, and their electorate with everybody admitted.
+/// A quorum of fakes, and an electorate that admits all of them.
 pub(super) struct Quorum {
     pub(super) clock: Arc<TokioClock>,
     pub(super) members: Vec<Arc<Fake>>,

@@ -1,24 +1,29 @@
+use std::sync::Arc;
+
 use super::Redlock;
 use super::round::Round;
 use crate::redlock::{
-    Command, Electorate, KeyState, LockKey, LockValue, MemberError, MemberFailure, MemberName, Progress, Released,
-    Reply, Slot, Tally, Vote,
+    AnswerSlot, Command, Electorate, KeyState, LockKey, LockValue, MemberError, MemberFailure, MemberName, Progress,
+    Released, Reply, Tally, Vote,
 };
 use crate::time::Clock;
-use std::sync::Arc;
 
-/// Members execute it after all that was enqueued before, those that did not answer among them.
+/// Enqueues a release at every member.
+///
+/// Members execute it after all earlier requests.
 pub(super) fn release_everywhere(electorate: &Electorate, key: &LockKey, value: &LockValue) {
     let release: Arc<[Command]> = [Command::Release { key: key.clone(), value: value.clone() }].into();
     for elector in electorate.electors() {
-        elector.member.submit(&release, Slot::of_nobody());
+        elector.member.submit(&release, AnswerSlot::detached());
     }
     electorate.electors().iter().for_each(|elector| elector.member.flush());
 }
 
 impl<C: Clock + ?Sized> Redlock<C> {
-    /// Deletes the key where it holds the value, on all members, admitted or not. Waits for them no longer than one
-    /// node timeout; those that are slower do it later. Idempotent: releasing what is gone is no error.
+    /// Deletes the key where it holds the value, on all members, admitted or not.
+    ///
+    /// It waits at most one node timeout, and slower members delete the key later. The call is idempotent: releasing a
+    /// missing key is no error.
     pub async fn release(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) -> Released {
         let command = Command::Release { key: key.clone(), value: value.clone() };
         let mut released = Released::default();
@@ -32,9 +37,11 @@ impl<C: Clock + ?Sized> Redlock<C> {
         released
     }
 
-    /// The same, for those who need not know who was late: it waits until a majority of every list has confirmed, so that another
-    /// holder can be granted, or until all have answered, or one node timeout. The rest goes on, in order behind what was sent before,
-    /// also when this is dropped.
+    /// Deletes the key like [`Self::release`], and returns early.
+    ///
+    /// It returns when a majority of every list has confirmed, so that another holder can acquire, when all members
+    /// have answered, or after one node timeout. The other members execute the release later, even if this future is
+    /// dropped.
     pub async fn release_soon(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) -> Released {
         let command = Command::Release { key: key.clone(), value: value.clone() };
         let electors = electorate.electors();
@@ -59,12 +66,14 @@ impl<C: Clock + ?Sized> Redlock<C> {
         released
     }
 
-    /// Enqueues the release on all members before it returns, and waits for nobody.
-    pub fn release_unheard(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) {
+    /// Enqueues the release at all members before it returns, and does not wait for answers.
+    pub fn submit_release(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) {
         release_everywhere(electorate, key, value);
     }
 
-    /// What every member has on the key. An answer of a process that is not admitted is a failure.
+    /// Reads the key on every member.
+    ///
+    /// An answer of a process that is not admitted is a failure.
     pub async fn inspect(
         &self,
         electorate: &Electorate,
@@ -80,7 +89,9 @@ impl<C: Clock + ?Sized> Redlock<C> {
         answers.into_iter().map(|(name, answer)| (name, state(answer))).collect()
     }
 
-    /// The reply of every member, in the order of the electorate, and whether it came from the admitted process.
+    /// Sends a command to all members.
+    ///
+    /// Each reply has a flag that is true if the admitted process sent it.
     async fn ask_all(
         &self,
         electorate: &Electorate,

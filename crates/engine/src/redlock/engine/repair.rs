@@ -4,10 +4,11 @@ use crate::redlock::{ClockSample, Command, Elector, Electorate, LockKey, LockVal
 use crate::time::{Boottime, Clock};
 
 impl<C: Clock + ?Sized> Redlock<C> {
-    /// Sets the key again on members that lost it, and returns the names of those that took it. Only for a hold whose
-    /// extension has just reached a majority with this `valid_until` and this `missing`, and never for an ending hold.
-    /// It is no vote. The repaired key ends with the validity, and a request that arrives after `not_after` sets
-    /// nothing, both by the member's own clock.
+    /// Sets the key again on members that lost it, and returns the names of those that set it.
+    ///
+    /// Call it only for a hold whose extension has just reached a majority with this `valid_until` and this `missing`,
+    /// and never for an ending hold. A repair is no vote. The key ends with the validity, and a request that arrives
+    /// after `not_after` sets nothing, both by the member's own clock.
     pub async fn repair(
         &self,
         electorate: &Electorate,

@@ -1,24 +1,30 @@
-use crate::redlock::slot::{Answer, Collected};
-use crate::redlock::{Command, Elector, Electorate};
-use crate::time::timers_now;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// One request to many members, and their answers as they come. What is not waited for is executed all the same.
+use crate::redlock::round_answers::{Answer, RoundAnswers};
+use crate::redlock::{Command, Elector, Electorate};
+use crate::time::timers_now;
+
+/// One request to many members, and their answers as they arrive.
+///
+/// Members execute the request even if the round is dropped before they answer.
 pub(super) struct Round {
-    answers: Collected,
+    answers: RoundAnswers,
     deadline: Instant,
-    /// Unless the members' task sees to the deadline.
+    /// The timer of this round, if no task of the members watches the deadline.
     timer: Option<Pin<Box<Sleep>>>,
     has_grace: bool,
 }
 
 impl Round {
-    /// Enqueues the same commands at each of the electors, before it returns, and gives them `timeout` from now on.
+    /// Enqueues the same commands at each of the electors before it returns.
+    ///
+    /// The deadline is `timeout` from now.
     pub(super) fn send<'a>(
         electorate: &Electorate,
         asked: impl Iterator<Item = (usize, &'a Elector)> + Clone,
@@ -29,27 +35,29 @@ impl Round {
         Self::send_each(electorate, asked, timeout, |_| Arc::clone(&commands))
     }
 
-    /// The same, with commands for each.
+    /// Enqueues commands for each of the electors, as [`Self::send`] does.
     pub(super) fn send_each<'a>(
         electorate: &Electorate,
         asked: impl Iterator<Item = (usize, &'a Elector)> + Clone,
         timeout: Duration,
         commands: impl Fn(usize) -> Arc<[Command]>,
     ) -> Self {
-        let answers = Collected::of(asked.clone().count(), electorate.fewest_to_decide());
+        let answers = RoundAnswers::of(asked.clone().count(), electorate.fewest_to_decide());
         for (index, elector) in asked {
             elector.member.submit(&commands(index), answers.slot(index));
         }
         let electors = electorate.electors();
         let (deadline, expiry) = (sleep(timeout).deadline(), answers.expiry());
-        let is_watched = electors.iter().any(|elector| elector.member.watch(deadline, &expiry));
-        // Woken once for all that was put.
+        let has_timer = electors.iter().any(|elector| elector.member.watch(deadline, &expiry));
+        // One wake for all requests.
         electors.iter().for_each(|elector| elector.member.flush());
-        let timer = (!is_watched).then(|| Box::pin(sleep_until(deadline)));
+        let timer = (!has_timer).then(|| Box::pin(sleep_until(deadline)));
         Self { answers, deadline, timer, has_grace: false }
     }
 
-    /// The next answer; `None` when all have answered or the time has passed.
+    /// The next answer.
+    ///
+    /// `None` when all members have answered, or after the deadline.
     pub(super) async fn next(&mut self) -> Option<(usize, Answer)> {
         poll_fn(|cx| match self.answers.poll_next(cx) {
             Poll::Pending => self.poll_deadline(cx).map(|()| None),
@@ -71,7 +79,7 @@ impl Round {
         self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline))).as_mut().poll(cx)
     }
 
-    /// The next answer if it is there already.
+    /// The next answer, if it has arrived.
     pub(super) fn ready(&mut self) -> Option<(usize, Answer)> {
         match self.answers.poll_next(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => answer,
@@ -79,7 +87,7 @@ impl Round {
         }
     }
 
-    /// The outcome is certain: wait for the rest only this long, and no longer than the deadline.
+    /// Shortens the deadline to `grace` from now, because the outcome is certain.
     pub(super) fn wait_at_most(&mut self, grace: Duration) {
         if std::mem::replace(&mut self.has_grace, true) {
             return;
@@ -94,6 +102,6 @@ impl Round {
 
 impl Drop for Round {
     fn drop(&mut self) {
-        self.answers.leave();
+        self.answers.abandon();
     }
 }

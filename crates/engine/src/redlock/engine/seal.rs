@@ -1,15 +1,19 @@
+use std::time::Duration;
+
 use super::Redlock;
 use super::ballot::{Ballot, admitted};
 use super::round::Round;
 use crate::redlock::{Command, Electorate, LockKey, LockValue, Loss, MemberError, Progress, Reply, Seal};
 use crate::time::{Boottime, Clock};
-use std::time::Duration;
 
 impl<C: Clock + ?Sized> Redlock<C> {
-    /// Ends a hold without its holder's word: replaces the value by `sealed` until a majority holds that, so that no
-    /// replica can extend any more. Idempotent. A member that has lost the key does not confirm a seal: a repair may be
-    /// under way to it. The keys live on for what they had left plus `lock_delay`, which so binds foreign clients too, and
-    /// for longer than answers are counted together.
+    /// Ends a hold without the consent of its holder, by replacing its value.
+    ///
+    /// When a majority holds `sealed`, no replica can extend the hold. The call is idempotent. A member that has lost
+    /// the key does not confirm a seal, because a repair for it can be in flight.
+    ///
+    /// Each key lives for its remaining time plus `lock_delay`, which also delays foreign clients. It lives longer than
+    /// the interval in which answers are counted together.
     pub async fn seal(
         &self,
         electorate: &Electorate,
@@ -50,8 +54,8 @@ impl<C: Clock + ?Sized> Redlock<C> {
         }
         ballot.close();
         match ballot.progress() {
-            // Every majority that ever extended this hold shares a member with this one, and no extension shortens: the
-            // longest of these times covers every validity that any replica knows of.
+            // Every majority that ever extended this hold shares a member with this one, and no extension shortens a
+            // key. So the longest of these times covers every validity that any replica has recorded.
             Progress::Won => Seal::Sealed { longest, until },
             Progress::Lost(Loss::Refused) => Seal::Gone,
             _ => Seal::NoQuorum { failures: ballot.into_failures() },

@@ -1,3 +1,8 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::fake::{Fake, Quorum, electors};
 use super::{Redlock, Settings};
 use crate::redlock::{
@@ -5,9 +10,6 @@ use crate::redlock::{
     KeyState, LockValue, MemberError, MemberFailure, Missing, RunId, Seal, StoredValue, Votes, repair_until,
 };
 use crate::time::{Boottime, Clock, TokioClock, UnixMicros};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::sleep;
 
 mod acquire;
 mod electorate;
@@ -54,7 +56,7 @@ async fn extend(quorum: &Quorum, text: &str, valid_until: Boottime) -> Extend {
     answers.remove(0)
 }
 
-/// What `future` takes on the paused clock.
+/// Runs `future` and measures its time on the paused clock.
 async fn timed<T>(quorum: &Quorum, future: impl Future<Output = T>) -> (T, Duration) {
     let started = quorum.clock.boottime();
     let output = future.await;

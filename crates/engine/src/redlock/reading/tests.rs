@@ -1,5 +1,6 @@
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
 
 const NONE: Drift = Drift { ppm: 0, floor: Duration::ZERO };
 
@@ -7,11 +8,11 @@ fn at(millis: u64) -> Boottime {
     Boottime::new(Duration::from_millis(millis))
 }
 
-fn shows(value: &str, millis: u64) -> MemberReading {
+fn stores(value: &str, millis: u64) -> MemberReading {
     MemberReading::Value(StoredValue::new(value), Duration::from_millis(millis))
 }
 
-fn seen(lists: &[Vec<MemberReading>], value: &str) -> Reading {
+fn read(lists: &[Vec<MemberReading>], value: &str) -> Reading {
     reading(lists, &Owner::Value(LockValue::from_text(value)), at(1_000), NONE)
 }
 
@@ -22,24 +23,24 @@ fn until(value: &str, millis: u64) -> Reading {
 #[test]
 fn the_rest_is_the_one_that_a_majority_has() {
     let three = |a, b, c| vec![vec![a, b, c]];
-    assert_eq!(seen(&three(shows("v", 900), shows("v", 500), shows("v", 700)), "v"), until("v", 1_700));
-    assert_eq!(seen(&three(shows("v", 900), shows("v", 500), MemberReading::Silent), "v"), until("v", 1_500));
-    assert_eq!(seen(&three(shows("v", 900), MemberReading::Nothing, shows("w", 700)), "v"), Reading::NotHeld);
-    assert_eq!(seen(&three(shows("v", 900), MemberReading::Silent, shows("w", 700)), "v"), Reading::Unknown);
+    assert_eq!(read(&three(stores("v", 900), stores("v", 500), stores("v", 700)), "v"), until("v", 1_700));
+    assert_eq!(read(&three(stores("v", 900), stores("v", 500), MemberReading::Silent), "v"), until("v", 1_500));
+    assert_eq!(read(&three(stores("v", 900), MemberReading::Nothing, stores("w", 700)), "v"), Reading::NotHeld);
+    assert_eq!(read(&three(stores("v", 900), MemberReading::Silent, stores("w", 700)), "v"), Reading::Unknown);
     assert_eq!(
-        seen(&three(MemberReading::Silent, MemberReading::Silent, MemberReading::Silent), "v"),
+        read(&three(MemberReading::Silent, MemberReading::Silent, MemberReading::Silent), "v"),
         Reading::Unknown
     );
-    assert_eq!(seen(&[], "v"), Reading::Unknown);
+    assert_eq!(read(&[], "v"), Reading::Unknown);
 }
 
 #[test]
 fn drift_is_taken_off_and_time_counts_from_the_question() {
     let owner = Owner::Value(LockValue::from_text("v"));
-    let list = [vec![shows("v", 10_000)]];
+    let list = [vec![stores("v", 10_000)]];
     let Reading::Held { valid_until, .. } = reading(&list, &owner, at(50), Drift::default()) else { panic!() };
     assert_eq!(valid_until, at(50 + 10_000 - 100 - 2));
-    let Reading::Held { valid_until, .. } = reading(&[vec![shows("v", 1)]], &owner, at(50), Drift::default()) else {
+    let Reading::Held { valid_until, .. } = reading(&[vec![stores("v", 1)]], &owner, at(50), Drift::default()) else {
         panic!()
     };
     assert_eq!(valid_until, at(50), "never before the question");
@@ -47,15 +48,15 @@ fn drift_is_taken_off_and_time_counts_from_the_question() {
 
 #[test]
 fn while_the_members_change_a_majority_of_both_lists_counts() {
-    let old = vec![shows("v", 300), shows("v", 300), shows("v", 300)];
+    let old = vec![stores("v", 300), stores("v", 300), stores("v", 300)];
     let all = |new: [MemberReading; 2]| vec![[old.clone(), new.to_vec()].concat(), old.clone()];
-    assert_eq!(seen(&all([shows("v", 100), MemberReading::Nothing]), "v"), until("v", 1_300));
-    let mostly_new = vec![vec![shows("v", 100), shows("v", 100), MemberReading::Nothing], old.clone()];
-    assert_eq!(seen(&mostly_new, "v"), until("v", 1_100), "the smaller rest");
-    let only_old = vec![vec![shows("v", 300), MemberReading::Nothing, MemberReading::Nothing], old.clone()];
-    assert_eq!(seen(&only_old, "v"), Reading::NotHeld);
-    let perhaps = vec![vec![shows("v", 300), MemberReading::Nothing, MemberReading::Silent], old];
-    assert_eq!(seen(&perhaps, "v"), Reading::Unknown);
+    assert_eq!(read(&all([stores("v", 100), MemberReading::Nothing]), "v"), until("v", 1_300));
+    let mostly_new = vec![vec![stores("v", 100), stores("v", 100), MemberReading::Nothing], old.clone()];
+    assert_eq!(read(&mostly_new, "v"), until("v", 1_100), "the smaller rest");
+    let only_old = vec![vec![stores("v", 300), MemberReading::Nothing, MemberReading::Nothing], old.clone()];
+    assert_eq!(read(&only_old, "v"), Reading::NotHeld);
+    let perhaps = vec![vec![stores("v", 300), MemberReading::Nothing, MemberReading::Silent], old];
+    assert_eq!(read(&perhaps, "v"), Reading::Unknown);
 }
 
 #[test]
@@ -63,21 +64,23 @@ fn a_nonce_finds_its_value_and_a_seal_does_not_add_up_with_it() {
     let nonce = Nonce::from_bytes([7; 10]);
     let (value, seal) = (format!("{nonce}{}", "a".repeat(20)), format!("{nonce}{}", "b".repeat(20)));
     let look = |list: Vec<MemberReading>| reading(&[list], &Owner::Nonce(nonce), at(1_000), NONE);
-    let held = vec![shows(&value, 500), shows(&value, 400), shows(&seal, 9_000)];
+    let held = vec![stores(&value, 500), stores(&value, 400), stores(&seal, 9_000)];
     assert_eq!(look(held), until(&value, 1_400));
-    assert_eq!(look(vec![shows(&value, 500), shows(&seal, 9_000), MemberReading::Nothing]), Reading::Unknown);
-    let foreign = [nonce.to_string(), format!("{value}0"), "x".repeat(40)].map(|text| shows(&text, 500));
+    assert_eq!(look(vec![stores(&value, 500), stores(&seal, 9_000), MemberReading::Nothing]), Reading::Unknown);
+    let foreign = [nonce.to_string(), format!("{value}0"), "x".repeat(40)].map(|text| stores(&text, 500));
     assert_eq!(look(foreign.to_vec()), Reading::NotHeld);
 }
 
 proptest! {
-    /// Another value needs a majority of members that do not have this one, and those are free only when its keys there have ended.
+    /// Another value needs a majority of members without this one.
+    ///
+    /// Those are free only when its keys there have ended.
     #[test]
     fn nobody_else_finds_a_majority_before_that(lists in prop::collection::vec(prop::collection::vec(0..3_000_u64, 1..8), 1..3)) {
-        // Less than 1000: the member shows nothing.
-        let shown = |millis: &u64| if *millis < 1_000 { MemberReading::Nothing } else { shows("v", *millis) };
+        // A number below 1000: the member has no key.
+        let shown = |millis: &u64| if *millis < 1_000 { MemberReading::Nothing } else { stores("v", *millis) };
         let members: Vec<Vec<MemberReading>> = lists.iter().map(|list| list.iter().map(shown).collect()).collect();
-        if let Reading::Held { valid_until, .. } = seen(&members, "v") {
+        if let Reading::Held { valid_until, .. } = read(&members, "v") {
             for list in &lists {
                 let just_before = valid_until.saturating_sub(Duration::from_millis(1)).since(at(1_000)).as_millis();
                 let free = list.iter().filter(|millis| **millis < 1_000 || u128::from(**millis) <= just_before).count();

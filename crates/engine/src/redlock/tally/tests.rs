@@ -1,7 +1,9 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::redlock::{Answers, BoxFuture, Command, Elector, LockMember, MemberError, MemberName};
-use proptest::prelude::*;
-use std::sync::Arc;
 
 struct Named(MemberName);
 
@@ -43,8 +45,9 @@ const REFUSED: Progress = Progress::Lost(Loss::Refused);
 const NO_QUORUM: Progress = Progress::Lost(Loss::NoQuorum);
 const OPEN: Progress = Progress::Lost(Loss::Open);
 
-/// `y` and `n` from the admitted process, `f` for a failure, `x` for a yes of another process, in the order of the
-/// seats.
+/// Casts the votes of all seats, in their order.
+///
+/// `y` and `n` are from the admitted process, `f` is a failure, and `x` is a yes of another process.
 fn cast(tally: &mut Tally, processes: &[Option<u8>], votes: &str) -> Progress {
     let mut progress = tally.progress();
     for (seat, vote) in votes.chars().enumerate() {
@@ -100,7 +103,7 @@ fn a_deadline_leaves_nothing_open() {
         let mut tally = tally(&processes, &[]);
         cast(&mut tally, &processes, votes);
         assert_eq!(tally.close(), expected, "{votes:?}");
-        // What comes later is not counted.
+        // A later vote is ignored.
         assert_eq!(tally.on_vote(2, Vote::Yes(&process(2))), expected, "{votes:?}");
         assert_eq!(tally.on_vote(1, Vote::Yes(&process(1))), expected, "{votes:?}");
     }
@@ -112,11 +115,11 @@ fn a_process_has_one_vote_under_all_its_names() {
     assert_eq!(cast(&mut tally(&twins, &[]), &twins, "yyf"), NO_QUORUM);
     assert_eq!(cast(&mut tally(&twins, &[]), &twins, "yyy"), WON);
     assert_eq!(cast(&mut tally(&twins, &[]), &twins, "nnf"), NO_QUORUM, "nor do its refusals count twice");
-    // Our own key makes it refuse under its second name: it has said yes.
+    // The process refuses under its second name because of our own key. It has voted yes.
     let mut counted = tally(&twins, &[]);
     assert_eq!(cast(&mut counted, &twins, "yn"), PENDING);
     assert_eq!((counted.yes(), counted.no()), (1, 0));
-    // All names lead to one process: lost before anybody is asked.
+    // All names lead to one process: lost before the first request.
     assert_eq!(tally(&[Some(0), Some(0), Some(0)], &[]).progress(), NO_QUORUM);
 }
 
@@ -144,18 +147,17 @@ fn a_joint_electorate_needs_both_majorities() {
         let mut tally = tally(&processes, &[&[0, 1, 2], &[2, 3, 4]]);
         assert_eq!(cast(&mut tally, &processes, votes), expected, "{votes:?}");
     }
-    // From one member to three: the new members alone are no majority of the old list.
+    // A change from one member to three: the new members alone are no majority of the old list.
     let grown = [Some(0), Some(1), Some(2)];
     assert_eq!(cast(&mut tally(&grown, &[&[0], &[0, 1, 2]]), &grown, ".yy"), PENDING);
     assert_eq!(cast(&mut tally(&grown, &[&[0], &[0, 1, 2]]), &grown, "yy"), WON);
-    // A listed member without an elector is one that never answers.
+    // A listed member without an elector never answers.
     let two = [Some(0), Some(1)];
     assert_eq!(cast(&mut tally(&two, &[&[0, 1, 7], &[0, 1, 7]]), &two, "yf"), NO_QUORUM);
 }
 
 proptest! {
-    /// The heart of it: however names and processes are mixed up, two contenders who split the processes never both
-    /// win.
+    /// Two contenders never both win, however names, processes and votes are distributed.
     #[test]
     fn two_contenders_never_both_win(
         seats in prop::collection::vec((0_u8..6, any::<bool>()), 1..8), joint in any::<bool>(), split in 0_usize..8,

@@ -1,4 +1,4 @@
-//! Grants, refusals, tokens, and what an attempt leaves behind.
+//! Grants, refusals, tokens, and releases of failed attempts.
 
 use super::*;
 
@@ -58,7 +58,8 @@ async fn a_refused_attempt_says_what_it_saw_and_releases_everywhere() {
 
 #[tokio::test(start_paused = true)]
 async fn taken_and_unreachable_are_not_mixed_up() {
-    // One says taken, one is dead, one is slow: lost at once, but why is open until the slow one has answered.
+    // One member refuses, one is dead, one is slow: the attempt is lost at once, but its reason is open until the slow
+    // one answers.
     for (slow_says_taken, held_by_other) in [(true, true), (false, false)] {
         let quorum = Quorum::of(3);
         quorum.members[0].set("k", "other", TTL);

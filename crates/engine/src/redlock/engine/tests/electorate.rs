@@ -1,4 +1,4 @@
-//! Whose votes count.
+//! Admission, joint lists and clock checks.
 
 use super::*;
 
@@ -53,14 +53,14 @@ async fn a_joint_electorate_needs_a_majority_of_both_lists() {
     quorum.members[4].state().down = Some(MemberError::Fenced);
     let outcome = engine(&quorum).acquire(&electorate, request("b")).await;
     assert!(matches!(outcome, Acquire::NoQuorum { .. }), "{outcome:?}");
-    // One member of each list may be missing.
+    // One member of each list can be missing.
     quorum.members[3].state().down = None;
     quorum.members[0].state().down = Some(MemberError::Fenced);
     let outcome = engine(&quorum).acquire(&electorate, request("c")).await;
     assert!(matches!(outcome, Acquire::Granted(_)), "{outcome:?}");
 }
 
-/// Distrusts one process.
+/// A check that one process fails.
 struct Distrust(RunId);
 
 impl ClockCheck for Distrust {
@@ -68,7 +68,7 @@ impl ClockCheck for Distrust {
         *run_id != self.0
     }
 
-    /// A last moment that never comes.
+    /// The last moment of an attempt is never reached.
     fn earliest(&self, _run_id: &RunId, _at: Boottime) -> Option<UnixMicros> {
         Some(UnixMicros(i64::MAX))
     }

@@ -1,4 +1,4 @@
-//! Seals and releases, and looking at a key.
+//! Seals, releases and inspections.
 
 use super::*;
 
@@ -32,7 +32,7 @@ async fn a_seal_needs_a_majority_and_knows_when_the_hold_is_gone() {
     let seal = || redlock.seal(&quorum.electorate, &key, &held, &sealed, Duration::ZERO);
     quorum.members[0].state().keys.clear();
     quorum.members[1].freeze(true);
-    // One has lost the key: that is no confirmation, a repair may be under way to it.
+    // A member that has lost the key does not confirm: a repair for it can be in flight.
     let outcome = seal().await;
     assert!(matches!(outcome, Seal::NoQuorum { .. }), "{outcome:?}");
     quorum.members[1].freeze(false);

@@ -58,7 +58,7 @@ async fn a_majority_without_our_value_means_the_hold_is_lost() {
     quorum.members[0].set("k", "other", TTL);
     quorum.members[1].set("k", "other", TTL);
     assert_eq!(extend(&quorum, "a", grant.valid_until).await, Extend::Refused { refusals: 2 });
-    // One that refuses and one that is silent are no majority for either.
+    // A refusal and a silent member are no majority for either.
     quorum.members[1].freeze(true);
     let outcome = extend(&quorum, "a", grant.valid_until).await;
     let silent = ("m1".into(), MemberFailure::Member(MemberError::TimedOut));

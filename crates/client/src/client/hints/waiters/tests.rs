@@ -1,0 +1,140 @@
+use super::*;
+use crate::time::timers_now;
+
+const MOMENT: Duration = Duration::from_millis(1);
+/// The first ticket of this client, and one of another client.
+const OWN: i64 = 2;
+const OTHER: i64 = 14;
+
+#[test]
+fn a_release_is_heard_when_a_majority_has_told_of_it_and_not_by_who_announced_it() {
+    let now = timers_now();
+    let mut waiters = Waiters::new(now);
+    let notify = |waiters: &mut Waiters, number| {
+        waiters.on_message(Message::Released(number), 2, now).then(|| waiters.take_hint())
+    };
+    assert_eq!(notify(&mut waiters, 7), None, "no caller waits");
+    waiters.subscribe(1);
+    for number in [15, 17, 0, 0, 19] {
+        assert_eq!(notify(&mut waiters, number), Some(Some(Hint::RetrySoon)), "{number}");
+        assert_eq!(notify(&mut waiters, number), Some(Some(Hint::Retry)), "{number}");
+        if number > 1 {
+            assert_eq!(notify(&mut waiters, number), None, "a third member tells of the same");
+        }
+    }
+    let own = waiters.release(ANNOUNCE_INTERVAL, 9, now).unwrap();
+    assert!((0..5).all(|_| !waiters.on_message(own, 2, now)));
+    assert!((0..5).any(|_| waiters.on_message(Message::Released(21), 1, now)), "with one member");
+    assert_eq!(waiters.take_hint(), Some(Hint::Retry));
+}
+
+#[test]
+fn a_release_is_announced_where_others_may_wait() {
+    let now = timers_now();
+    let mut waiters = Waiters::new(now);
+    let is_announced = |waiters: &mut Waiters, held_for, at| waiters.release(held_for, 1, at).is_some();
+    assert!(!is_announced(&mut waiters, MOMENT, now), "it may be the only one");
+    assert!(is_announced(&mut waiters, ANNOUNCE_INTERVAL, now), "others may have begun to wait meanwhile");
+    assert!(!is_announced(&mut waiters, MOMENT, now));
+    assert!(
+        is_announced(&mut waiters, MOMENT, now + ANNOUNCE_INTERVAL),
+        "so a client that is never refused hears of others"
+    );
+    waiters.set_listeners(1);
+    assert!(is_announced(&mut waiters, MOMENT, now + ANNOUNCE_INTERVAL));
+    waiters.set_listeners(0);
+    assert!(!is_announced(&mut waiters, MOMENT, now + ANNOUNCE_INTERVAL));
+}
+
+#[test]
+fn those_who_wait_go_in_the_order_in_which_they_were_heard() {
+    let now = timers_now();
+    let mut holder = Waiters::new(now);
+    for ticket in [OTHER, 20, OTHER, 16] {
+        assert!(!holder.on_message(Message::Waiting(ticket), 1, now));
+    }
+    let mut next = |at| holder.release(MOMENT, 1, at).unwrap();
+    assert_eq!((next(now), next(now)), (Message::Next(OTHER), Message::Next(20)));
+    assert_eq!(next(now + LINGER), Message::released(1), "a waiter without announcements has left");
+    // Waiting clients have the same order.
+    let mut one = Waiters::new(now);
+    one.subscribe(1);
+    let mut wait = |at| one.announce_wait(7, at);
+    assert_eq!((wait(now), wait(now)), (Some(Message::Waiting(OWN)), None), "once in a while");
+    assert!(wait(now + ANNOUNCE_AGAIN).is_some());
+    one.on_message(Message::Waiting(OWN), 1, now);
+    one.on_message(Message::Waiting(OTHER), 1, now);
+    assert!(one.on_message(Message::Next(OTHER), 1, now));
+    assert_eq!(one.take_hint(), Some(Hint::OtherFirst));
+    one.on_message(Message::Waiting(OTHER), 1, now);
+    assert!(one.on_message(Message::Next(OWN), 1, now));
+    assert_eq!(one.take_hint(), Some(Hint::Retry));
+    assert_eq!(one.announce_wait(7, now), Some(Message::Waiting(OTHER)), "it has tried in vain, and waits once more");
+    assert!(one.on_message(Message::Next(OTHER), 1, now));
+    assert_eq!(one.unsubscribe(now), None, "all clients have its release");
+    assert_eq!(one.release(MOMENT, 1, now), Some(Message::released(1)), "a late message puts nobody back");
+}
+
+#[test]
+fn who_waits_no_more_is_not_next() {
+    let now = timers_now();
+    let mut departed = Waiters::new(now);
+    departed.subscribe(1);
+    assert_eq!(departed.unsubscribe(now), None, "no client has its announcement");
+    departed.subscribe(1);
+    let waits = departed.announce_wait(7, now).unwrap();
+    let (mut holder, departure) = (Waiters::new(now), departed.unsubscribe(now).unwrap());
+    for message in [Message::Waiting(OTHER), waits, departure, waits] {
+        holder.on_message(message, 1, now);
+    }
+    let next = [(); 2].map(|()| holder.release(ANNOUNCE_INTERVAL, 9, now).unwrap());
+    assert_eq!(next, [Message::Next(OTHER), Message::released(9)]);
+    for number in 0..1_000 {
+        holder.on_message(Message::Departed(number), 1, now);
+    }
+    assert_eq!(holder.departed.len(), MAX_DEPARTED);
+}
+
+#[test]
+fn who_has_released_lets_those_who_wait_go_first() {
+    let now = timers_now();
+    let mut waiters = Waiters::new(now);
+    waiters.release(MOMENT, 1, now);
+    assert!(!waiters.yields(), "nobody waits");
+    waiters.on_message(Message::Waiting(OTHER), 1, now);
+    waiters.release(MOMENT, 1, now);
+    assert!(waiters.yields() && !waiters.yields(), "once for each release");
+    waiters.release(MOMENT, 1, now);
+    waiters.on_message(Message::Released(9), 1, now);
+    assert!(!waiters.yields(), "another has had it since");
+}
+
+#[test]
+fn who_listens_and_does_not_wait_is_let_first_once_in_a_while() {
+    let now = timers_now();
+    let mut waiters = Waiters::new(now);
+    waiters.set_listeners(1);
+    assert!(waiters.release(MOMENT, 1, now).is_some() && waiters.yields());
+    waiters.on_unused_yield();
+    assert!(waiters.release(MOMENT, 1, now).is_none() && !waiters.yields());
+    assert!(waiters.release(MOMENT, 1, now + ANNOUNCE_INTERVAL).is_some(), "it is asked again");
+    waiters.on_message(Message::Waiting(OTHER), 1, now);
+    waiters.on_unused_yield();
+    assert!(waiters.release(MOMENT, 1, now).is_some() && !waiters.queue.iter().any(|(ticket, _)| *ticket == OTHER));
+    waiters.subscribe(1);
+    waiters.on_unused_yield();
+    waiters.announce_wait(1, now);
+    waiters.release(MOMENT, 1, now);
+    assert!(waiters.yields(), "it was refused, so another has it");
+}
+
+#[test]
+fn a_queue_has_an_end() {
+    let now = timers_now();
+    let mut waiters = Waiters::new(now);
+    for ticket in 1..2_000 {
+        waiters.on_message(Message::Waiting(2 * ticket), 1, now);
+    }
+    assert_eq!(waiters.queue.len(), MAX_QUEUE);
+    assert!(!waiters.is_used(now + LINGER) && !waiters.is_needed());
+}

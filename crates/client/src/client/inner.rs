@@ -1,0 +1,165 @@
+//! The state of a client, and its releases and extensions.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::closing::Closing;
+use super::error::{LossCause, Lost, Release};
+use super::event::{Event, Observer};
+use super::hints::Hints;
+use super::local_queue::LocalQueue;
+use super::lock::Target;
+use super::member_endpoints::Trust;
+use super::member_set::MemberSet;
+use super::renewer::{Hold, Renewer};
+use super::secret_entries::SecretEntries;
+use crate::redlock::{Extend, ExtendRequest, LockKey, LockValue, Redlock, granted_until};
+use crate::time::{Boottime, Clock};
+use crate::voting::{Endpoint, RedisMember};
+
+/// The state that all handles of a client share.
+pub(super) struct Inner {
+    pub(super) redlock: Redlock<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) members: Arc<MemberSet>,
+    pub(super) redis: Vec<Arc<RedisMember>>,
+    /// Endpoints of the listeners, by member.
+    pub(super) listener_endpoints: Vec<watch::Sender<Endpoint>>,
+    pub(super) secret: Option<SecretEntries>,
+    pub(super) trust: Mutex<Trust>,
+    pub(super) renewer: Arc<Renewer>,
+    pub(super) local_queue: LocalQueue,
+    pub(super) hints: Arc<Hints>,
+    pub(super) key_prefix: String,
+    pub(super) ttl: Duration,
+    pub(super) wait: Duration,
+    pub(super) retry: Duration,
+    pub(super) margin: Duration,
+    pub(super) longest_ttl: Duration,
+    pub(super) tokens: bool,
+    pub(super) observer: Observer,
+    pub(super) closing: Closing,
+    pub(super) tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// The time to live in whole milliseconds, as Redis counts it.
+///
+/// No validity can be longer.
+pub(super) fn whole_millis(ttl: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Inner {
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(super) const fn margin(&self) -> Duration {
+        self.margin
+    }
+
+    /// The time for which a hold is certainly valid.
+    pub(super) fn remaining(&self, hold: &Hold) -> Duration {
+        if hold.is_lost() { Duration::ZERO } else { hold.valid_until().since(self.clock.boottime()) }
+    }
+
+    pub(super) fn held_for(&self, hold: &Hold) -> Duration {
+        self.clock.boottime().since(hold.since)
+    }
+
+    /// Enqueues the release before it returns.
+    pub(super) fn submit_release(&self, hold: &Hold) {
+        self.redlock.submit_release(&self.members.electorate(), &hold.key, &hold.value);
+        self.hints.released(&Target::of(&hold.key), self.held_for(hold));
+        self.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
+        hold.lose(LossCause::Closed);
+    }
+
+    /// Ends the renewals of the hold and leaves its key.
+    pub(super) fn forget(&self, hold: &Hold) {
+        self.renewer.forget(hold);
+        hold.lose(LossCause::Closed);
+    }
+
+    /// Extends the key to `ttl` in one round.
+    ///
+    /// Returns the start of the round and its validity.
+    pub(super) async fn extend_once(
+        &self,
+        (key, value): (&LockKey, &LockValue),
+        ttl: Duration,
+        valid_until: Boottime,
+    ) -> Result<(Boottime, Boottime), Lost> {
+        let request = ExtendRequest { key: key.clone(), value: value.clone(), ttl, valid_until: Some(valid_until) };
+        let lost = |cause| Err(Lost { cause });
+        match self.redlock.extend(&self.members.electorate(), vec![request]).await.pop() {
+            Some(Extend::Renewed { started, .. }) => {
+                let until = granted_until(started, self.clock.boottime(), ttl, self.redlock.settings().drift);
+                until.map_or_else(|| lost(LossCause::Unreachable), |until| Ok((started, until)))
+            }
+            Some(Extend::Refused { .. }) => lost(LossCause::Taken),
+            _ => lost(LossCause::Unreachable),
+        }
+    }
+
+    pub(super) async fn leave(&self, hold: &Hold, least: Duration) -> Result<(), Lost> {
+        let (now, end) = (self.clock.boottime(), hold.since + least);
+        if end <= now {
+            let _ = self.end(hold).await;
+            return Ok(());
+        }
+        // The next waiter of this client can send requests from now on.
+        self.renewer.forget(hold);
+        let ttl = whole_millis(end.since(now) + Duration::from_millis(1)).min(self.longest_ttl);
+        let extended = self.extend_once((&hold.key, &hold.value), ttl, hold.valid_until()).await;
+        hold.lose(LossCause::Closed);
+        extended.map(drop)
+    }
+
+    pub(super) fn end_soon(&self, hold: &Hold) {
+        self.renewer.forget(hold);
+        self.submit_release(hold);
+    }
+
+    pub(super) async fn end(&self, hold: &Hold) -> Release {
+        self.renewer.forget(hold);
+        // The request of the next waiter follows the release on every connection.
+        self.release((&hold.key, &hold.value), self.held_for(hold), || {
+            self.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
+            hold.lose(LossCause::Closed);
+        })
+        .await
+    }
+
+    /// Releases the lock, and calls `enqueued` when the release is in all queues.
+    pub(super) async fn release(
+        &self,
+        lock: (&LockKey, &LockValue),
+        held_for: Duration,
+        enqueued: impl FnOnce(),
+    ) -> Release {
+        let ((key, value), electorate) = (lock, self.members.electorate());
+        let mut release = std::pin::pin!(self.redlock.release_soon(&electorate, key, value));
+        let mut enqueued = Some(enqueued);
+        let released = std::future::poll_fn(|cx| {
+            let polled = release.as_mut().poll(cx);
+            // The first poll has enqueued it.
+            if let Some(enqueued) = enqueued.take() {
+                self.hints.released(&Target::of(key), held_for);
+                enqueued();
+            }
+            polled
+        })
+        .await;
+        Release(released)
+    }
+}

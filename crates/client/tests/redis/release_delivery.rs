@@ -1,0 +1,73 @@
+//! Releases that are asked for at the same moment.
+
+use std::future::ready;
+use std::time::Duration;
+
+use redlock_client::{Client, Guard};
+use tokio::time::{sleep, timeout};
+
+use crate::{LONG, Server, TTL, acquired, client, servers, voting};
+
+async fn held(client: &Client, count: usize) -> Vec<Guard> {
+    let mut guards = Vec::new();
+    for number in 0..count {
+        guards.push(acquired(client, &format!("k{number}")).await);
+    }
+    guards
+}
+
+async fn are_gone(servers: &[Server], count: usize) {
+    let gone = async {
+        for server in servers {
+            for number in 0..count {
+                while server.has(&format!("k{number}")).await {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            }
+        }
+    };
+    timeout(LONG, gone).await.expect("the keys are deleted");
+}
+
+#[tokio::test]
+async fn many_locks_are_released_by_few_calls() {
+    let servers = servers(3).await;
+    let client = client(&servers).await;
+    let guards = held(&client, 100).await;
+    for server in &servers {
+        server.ask("CONFIG RESETSTAT").await.unwrap();
+    }
+    drop(guards);
+    are_gone(&servers, 100).await;
+    for server in &servers {
+        let stats = server.text("INFO commandstats").await.unwrap();
+        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+        assert!((1..=4).contains(&calls.parse::<usize>().unwrap()), "{calls} calls");
+    }
+    // Each of them is free.
+    drop(held(&client, 100).await);
+}
+
+#[tokio::test]
+async fn a_key_that_a_user_may_not_touch_keeps_no_other_from_being_released() {
+    let servers = servers(3).await;
+    let mut urls = Vec::new();
+    for server in &servers {
+        let answer = server.ask("ACL SETUSER narrow on >p ~k* ~#token resetchannels +@all").await;
+        assert_eq!(answer.as_deref(), Some("+OK"));
+        urls.push(format!("redis://narrow:p@127.0.0.1:{}", server.port));
+    }
+    let client = Client::builder(urls).admit_at_once().connect().await.unwrap();
+    voting(&client, 3).await;
+    for _ in 0..2 {
+        let guards = held(&client, 8).await;
+        // An attempt that is dropped at once sends its releases at this moment.
+        tokio::select! {
+            biased;
+            _ = client.lock("forbidden").ttl(TTL).try_acquire() => panic!("it was not answered yet"),
+            () = ready(()) => {}
+        }
+        drop(guards);
+        are_gone(&servers, 8).await;
+    }
+}

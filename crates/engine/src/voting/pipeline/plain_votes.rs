@@ -1,0 +1,103 @@
+//! Votes in plain commands: SET, and INCR right behind it.
+//!
+//! TIME at the end of the batch completes them.
+
+use super::Pipeline;
+use crate::redlock::{Command, FencingToken, MemberError, Reply};
+use crate::time::{Boottime, UnixMicros};
+use crate::voting::pending_replies::{PendingReply, PendingRequest, SetOutcome};
+use crate::voting::resp::{self, Value};
+use crate::voting::wire;
+
+impl Pipeline {
+    pub(super) fn on_set(&mut self, pending: PendingRequest, value: &Value<'_>, received: Boottime) {
+        let set = match value {
+            Value::Simple(_) => SetOutcome::Done,
+            Value::Nil => SetOutcome::Taken,
+            Value::Error(line) => SetOutcome::Failed(wire::error(line)),
+            _ => SetOutcome::Failed(wire::unexpected()),
+        };
+        if let Some(Command::Acquire { token: true, .. }) = pending.command() {
+            self.pending.push_front(PendingReply::Increment(pending, set));
+        } else {
+            self.on_vote(pending, set, Ok(0), received);
+        }
+    }
+
+    pub(super) fn on_increment(
+        &mut self,
+        pending: PendingRequest,
+        set: SetOutcome,
+        value: &Value<'_>,
+        received: Boottime,
+    ) {
+        let number = match value {
+            Value::Int(number) => Ok(*number),
+            Value::Error(line) => Err(wire::error(line)),
+            _ => Err(wire::unexpected()),
+        };
+        self.on_vote(pending, set, number, received);
+    }
+
+    fn on_vote(
+        &mut self,
+        pending: PendingRequest,
+        set: SetOutcome,
+        number: Result<i64, MemberError>,
+        received: Boottime,
+    ) {
+        let reply = match (set, number) {
+            (SetOutcome::Done, Ok(number)) => match FencingToken::new(number) {
+                Some(token) => Reply::Acquired { token, time: None },
+                None => Reply::Failed(wire::unexpected()),
+            },
+            (SetOutcome::Done, Err(MemberError::Fenced)) => Reply::Failed(MemberError::TokenRefused),
+            (SetOutcome::Done, Err(error)) | (SetOutcome::Failed(error), _) => Reply::Failed(error),
+            (SetOutcome::Taken, _) => return self.inspect(pending),
+        };
+        if self.rights.allow_time() && matches!(reply, Reply::Acquired { .. }) {
+            self.untimed.push((pending, reply));
+        } else {
+            self.finish(pending, reply, received);
+        }
+    }
+
+    /// Reads the key of another client.
+    ///
+    /// The vote itself does not read the value, because another client can have stored megabytes there.
+    fn inspect(&mut self, mut pending: PendingRequest) {
+        let Some((key, _)) = pending.lock() else { return };
+        if !self.rights.allow_info() {
+            resp::command(&mut self.out, &["PTTL", key.as_str()]);
+            return self.pending.push_back(PendingReply::Remaining(pending));
+        }
+        pending.sent = self.clock.boottime();
+        let inspect = Command::Inspect { key };
+        wire::encode(&mut self.out, &inspect, &self.rights);
+        resp::command(&mut self.out, &["TIME"]);
+        self.pending.push_back(PendingReply::Holder(pending));
+        self.pending.push_back(PendingReply::Time);
+    }
+
+    pub(super) fn on_holder(&mut self, pending: PendingRequest, value: &Value<'_>, received: Boottime) {
+        let Some((key, _)) = pending.lock() else { return };
+        match wire::decode(&Command::Inspect { key }, value) {
+            Reply::State(holder) => {
+                self.untimed.push((pending, Reply::Refused { holder, time: None }));
+            }
+            failed => self.finish(pending, failed, received),
+        }
+    }
+
+    /// Ends a batch: its plain votes are answered with this time.
+    pub(super) fn on_time(&mut self, time: Result<UnixMicros, MemberError>, received: Boottime) {
+        for (pending, mut reply) in std::mem::take(&mut self.untimed) {
+            match (&mut reply, &time) {
+                (Reply::Acquired { time, .. } | Reply::Refused { time, .. }, Ok(now)) => *time = Some(*now),
+                (reply, Err(error)) => *reply = Reply::Failed(error.clone()),
+                (reply, Ok(_)) => *reply = Reply::Failed(wire::unexpected()),
+            }
+            self.finish(pending, reply, received);
+        }
+    }
+}

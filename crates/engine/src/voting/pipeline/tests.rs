@@ -1,0 +1,236 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::*;
+use crate::redlock::FencingToken;
+use crate::redlock::{AnswerSlot, LockValue};
+use crate::time::{TokioClock, UnixMicros};
+
+type Answer = Pin<Box<dyn Future<Output = Result<Answers, MemberError>>>>;
+
+fn pipeline(rights: Rights) -> Pipeline {
+    Pipeline::new(Arc::new(TokioClock::new()), rights, RunId::new("alias"))
+}
+
+/// A pipeline with an identified process.
+fn open() -> Pipeline {
+    let mut pipeline = pipeline(Rights::Full);
+    pipeline.write([], Vec::new(), &mut EncodedRequests::default());
+    let loaded = "$4\r\nsha1\r\n".repeat(9);
+    let replies = format!("{loaded}$10\r\nrun_id:abc\r\n+OK\r\n");
+    assert_eq!(pipeline.read(replies.as_bytes()), Ok(replies.len()));
+    assert_eq!(pipeline.link(), Link::Open(RunId::new("abc")));
+    pipeline.out.clear();
+    pipeline
+}
+
+fn request(commands: Vec<Command>) -> (Request, Answer) {
+    let (slot, answer) = AnswerSlot::single();
+    (Request { commands: commands.into(), slot }, Box::pin(answer))
+}
+
+fn acquire() -> Command {
+    let (value, ttl) = (LockValue::from_text("v"), Duration::from_secs(1));
+    Command::Acquire { key: "k".into(), value, ttl, token: true, not_after: None }
+}
+
+fn answered(answer: &mut Answer) -> Option<Result<Answers, MemberError>> {
+    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}
+
+fn replies(answer: &mut Answer) -> Vec<Reply> {
+    answered(answer).unwrap().unwrap().replies.to_vec()
+}
+
+const TIME: &str = "*2\r\n$2\r\n12\r\n$2\r\n34\r\n";
+
+#[test]
+fn a_vote_in_plain_commands_counts_with_the_time_behind_it() {
+    let mut pipeline = open();
+    let (first, mut answer) = request(vec![acquire()]);
+    let (second, mut other) = request(vec![acquire()]);
+    pipeline.write([first, second], Vec::new(), &mut EncodedRequests::default());
+    let written = String::from_utf8(pipeline.out.clone()).unwrap();
+    let order = ["SET", "INCR", "SET", "INCR", "TIME"];
+    let words: Vec<_> = written.split("\r\n").filter(|word| order.contains(word)).collect();
+    assert_eq!(words, order);
+    pipeline.read(b"+OK\r\n:7\r\n+OK\r\n:8\r\n").unwrap();
+    assert!(answered(&mut answer).is_none(), "the time is still to come");
+    pipeline.read(TIME.as_bytes()).unwrap();
+    let time = Some(UnixMicros(12_000_034));
+    let acquired = |number| vec![Reply::Acquired { token: FencingToken::new(number).unwrap(), time }];
+    assert_eq!((replies(&mut answer), replies(&mut other)), (acquired(7), acquired(8)));
+    assert!(!pipeline.is_busy());
+}
+
+#[test]
+fn the_number_behind_a_refused_set_counts_for_nothing() {
+    let mut pipeline = open();
+    let (asked, mut answer) = request(vec![acquire()]);
+    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    pipeline.read(format!("$-1\r\n:9\r\n{TIME}").as_bytes()).unwrap();
+    assert!(answered(&mut answer).is_none(), "what is there is looked at");
+    pipeline.read(format!("*3\r\n$6\r\nstring\r\n$1\r\nw\r\n:500\r\n{TIME}").as_bytes()).unwrap();
+    let [Reply::Refused { holder: KeyState::String { remaining, .. }, time: Some(_) }] = &replies(&mut answer)[..]
+    else {
+        panic!("not refused");
+    };
+    assert_eq!(*remaining, Some(Duration::from_millis(500)));
+}
+
+#[test]
+fn an_attempt_with_a_last_moment_is_one_script() {
+    let mut pipeline = open();
+    let Command::Acquire { key, value, ttl, token, .. } = acquire() else { panic!() };
+    let late = Command::Acquire { key, value, ttl, token, not_after: Some(UnixMicros(77)) };
+    let (asked, mut answer) = request(vec![late]);
+    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    let written = written(&mut pipeline);
+    assert_eq!((written.len(), written[0][0].as_str(), written[0].last().unwrap().as_str()), (1, "EVALSHA", "77"));
+    pipeline.read(b"-LATE the last moment of this attempt has passed\r\n").unwrap();
+    assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::TimedOut)]);
+}
+
+#[test]
+fn a_set_without_its_number_is_no_vote() {
+    let mut pipeline = open();
+    let (asked, mut answer) = request(vec![acquire()]);
+    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    pipeline.read(format!("+OK\r\n-OOM no\r\n{TIME}").as_bytes()).unwrap();
+    assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::OutOfMemory)]);
+    let (asked, mut answer) = request(vec![acquire()]);
+    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    pipeline.read(format!("+OK\r\n-NOPERM no\r\n{TIME}").as_bytes()).unwrap();
+    assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::TokenRefused)]);
+}
+
+#[test]
+fn no_answer_counts_before_the_process_is_known() {
+    let mut pipeline = pipeline(Rights::Full);
+    let (asked, mut answer) = request(vec![acquire()]);
+    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    let fenced = "-NOPERM no\r\n".repeat(14);
+    assert_eq!(pipeline.read(fenced.as_bytes()), Ok(fenced.len()));
+    assert_eq!(answered(&mut answer), Some(Err(MemberError::Fenced)));
+    assert_eq!(pipeline.link(), Link::Fenced);
+}
+
+#[test]
+fn a_job_without_commands_is_answered_too_and_what_was_not_asked_for_ends_the_connection() {
+    let mut pipeline = open();
+    let (asked, mut answer) = request(Vec::new());
+    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    pipeline.read(b"+PONG\r\n").unwrap();
+    assert_eq!(replies(&mut answer), []);
+    assert!(pipeline.read(b"+OK\r\n").is_err());
+}
+
+#[test]
+fn releases_that_were_not_answered_are_given_back() {
+    let mut pipeline = open();
+    let release = Command::Release { key: "k".into(), value: LockValue::from_text("v") };
+    let (asked, mut answer) = request(vec![acquire()]);
+    pipeline.write([asked], vec![release.clone()], &mut EncodedRequests::default());
+    let (kept, requests) = pipeline.into_unanswered();
+    assert_eq!((kept, requests.len()), (vec![release], 1));
+    drop(requests);
+    assert!(answered(&mut answer).unwrap().is_err());
+}
+
+fn release(n: usize) -> Command {
+    Command::Release { key: format!("k{n}").into(), value: LockValue::from_text(format!("v{n}")) }
+}
+
+/// The arguments of each written command.
+fn written(pipeline: &mut Pipeline) -> Vec<Vec<String>> {
+    let text = String::from_utf8(std::mem::take(&mut pipeline.out)).unwrap();
+    let commands = text.split('*').skip(1);
+    let words = |command: &str| command.split("\r\n").skip(2).step_by(2).map(str::to_owned).collect();
+    commands.map(words).collect()
+}
+
+fn write_releases(pipeline: &mut Pipeline, count: usize) -> Vec<Answer> {
+    let (requests, answers): (Vec<_>, Vec<_>) = (0..count).map(|n| request(vec![release(n)])).unzip();
+    pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
+    answers
+}
+
+#[test]
+fn releases_one_behind_the_other_are_one_call() {
+    let mut pipeline = open();
+    let mut answers = write_releases(&mut pipeline, 4);
+    let [call] = &written(&mut pipeline)[..] else { panic!("more than one command") };
+    assert_eq!(call[2..], ["4", "k0", "k1", "k2", "k3", "v0", "v1", "v2", "v3"]);
+    assert_eq!(pipeline.in_flight(), 4);
+    pipeline.read(b"*4\r\n:1\r\n:0\r\n:1\r\n:1\r\n").unwrap();
+    let done: Vec<_> = answers.iter_mut().flat_map(replies).collect();
+    assert_eq!(done, [true, false, true, true].map(Reply::Done));
+    assert_eq!(pipeline.in_flight(), 0);
+}
+
+#[test]
+fn a_few_releases_are_calls_of_their_own_and_a_call_for_many_has_an_end() {
+    let calls = |count| {
+        let mut pipeline = open();
+        let _answers = write_releases(&mut pipeline, count);
+        let keys = |call: &Vec<String>| call[2].parse().unwrap();
+        written(&mut pipeline).iter().map(keys).collect::<Vec<usize>>()
+    };
+    assert_eq!(calls(3), [1, 1, 1]);
+    assert_eq!(calls(70), [64, 6]);
+}
+
+#[test]
+fn a_release_keeps_its_place_among_other_requests() {
+    let mut pipeline = open();
+    let (mut requests, mut answers) = (Vec::new(), Vec::new());
+    for commands in (0..5).map(|n| vec![release(n)]).chain([vec![acquire()], vec![release(9)]]) {
+        let (asked, answer) = request(commands);
+        requests.push(asked);
+        answers.push(answer);
+    }
+    pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
+    let names: Vec<_> = written(&mut pipeline).into_iter().map(|mut words| words.swap_remove(0)).collect();
+    assert_eq!(names, ["EVALSHA", "SET", "INCR", "EVALSHA", "TIME"]);
+    pipeline.read(format!("*5{}\r\n+OK\r\n:7\r\n:1\r\n{TIME}", "\r\n:1".repeat(5)).as_bytes()).unwrap();
+    assert!(answers.iter_mut().all(|answer| !replies(answer).is_empty()));
+}
+
+/// Without this, one key without permission would keep all the other keys from being released.
+#[test]
+fn releases_are_asked_for_one_by_one_once_a_call_for_many_was_forbidden() {
+    let mut pipeline = open();
+    let mut answers = write_releases(&mut pipeline, 4);
+    pipeline.out.clear();
+    pipeline.read(b"-NOPERM no\r\n").unwrap();
+    assert_eq!(written(&mut pipeline).len(), 4);
+    pipeline.read(b":1\r\n-NOPERM no\r\n:1\r\n:1\r\n").unwrap();
+    let done: Vec<_> = answers.iter_mut().flat_map(replies).collect();
+    let forbidden = Reply::Failed(MemberError::Fenced);
+    assert_eq!(done, [Reply::Done(true), forbidden, Reply::Done(true), Reply::Done(true)]);
+    assert_eq!(pipeline.in_flight(), 0);
+    let _answers = write_releases(&mut pipeline, 4);
+    assert_eq!(written(&mut pipeline).len(), 4);
+}
+
+#[test]
+fn what_fails_a_call_for_many_fails_each_release_and_is_owed() {
+    let mut pipeline = open();
+    let mut answers = write_releases(&mut pipeline, 4);
+    pipeline.read(b"-BUSY a script runs\r\n").unwrap();
+    let failed: Vec<_> = answers.iter_mut().flat_map(replies).collect();
+    assert_eq!(failed, vec![Reply::Failed(MemberError::Busy); 4]);
+    assert!(pipeline.needs_write());
+    let (kept, _) = pipeline.into_unanswered();
+    assert_eq!(kept, (0..4).map(release).collect::<Vec<_>>());
+    // Without an answer they are returned as requests.
+    let mut pipeline = open();
+    let _answers = write_releases(&mut pipeline, 4);
+    let (kept, requests) = pipeline.into_unanswered();
+    assert_eq!((kept.len(), requests.len()), (0, 4));
+}
