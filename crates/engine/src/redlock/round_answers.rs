@@ -249,17 +249,17 @@ mod interleavings {
     #[test]
     fn answers_of_several_tasks_reach_whoever_waits() {
         loom::model(|| {
-            let answers = RoundAnswers::of(2, 1);
+            let round = RoundAnswers::of(2, 1);
             let members: Vec<_> = (0..2)
                 .map(|index| {
-                    let slot = answers.slot(index);
+                    let slot = round.slot(index);
                     // The first answers, and the second is dropped.
                     thread::spawn(move || if index == 0 { slot.answer(Err(MemberError::Busy)) } else { drop(slot) })
                 })
                 .collect();
             let mut answers = block_on(async {
                 let mut answers = Vec::new();
-                while let Some(answer) = std::future::poll_fn(|cx| answers.poll_next(cx)).await {
+                while let Some(answer) = std::future::poll_fn(|cx| round.poll_next(cx)).await {
                     answers.push(answer);
                 }
                 answers
@@ -276,14 +276,14 @@ mod interleavings {
     #[test]
     fn whoever_waits_hears_that_nobody_sees_to_the_deadline() {
         loom::model(|| {
-            let answers = RoundAnswers::of(1, 1);
-            let slot = answers.slot(0);
-            let expiry = answers.expiry();
+            let round = RoundAnswers::of(1, 1);
+            let slot = round.slot(0);
+            let expiry = round.expiry();
             let task = thread::spawn(move || expiry.give_up());
             block_on(std::future::poll_fn(|cx| {
                 // A round does the same: answers first, then the deadline.
-                assert!(answers.poll_next(cx).is_pending());
-                if answers.is_unwatched() { Poll::Ready(()) } else { Poll::Pending }
+                assert!(round.poll_next(cx).is_pending());
+                if round.is_unwatched() { Poll::Ready(()) } else { Poll::Pending }
             }));
             task.join().unwrap();
             drop(slot);

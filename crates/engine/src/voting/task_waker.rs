@@ -115,31 +115,31 @@ mod interleavings {
     #[test]
     fn the_task_sees_all_that_was_put_before_a_flush() {
         loom::model(|| {
-            let waker = Arc::new(TaskWaker::default());
+            let task_waker = Arc::new(TaskWaker::default());
             let waiting = Arc::new(AtomicUsize::new(0));
             let callers: Vec<_> = (0..2)
                 .map(|_| {
-                    let (waker, waiting) = (Arc::clone(&waker), Arc::clone(&waiting));
+                    let (task_waker, waiting) = (Arc::clone(&task_waker), Arc::clone(&waiting));
                     thread::spawn(move || {
                         waiting.fetch_add(1, Ordering::Release);
-                        waker.mark_pending();
-                        waker.flush();
+                        task_waker.mark_pending();
+                        task_waker.flush();
                     })
                 })
                 .collect();
             let mut taken = 0;
             // The I/O task does the same.
             block_on(poll_fn(|cx| {
-                waker.begin(cx.waker());
+                task_waker.begin(cx.waker());
                 loop {
                     taken += waiting.swap(0, Ordering::AcqRel);
                     if taken == 2 {
                         return Poll::Ready(());
                     }
-                    if waker.sleep() {
+                    if task_waker.sleep() {
                         return Poll::Pending;
                     }
-                    waker.start_check();
+                    task_waker.start_check();
                 }
             }));
             callers.into_iter().for_each(|caller| caller.join().unwrap());
@@ -150,9 +150,9 @@ mod interleavings {
     #[test]
     fn the_task_sees_what_connections_have_become() {
         loom::model(|| {
-            let waker = Arc::new(TaskWaker::default());
+            let task_waker = Arc::new(TaskWaker::default());
             let is_ready = Arc::new(AtomicUsize::new(0));
-            let (waker, ready) = (Waker::from(Arc::clone(&waker)), Arc::clone(&is_ready));
+            let (waker, ready) = (Waker::from(Arc::clone(&task_waker)), Arc::clone(&is_ready));
             let connection = thread::spawn(move || {
                 ready.store(1, Ordering::Release);
                 waker.wake_by_ref();
@@ -160,15 +160,15 @@ mod interleavings {
                 waker.wake();
             });
             block_on(poll_fn(|cx| {
-                waker.begin(cx.waker());
+                task_waker.begin(cx.waker());
                 loop {
                     if is_ready.load(Ordering::Acquire) == 2 {
                         return Poll::Ready(());
                     }
-                    if waker.sleep() {
+                    if task_waker.sleep() {
                         return Poll::Pending;
                     }
-                    waker.start_check();
+                    task_waker.start_check();
                 }
             }));
             connection.join().unwrap();
