@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_listens_is_woken_by_a_release_of_its_key() {
+    async fn a_subscriber_wakes_at_a_release_of_its_key() {
         let hints = hints();
         let subscription = hints.subscribe(&"k".into());
         let mut hint = std::pin::pin!(subscription.next_hint());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_nobody_waits_for_is_not_listened_for() {
+    async fn a_key_without_a_waiter_loses_its_subscription() {
         let (hints, key) = (hints(), LockKey::from("k"));
         let cleanup = tokio::spawn(Arc::clone(&hints).run_cleanup());
         let mut wanted = hints.wanted();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keys_that_were_waited_for_in_vain_are_not_kept() {
+    async fn keys_without_a_waiter_are_bounded() {
         let hints = hints();
         for number in 0..3 * MAX_UNUSED_KEYS {
             drop(hints.subscribe(&format!("k{number}").into()));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_line_is_kept_for_as_long_as_somebody_stands_in_it() {
+    async fn a_queue_exists_while_a_caller_waits_or_has_the_turn() {
         let (queue, key) = (LocalQueue::default(), LockKey::from("k"));
         let first = queue.wait(&key).await;
         let mut second = Box::pin(queue.wait(&key));

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_name() {
+    fn unsupported_urls_are_refused_by_name() {
         for (text, error) in [
             ("10.0.0.1", UrlError::Scheme),
             ("http://x", UrlError::Scheme),

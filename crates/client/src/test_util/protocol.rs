@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_taken_one_by_one_and_only_when_they_are_complete() {
+    fn complete_commands_are_removed_one_by_one() {
         let all = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n";
         let mut buffer = Vec::new();
         let mut taken = Vec::new();

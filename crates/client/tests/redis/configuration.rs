@@ -54,7 +54,7 @@ async fn a_server_that_can_hold_no_locks_is_refused() {
 }
 
 #[tokio::test]
-async fn one_process_behind_two_names_is_refused() {
+async fn two_names_of_a_process_are_refused() {
     let servers = servers(2).await;
     let mut urls = urls(&servers);
     urls.push(format!("redis://localhost:{}", servers[0].port));
@@ -63,7 +63,7 @@ async fn one_process_behind_two_names_is_refused() {
 }
 
 #[tokio::test]
-async fn a_closed_port_a_missing_right_and_an_unreadable_counter_are_named() {
+async fn an_unusable_member_is_named_with_its_reason() {
     let servers = servers(3).await;
     let closed = Client::builder(["redis://127.0.0.1:1"]).admit_at_once().connect().await.unwrap();
     let error = closed.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();

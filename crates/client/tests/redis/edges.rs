@@ -130,7 +130,7 @@ impl Connect for Defective {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_have_ended_by_a_panic_are_an_error_of_their_own() {
+async fn connections_that_ended_by_a_panic_have_their_own_error() {
     let members = FakeMembers::start(3);
     let panics = Arc::new(AtomicBool::new(false));
     let machine = members.machine();
@@ -150,7 +150,7 @@ mod blocking {
     use crate::{servers, urls};
 
     #[test]
-    fn the_last_handle_waits_for_the_release_and_can_be_dropped_in_async_code() {
+    fn the_last_handle_waits_for_the_release_also_in_async_code() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let servers = runtime.block_on(servers(3));
         let connect = || {

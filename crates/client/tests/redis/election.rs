@@ -49,7 +49,7 @@ async fn leaders_take_turns_and_never_overlap() {
 }
 
 #[tokio::test]
-async fn a_leader_that_loses_its_key_ends_its_term_and_campaigns_again() {
+async fn a_leader_without_its_key_campaigns_again() {
     let servers = servers(3).await;
     let client = client(&servers).await;
     let (elected, mut terms) = tokio::sync::mpsc::unbounded_channel();
@@ -111,7 +111,7 @@ async fn as_many_holders_as_slots_have_a_lock() {
 
 /// Redis has no relation between a key and its slots, so each attempt reads the other keys.
 #[tokio::test(start_paused = true)]
-async fn two_numbers_of_slots_exclude_each_other_also_when_they_start_together() {
+async fn different_numbers_of_slots_exclude_each_other() {
     use redlock_client::Client;
     use redlock_client::test_util::FakeMembers;
     let members = FakeMembers::start(3);
@@ -138,11 +138,11 @@ async fn two_numbers_of_slots_exclude_each_other_also_when_they_start_together()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_observer_hears_which_members_vote() {
+async fn the_observer_gets_the_states_of_members() {
     use redlock_client::test_util::FakeMembers;
     use redlock_client::{Client, Event, MemberState};
     let members = FakeMembers::start(3);
-    let (told, mut states) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut states) = tokio::sync::mpsc::unbounded_channel();
     let builder = Client::builder(members.urls()).wait_before_voting(Duration::from_secs(30));
     let builder = builder.on_event(move |event| {
         if let Event::Member { member, state } = event {
@@ -151,7 +151,7 @@ async fn the_observer_hears_which_members_vote() {
                 MemberState::Waiting => "waiting",
                 _ => "down",
             };
-            told.send((member.to_string(), state)).unwrap();
+            sender.send((member.to_string(), state)).unwrap();
         }
     });
     let client = builder.connect_on(members.machine()).await.unwrap();

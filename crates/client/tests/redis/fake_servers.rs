@@ -35,14 +35,14 @@ const SEALS: &[&[&str]] =
 struct Line(BufReader<Box<dyn Stream>>);
 
 impl Line {
-    /// The parts of the reply to one command.
-    async fn ask(&mut self, words: &[&str]) -> Vec<String> {
-        let mut command = format!("*{}\r\n", words.len());
-        for word in words {
-            command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    /// The elements of the reply to one command.
+    async fn ask(&mut self, arguments: &[&str]) -> Vec<String> {
+        let mut command = format!("*{}\r\n", arguments.len());
+        for argument in arguments {
+            command.push_str(&format!("${}\r\n{argument}\r\n", argument.len()));
         }
         self.0.write_all(command.as_bytes()).await.unwrap();
-        let (mut parts, mut missing) = (Vec::new(), 1);
+        let (mut elements, mut missing) = (Vec::new(), 1);
         while missing > 0 {
             missing -= 1;
             let mut line = String::new();
@@ -53,14 +53,14 @@ impl Line {
                 ("$", Ok(length)) if length >= 0 => {
                     let mut text = vec![0; usize::try_from(length).unwrap() + 2];
                     self.0.read_exact(&mut text).await.unwrap();
-                    parts.push(String::from_utf8_lossy(&text).trim_end().to_owned());
+                    elements.push(String::from_utf8_lossy(&text).trim_end().to_owned());
                 }
                 // Clients read only the code of an error.
-                ("-", _) => parts.push(line.split(' ').next().unwrap().to_owned()),
-                _ => parts.push(line.to_owned()),
+                ("-", _) => elements.push(line.split(' ').next().unwrap().to_owned()),
+                _ => elements.push(line.to_owned()),
             }
         }
-        parts
+        elements
     }
 }
 
@@ -82,20 +82,20 @@ async fn fake_masters_answer_as_redis_does() {
     let mut lines = [Line(BufReader::new(Box::new(real))), Line(BufReader::new(fake))];
 
     // Sends a command. The last `times` elements of the reply are the member's time.
-    let call = async |lines: &mut [Line; 2], words: &[&str], times: usize| {
+    let call = async |lines: &mut [Line; 2], arguments: &[&str], times: usize| {
         let mut replies = Vec::new();
         for line in lines {
-            let mut reply = line.ask(words).await;
+            let mut reply = line.ask(arguments).await;
             reply.truncate(reply.len() - times.min(reply.len()));
             replies.push(reply);
         }
         let alike = replies[0].len() == replies[1].len()
             && replies[0].iter().zip(&replies[1]).all(|(one, other)| is_alike(one, other));
-        assert!(alike, "{words:?}: redis-server says {:?}, the fake {:?}", replies[0], replies[1]);
+        assert!(alike, "{arguments:?}: redis-server says {:?}, the fake {:?}", replies[0], replies[1]);
         replies.remove(0)
     };
 
-    for words in [
+    for arguments in [
         &["PING"][..],
         &["GET", "k"],
         &["PTTL", "k"],
@@ -113,7 +113,7 @@ async fn fake_masters_answer_as_redis_does() {
         &["EVALSHA", "0000000000000000000000000000000000000000", "0"],
         &["WHAT"],
     ] {
-        call(&mut lines, words, 0).await;
+        call(&mut lines, arguments, 0).await;
     }
 
     // Each script: free, held by us, held by another, and its time to live.

@@ -52,7 +52,7 @@ async fn at_full_speed(client: &Client) -> FencingToken {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_rise_at_full_speed_through_the_loss_of_all_members_without_an_operator() {
+async fn tokens_rise_through_the_loss_of_all_members() {
     let mut servers = servers(3).await;
     let client = client(&servers).await;
     for _ in 0..2 {
@@ -82,7 +82,7 @@ async fn started(members: &FakeMembers, max_ttl: Duration) -> Client {
 const MAX_TTL: Duration = Duration::from_secs(4);
 
 #[tokio::test(start_paused = true)]
-async fn members_that_were_emptied_give_no_lock_away_and_no_smaller_token() {
+async fn emptied_members_issue_no_second_lock_and_no_smaller_token() {
     let members = FakeMembers::start(3);
     let (one, other) = (started(&members, MAX_TTL).await, started(&members, MAX_TTL).await);
     let guard = one.lock("k").ttl(MAX_TTL).try_acquire().await.unwrap();
@@ -99,7 +99,7 @@ async fn members_that_were_emptied_give_no_lock_away_and_no_smaller_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_member_of_five_that_is_away_stops_no_quorum() {
+async fn a_quorum_of_five_survives_a_missing_member() {
     let members = FakeMembers::start(5);
     let client = Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
     let token = client.lock("k").ttl(TTL).try_acquire().await.unwrap().token();

@@ -129,9 +129,9 @@ async fn a_forged_word_takes_no_lock() {
     pauses(&mut refusals).await;
     for message in ["0", "1", "7", "8", "-6", "-9223372036854775808", "9223372036854775807", "word", ""] {
         for server in &servers {
-            let told = server.ask(&format!("PUBLISH redisson_lock__channel:{{k}} \"{message}\"")).await.unwrap();
+            let receivers = server.ask(&format!("PUBLISH redisson_lock__channel:{{k}} \"{message}\"")).await.unwrap();
             // This client does not listen.
-            assert_eq!(told, ":1", "{message}");
+            assert_eq!(receivers, ":1", "{message}");
         }
     }
     timeout(LONG, refusals.wait_for(|count| *count > REFUSALS)).await.unwrap().unwrap();
@@ -147,7 +147,7 @@ async fn calls(server: &Server, command: &str) -> usize {
 }
 
 #[tokio::test]
-async fn who_waits_and_hears_of_releases_asks_once_a_second() {
+async fn a_notified_waiter_polls_once_a_second() {
     let servers = servers(3).await;
     let (holder, waiter) = (client(&servers).await, client(&servers).await);
     let guard = acquired(&holder, "k").await;
@@ -159,8 +159,11 @@ async fn who_waits_and_hears_of_releases_asks_once_a_second() {
     }
     sleep(Duration::from_secs(4)).await;
     for server in &servers {
-        let (asked, told) = (calls(server, "set").await, calls(server, "publish").await);
-        assert!(asked <= 8 && (1..=14).contains(&told), "{asked} attempts, {told} messages in four seconds");
+        let (attempts, messages) = (calls(server, "set").await, calls(server, "publish").await);
+        assert!(
+            attempts <= 8 && (1..=14).contains(&messages),
+            "{attempts} attempts, {messages} messages in four seconds"
+        );
     }
     let _ = guard.release().await;
     assert!(timeout(SOON, task).await.expect("it was told").unwrap().is_ok());

@@ -56,7 +56,7 @@ fn released(release: &Release) -> usize {
 }
 
 #[tokio::test]
-async fn a_lock_excludes_others_until_it_is_released_and_its_token_rises() {
+async fn a_lock_is_exclusive_and_its_token_rises() {
     let servers = servers(3).await;
     let (client, other) = (client(&servers).await, client(&servers).await);
     let mut last = FencingToken::ZERO;
@@ -76,7 +76,7 @@ async fn a_lock_excludes_others_until_it_is_released_and_its_token_rises() {
 }
 
 #[tokio::test]
-async fn who_waits_for_processes_to_forget_is_told_for_how_long() {
+async fn the_remaining_wait_before_voting_is_reported() {
     let servers = servers(3).await;
     let builder = Client::builder(urls(&servers)).wait_before_voting(Duration::from_secs(60));
     let client = builder.connect().await.unwrap();
@@ -96,7 +96,7 @@ async fn who_waits_for_processes_to_forget_is_told_for_how_long() {
 }
 
 #[tokio::test]
-async fn a_frozen_member_is_not_waited_for_and_loses_its_key_when_it_goes_on() {
+async fn a_frozen_member_delays_nothing_and_loses_its_key_later() {
     let servers = servers(3).await;
     let client = client(&servers).await;
     servers[0].signal("-STOP");
@@ -114,7 +114,7 @@ async fn a_frozen_member_is_not_waited_for_and_loses_its_key_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_dropped_last_is_released_all_the_same() {
+async fn a_guard_that_outlives_its_client_is_released() {
     let servers = servers(3).await;
     let client = client(&servers).await;
     let guard = acquired(&client, "k").await;
@@ -133,7 +133,7 @@ async fn what_is_dropped_last_is_released_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_taken_away_is_told_and_ends_what_runs() {
+async fn a_lost_lock_ends_the_guarded_future() {
     let servers = servers(3).await;
     let client = client(&servers).await;
     let ttl = Duration::from_secs(1);
@@ -148,7 +148,7 @@ async fn a_lock_that_is_taken_away_is_told_and_ends_what_runs() {
 }
 
 #[tokio::test]
-async fn a_lock_without_a_guard_is_taken_up_elsewhere_or_released_by_hand() {
+async fn a_held_lock_is_resumed_elsewhere_or_released() {
     let servers = servers(3).await;
     let (one, other) = (client(&servers).await, client(&servers).await);
     let short = Duration::from_secs(2);

@@ -35,7 +35,7 @@ async fn is_free(members: &FakeMembers, key: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_locks_are_held_for_longer_than_they_live_and_released() {
+async fn ten_thousand_locks_are_renewed_and_released() {
     let members = FakeMembers::start(3);
     let client = connected(&members).await;
     let mut held: Vec<Guard> = Vec::new();
@@ -61,7 +61,7 @@ async fn ten_thousand_locks_are_held_for_longer_than_they_live_and_released() {
 ///
 /// A client that disconnects drops its handler at any moment.
 #[tokio::test(start_paused = true)]
-async fn handlers_that_are_dropped_keep_no_lock_and_all_others_are_served() {
+async fn dropped_handlers_keep_no_lock_and_block_no_other() {
     let members = FakeMembers::start(3);
     let machines = [connected(&members).await, connected(&members).await];
     let (inside, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -106,7 +106,7 @@ async fn handlers_that_are_dropped_keep_no_lock_and_all_others_are_served() {
 
 /// One member at a time is frozen, killed, restarted or slow.
 #[tokio::test(start_paused = true)]
-async fn three_programs_with_one_key_never_hold_it_together_through_faults() {
+async fn three_programs_share_a_key_exclusively_through_faults() {
     let members = FakeMembers::start(3);
     let (inside, last) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new((FencingToken::ZERO, [0; 3]))));
     let mut programs = JoinSet::new();

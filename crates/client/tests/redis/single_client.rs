@@ -9,7 +9,7 @@ use super::servers::{servers, urls};
 use super::{LONG, TTL, acquired, client, voting};
 
 #[tokio::test]
-async fn those_who_wait_with_one_client_are_served_in_order() {
+async fn waiters_of_a_client_are_served_in_order() {
     let servers = servers(3).await;
     let client = client(&servers).await;
     let first = acquired(&client, "k").await;
@@ -41,7 +41,7 @@ async fn those_who_wait_with_one_client_are_served_in_order() {
 }
 
 #[tokio::test]
-async fn what_happens_to_locks_is_told() {
+async fn events_report_attempts_renewals_and_losses() {
     let servers = servers(3).await;
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
     let builder = Client::builder(urls(&servers)).admit_at_once().node_timeout(Duration::from_millis(400));

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_fails_for_silence_if_the_silent_could_have_made_a_majority() {
+    fn a_round_is_silent_if_silent_members_could_have_won_it() {
         let silent = || MemberFailure::Member(MemberError::TimedOut);
         let gone = || MemberFailure::Member(MemberError::Unreachable("refused".into()));
         let fenced = || MemberFailure::Member(MemberError::Fenced);

@@ -247,7 +247,7 @@ mod interleavings {
     ///
     /// No answer is lost, and none is waited for without end.
     #[test]
-    fn answers_of_several_tasks_reach_whoever_waits() {
+    fn answers_of_several_tasks_reach_the_waiting_task() {
         loom::model(|| {
             let round = RoundAnswers::of(2, 1);
             let members: Vec<_> = (0..2)
@@ -274,7 +274,7 @@ mod interleavings {
     ///
     /// The waiting task wakes, and uses its own timer.
     #[test]
-    fn whoever_waits_hears_that_nobody_sees_to_the_deadline() {
+    fn a_waiting_task_gets_its_deadline_back() {
         loom::model(|| {
             let round = RoundAnswers::of(1, 1);
             let slot = round.slot(0);

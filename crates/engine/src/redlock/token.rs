@@ -178,7 +178,7 @@ mod tests {
     const OUTLIER: i64 = FencingToken::OUTLIER.get();
 
     #[test]
-    fn without_an_operator_a_counter_comes_from_those_that_were_restored() {
+    fn without_an_operator_restored_counters_are_the_source() {
         let (now, old) = (1_795_284_168_033_000, 1_795_284_100_000_000);
         let reserved = now + i64::from(RESERVE);
         for (own, restored, others, is_silent, expected) in [

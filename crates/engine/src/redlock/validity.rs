@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn rejoin_delay_outlasts_the_longest_promise_on_the_slowest_clock() {
+    fn rejoin_delay_covers_every_promise_on_the_slowest_clock() {
         let delay = rejoin_delay(ms(30_000), Drift::default(), ms(50));
         assert_eq!(delay, Duration::from_nanos(30_606_060_607) + ms(52));
         assert_eq!(rejoin_delay(ms(1), Drift { ppm: 1_000_000, floor: ms(2) }, ms(50)), Duration::MAX);

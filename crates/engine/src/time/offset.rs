@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_says_less_and_takes_nothing_from_a_quick_one() {
+    fn a_slow_answer_never_widens_the_estimate_of_a_quick_one() {
         let quick = reading(5_000, 1_000, 1_002);
         let times = (quick.earliest(at(0)), quick.middle(at(0)), quick.latest(at(0)));
         assert_eq!(times, (UnixMicros(3_998_000), UnixMicros(3_999_000), UnixMicros(4_000_000)));

@@ -168,7 +168,7 @@ mod tests {
 
     /// A name server that does not answer, and callers that give up and try again.
     #[tokio::test(start_paused = true)]
-    async fn a_lookup_without_an_answer_keeps_its_permit_and_ends_its_caller() {
+    async fn a_hanging_lookup_keeps_its_permit_and_ends_its_caller() {
         static PERMITS: Semaphore = Semaphore::const_new(2);
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
         let (answer, answers) = watch::channel(false);

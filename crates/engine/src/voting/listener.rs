@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_tells_a_number_of_a_key() {
+    fn a_published_message_has_a_key_and_a_number() {
         let message = |kind: &'static [u8], channel: &'static [u8], text: &'static [u8]| {
             published(&[Value::Bulk(kind), Value::Bulk(channel), Value::Bulk(text)])
         };

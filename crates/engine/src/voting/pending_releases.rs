@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_owed_for_an_attempt_that_the_member_never_heard_of() {
+    fn an_attempt_that_was_never_sent_needs_no_release() {
         let value = |text: &str| LockValue::from_text(text);
         let acquire = |v: &str| Command::Acquire {
             key: "k".into(),

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_nested_is_refused_before_it_is_read() {
+    fn long_and_nested_replies_are_refused() {
         for bad in
             [&b"$1000000\r\n"[..], b"*65\r\n", b"*1\r\n*1\r\n:1\r\n", b"%1\r\n", b":x\r\n", b"$-2\r\n", b"$2\r\nabcd"]
         {

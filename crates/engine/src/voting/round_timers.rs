@@ -129,7 +129,7 @@ mod tests {
     use crate::redlock::round_answers::RoundAnswers;
 
     #[tokio::test(start_paused = true)]
-    async fn rounds_are_woken_at_their_deadlines_in_whatever_order_they_came() {
+    async fn rounds_wake_at_their_deadlines_in_any_order() {
         let (round_timers, begin) = (RoundTimers::default(), timers_now());
         let wait = async |millis: u64, is_abandoned: bool| {
             let answers = RoundAnswers::of(1, 1);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_told_when_the_task_ends() {
+    fn rounds_get_their_deadlines_back_when_the_task_ends() {
         let round_timers = RoundTimers::default();
         let answers = RoundAnswers::of(1, 1);
         assert!(round_timers.add(timers_now(), &answers.expiry()));

@@ -113,7 +113,7 @@ mod interleavings {
     ///
     /// A request without a wake would be a deadlock, which loom reports.
     #[test]
-    fn the_task_sees_all_that_was_put_before_a_flush() {
+    fn the_task_takes_all_requests_from_before_a_flush() {
         loom::model(|| {
             let task_waker = Arc::new(TaskWaker::default());
             let waiting = Arc::new(AtomicUsize::new(0));
@@ -148,7 +148,7 @@ mod interleavings {
 
     /// The same for wakes by connections.
     #[test]
-    fn the_task_sees_what_connections_have_become() {
+    fn the_task_checks_connections_after_their_wakes() {
         loom::model(|| {
             let task_waker = Arc::new(TaskWaker::default());
             let is_ready = Arc::new(AtomicUsize::new(0));

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_tells_of_itself_is_judged() {
+    fn unfit_servers_are_recognised_by_info() {
         for (info, unfit) in [
             ("redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n", None),
             ("run_id:abc\r\n", None),

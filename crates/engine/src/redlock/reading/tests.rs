@@ -63,12 +63,15 @@ fn while_the_members_change_a_majority_of_both_lists_counts() {
 fn a_nonce_finds_its_value_and_a_seal_does_not_add_up_with_it() {
     let nonce = Nonce::from_bytes([7; 10]);
     let (value, seal) = (format!("{nonce}{}", "a".repeat(20)), format!("{nonce}{}", "b".repeat(20)));
-    let look = |list: Vec<MemberReading>| reading(&[list], &Owner::Nonce(nonce), at(1_000), NONE);
+    let read_by_nonce = |list: Vec<MemberReading>| reading(&[list], &Owner::Nonce(nonce), at(1_000), NONE);
     let held = vec![stores(&value, 500), stores(&value, 400), stores(&seal, 9_000)];
-    assert_eq!(look(held), until(&value, 1_400));
-    assert_eq!(look(vec![stores(&value, 500), stores(&seal, 9_000), MemberReading::Nothing]), Reading::Unknown);
+    assert_eq!(read_by_nonce(held), until(&value, 1_400));
+    assert_eq!(
+        read_by_nonce(vec![stores(&value, 500), stores(&seal, 9_000), MemberReading::Nothing]),
+        Reading::Unknown
+    );
     let foreign = [nonce.to_string(), format!("{value}0"), "x".repeat(40)].map(|text| stores(&text, 500));
-    assert_eq!(look(foreign.to_vec()), Reading::NotHeld);
+    assert_eq!(read_by_nonce(foreign.to_vec()), Reading::NotHeld);
 }
 
 proptest! {
@@ -78,8 +81,8 @@ proptest! {
     #[test]
     fn nobody_else_finds_a_majority_before_that(lists in prop::collection::vec(prop::collection::vec(0..3_000_u64, 1..8), 1..3)) {
         // A number below 1000: the member has no key.
-        let shown = |millis: &u64| if *millis < 1_000 { MemberReading::Nothing } else { stores("v", *millis) };
-        let members: Vec<Vec<MemberReading>> = lists.iter().map(|list| list.iter().map(shown).collect()).collect();
+        let stored = |millis: &u64| if *millis < 1_000 { MemberReading::Nothing } else { stores("v", *millis) };
+        let members: Vec<Vec<MemberReading>> = lists.iter().map(|list| list.iter().map(stored).collect()).collect();
         if let Reading::Held { valid_until, .. } = read(&members, "v") {
             for list in &lists {
                 let just_before = valid_until.saturating_sub(Duration::from_millis(1)).since(at(1_000)).as_millis();

@@ -65,7 +65,7 @@ fn cast(tally: &mut Tally, processes: &[Option<u8>], votes: &str) -> Progress {
 }
 
 #[test]
-fn an_outcome_is_known_as_soon_as_it_is_certain() {
+fn an_outcome_is_reported_when_it_is_certain() {
     for (seats, votes, expected) in [
         (1, "", PENDING),
         (1, "y", WON),
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_certain_stays_and_everything_ends_certain(
+    fn a_certain_outcome_stays_and_every_round_ends(
         votes in prop::collection::vec(prop::sample::select(vec!['y', 'n', 'f', 'x']), 1..8),
     ) {
         let processes: Vec<Option<u8>> = (0..u8::try_from(votes.len()).unwrap()).map(Some).collect();

@@ -57,8 +57,8 @@ fn a_vote_in_plain_commands_counts_with_the_time_behind_it() {
     pipeline.write([first, second], Vec::new(), &mut EncodedRequests::default());
     let written = String::from_utf8(pipeline.out.clone()).unwrap();
     let order = ["SET", "INCR", "SET", "INCR", "TIME"];
-    let words: Vec<_> = written.split("\r\n").filter(|word| order.contains(word)).collect();
-    assert_eq!(words, order);
+    let names: Vec<_> = written.split("\r\n").filter(|text| order.contains(text)).collect();
+    assert_eq!(names, order);
     pipeline.read(b"+OK\r\n:7\r\n+OK\r\n:8\r\n").unwrap();
     assert!(answered(&mut answer).is_none(), "the time is still to come");
     pipeline.read(TIME.as_bytes()).unwrap();
@@ -110,7 +110,7 @@ fn a_set_without_its_number_is_no_vote() {
 }
 
 #[test]
-fn no_answer_counts_before_the_process_is_known() {
+fn no_answer_is_valid_before_the_process_is_identified() {
     let mut pipeline = pipeline(Rights::Full);
     let (asked, mut answer) = request(vec![acquire()]);
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
@@ -121,7 +121,7 @@ fn no_answer_counts_before_the_process_is_known() {
 }
 
 #[test]
-fn a_job_without_commands_is_answered_too_and_what_was_not_asked_for_ends_the_connection() {
+fn an_empty_request_is_answered_and_an_unexpected_reply_is_an_error() {
     let mut pipeline = open();
     let (asked, mut answer) = request(Vec::new());
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
@@ -150,8 +150,8 @@ fn release(n: usize) -> Command {
 fn written(pipeline: &mut Pipeline) -> Vec<Vec<String>> {
     let text = String::from_utf8(std::mem::take(&mut pipeline.out)).unwrap();
     let commands = text.split('*').skip(1);
-    let words = |command: &str| command.split("\r\n").skip(2).step_by(2).map(str::to_owned).collect();
-    commands.map(words).collect()
+    let arguments = |command: &str| command.split("\r\n").skip(2).step_by(2).map(str::to_owned).collect();
+    commands.map(arguments).collect()
 }
 
 fn write_releases(pipeline: &mut Pipeline, count: usize) -> Vec<Answer> {
@@ -174,7 +174,7 @@ fn releases_one_behind_the_other_are_one_call() {
 }
 
 #[test]
-fn a_few_releases_are_calls_of_their_own_and_a_call_for_many_has_an_end() {
+fn merged_releases_have_a_minimum_and_a_maximum() {
     let calls = |count| {
         let mut pipeline = open();
         let _answers = write_releases(&mut pipeline, count);
@@ -195,7 +195,7 @@ fn a_release_keeps_its_place_among_other_requests() {
         answers.push(answer);
     }
     pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
-    let names: Vec<_> = written(&mut pipeline).into_iter().map(|mut words| words.swap_remove(0)).collect();
+    let names: Vec<_> = written(&mut pipeline).into_iter().map(|mut command| command.swap_remove(0)).collect();
     assert_eq!(names, ["EVALSHA", "SET", "INCR", "EVALSHA", "TIME"]);
     pipeline.read(format!("*5{}\r\n+OK\r\n:7\r\n:1\r\n{TIME}", "\r\n:1".repeat(5)).as_bytes()).unwrap();
     assert!(answers.iter_mut().all(|answer| !replies(answer).is_empty()));

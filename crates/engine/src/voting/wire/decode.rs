@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart_and_show_nothing_of_what_was_sent() {
+    fn errors_are_distinct_and_contain_no_sent_text() {
         for (line, expected) in [
             ("NOPERM this user has no permissions to run the 'incr' command", MemberError::Fenced),
             ("EPOCH the members have changed", MemberError::Fenced),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_id_is_found_in_what_the_process_tells() {
+    fn the_run_id_is_parsed_from_info() {
         let info = b"# Server\r\nredis_version:7.0.15\r\nother_run_id:def\r\nrun_id:abc\r\n";
         assert_eq!(run_id(info), Some(RunId::from("abc")));
         assert_eq!(run_id(b"redis_version:7.0.15\r\n"), None);

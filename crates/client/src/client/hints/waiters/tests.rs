@@ -7,7 +7,7 @@ const OWN: i64 = 2;
 const OTHER: i64 = 14;
 
 #[test]
-fn a_release_is_heard_when_a_majority_has_told_of_it_and_not_by_who_announced_it() {
+fn a_majority_confirms_a_release_and_its_sender_ignores_it() {
     let now = timers_now();
     let mut waiters = Waiters::new(now);
     let notify = |waiters: &mut Waiters, number| {
@@ -47,7 +47,7 @@ fn a_release_is_announced_where_others_may_wait() {
 }
 
 #[test]
-fn those_who_wait_go_in_the_order_in_which_they_were_heard() {
+fn waiters_go_in_the_order_of_their_announcements() {
     let now = timers_now();
     let mut holder = Waiters::new(now);
     for ticket in [OTHER, 20, OTHER, 16] {
@@ -76,7 +76,7 @@ fn those_who_wait_go_in_the_order_in_which_they_were_heard() {
 }
 
 #[test]
-fn who_waits_no_more_is_not_next() {
+fn a_departed_waiter_is_not_next() {
     let now = timers_now();
     let mut departed = Waiters::new(now);
     departed.subscribe(1);
@@ -96,7 +96,7 @@ fn who_waits_no_more_is_not_next() {
 }
 
 #[test]
-fn who_has_released_lets_those_who_wait_go_first() {
+fn a_client_lets_waiters_go_first_after_its_release() {
     let now = timers_now();
     let mut waiters = Waiters::new(now);
     waiters.release(MOMENT, 1, now);
@@ -110,7 +110,7 @@ fn who_has_released_lets_those_who_wait_go_first() {
 }
 
 #[test]
-fn who_listens_and_does_not_wait_is_let_first_once_in_a_while() {
+fn a_subscriber_without_announcements_goes_first_rarely() {
     let now = timers_now();
     let mut waiters = Waiters::new(now);
     waiters.set_listeners(1);

@@ -42,7 +42,7 @@ async fn a_frozen_majority_costs_one_node_timeout_and_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_attempt_says_what_it_saw_and_releases_everywhere() {
+async fn a_refused_attempt_reports_occupants_and_releases_everywhere() {
     let quorum = Quorum::of(3);
     quorum.members[..2].iter().for_each(|member| member.set("k", "other", ms(4_000)));
     let (outcome, took) = timed(&quorum, acquire(&quorum, "a")).await;
@@ -60,12 +60,12 @@ async fn a_refused_attempt_says_what_it_saw_and_releases_everywhere() {
 async fn taken_and_unreachable_are_not_mixed_up() {
     // One member refuses, one is dead, one is slow: the attempt is lost at once, but its reason is open until the slow
     // one answers.
-    for (slow_says_taken, held_by_other) in [(true, true), (false, false)] {
+    for (slow_refuses, held_by_other) in [(true, true), (false, false)] {
         let quorum = Quorum::of(3);
         quorum.members[0].set("k", "other", TTL);
         quorum.members[1].state().down = Some(MemberError::Unreachable("connection refused".to_owned()));
         quorum.members[2].state().delay = ms(30);
-        if slow_says_taken {
+        if slow_refuses {
             quorum.members[2].set("k", "other", TTL);
         }
         let (outcome, took) = timed(&quorum, acquire(&quorum, "a")).await;
@@ -76,7 +76,7 @@ async fn taken_and_unreachable_are_not_mixed_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_attempt_is_released_before_the_reason_is_known() {
+async fn a_lost_attempt_is_released_before_its_reason_is_decided() {
     let quorum = Quorum::of(3);
     quorum.members[0].set("k", "other", TTL);
     quorum.members[1].state().down = Some(MemberError::Fenced);
@@ -102,7 +102,7 @@ async fn a_vote_that_comes_after_the_decision_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_votes_are_heard_for_a_moment_and_change_neither_token_nor_validity() {
+async fn late_votes_change_neither_token_nor_validity() {
     let quorum = Quorum::of(3);
     quorum.members[2].state().delay = ms(2);
     quorum.members[2].state().counter = 40;
@@ -148,7 +148,7 @@ async fn a_grant_that_leaves_no_validity_is_expired_and_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn differing_counters_cost_a_second_round_that_a_majority_confirms() {
+async fn a_majority_confirms_the_second_round_of_differing_counters() {
     let quorum = Quorum::of(3);
     quorum.members[0].state().counter = 6;
     quorum.members[2].freeze(true);
@@ -237,7 +237,7 @@ async fn the_number_of_a_spent_counter_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_equal_lists_are_one_and_the_number_of_a_learner_never_counts() {
+async fn equal_lists_become_one_and_a_learner_never_counts() {
     let mut quorum = Quorum::of(4);
     for (member, counter) in quorum.members.iter().zip([29, 19, 9, 5_000]) {
         member.state().counter = counter;

@@ -25,7 +25,7 @@ async fn without_a_majority_of_admitted_members_no_key_is_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_process_under_two_names_has_one_vote() {
+async fn a_process_with_two_names_has_a_single_vote() {
     let quorum = Quorum::of(3);
     // m0 and m1 lead to the same process, m2 is dead.
     let twin = quorum.members[0].state().run_id.clone();

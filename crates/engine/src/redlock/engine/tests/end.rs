@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_sealed_hold_can_be_extended_by_nobody_and_ends_when_the_seal_says() {
+async fn a_sealed_hold_cannot_be_extended_and_ends_with_its_seal() {
     let quorum = Quorum::of(3);
     let grant = granted(&quorum, "a").await;
     sleep(ms(4_000)).await;
@@ -24,7 +24,7 @@ async fn a_sealed_hold_can_be_extended_by_nobody_and_ends_when_the_seal_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seal_needs_a_majority_and_knows_when_the_hold_is_gone() {
+async fn a_seal_needs_a_majority_and_reports_a_lost_hold() {
     let quorum = Quorum::of(3);
     granted(&quorum, "a").await;
     let redlock = engine(&quorum);
@@ -63,7 +63,7 @@ async fn a_release_reaches_everybody_and_waits_for_nobody_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inspection_tells_of_each_admitted_member() {
+async fn an_inspection_reports_each_admitted_member() {
     let quorum = Quorum::of(3);
     quorum.members[0].set("k", "a", TTL);
     quorum.members[1].restart();

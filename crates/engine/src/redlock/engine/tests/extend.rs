@@ -86,7 +86,7 @@ async fn a_batch_is_one_pipeline_and_each_hold_is_decided_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_key_is_repaired_for_the_rest_of_the_validity_and_never_over_another_holder() {
+async fn a_repair_ends_with_the_validity_and_spares_other_holders() {
     let quorum = Quorum::of(3);
     let grant = granted(&quorum, "a").await;
     quorum.members[0].state().keys.clear();
@@ -146,7 +146,7 @@ async fn a_repair_that_arrives_after_its_last_moment_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_validity_a_majority_that_has_the_value_proves_the_hold() {
+async fn without_a_validity_a_majority_proves_the_hold() {
     let quorum = Quorum::of(3);
     let grant = granted(&quorum, "a").await;
     let held = ExtendRequest { valid_until: None, ..extension("a", grant.valid_until) };
@@ -155,7 +155,7 @@ async fn without_a_validity_a_majority_that_has_the_value_proves_the_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_from_longer_ago_than_a_node_timeout_are_asked_for_again() {
+async fn refusals_older_than_a_node_timeout_are_not_decisive() {
     let quorum = Quorum::of(3);
     let until = quorum.clock.boottime() + TTL;
     // The second pipeline is given twice as long.
