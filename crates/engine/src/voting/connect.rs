@@ -76,6 +76,9 @@ impl<C: Clock> From<Arc<C>> for Machine {
 ///
 /// Names are resolved at every connect. Each of several addresses has an equal share of the time, so an address that
 /// never answers does not block those after it.
+///
+/// # Errors
+/// If no address accepts, or none is allowed.
 pub async fn open_tcp(address: &str, allowed: impl Fn(IpAddr) -> io::Result<()>) -> io::Result<TcpStream> {
     let mut refused = None;
     let is_allowed = |address: &SocketAddr| allowed(address.ip()).map_err(|error| refused = Some(error)).is_ok();

@@ -81,6 +81,9 @@ pub struct Opened {
 }
 
 /// Connects, and verifies the certificate if TLS is on.
+///
+/// # Errors
+/// If the peer is not reached, or has no valid certificate.
 pub async fn open(endpoint: &Endpoint, network: &dyn Connect) -> Result<Opened, MemberError> {
     let stream = network.connect(&endpoint.address).await.map_err(|error| unreachable(&error))?;
     #[cfg(feature = "tls")]

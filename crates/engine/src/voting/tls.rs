@@ -19,6 +19,9 @@ pub struct NotAServerName(pub String);
 
 impl TlsClient {
     /// Settings for a server whose certificate has this name.
+    ///
+    /// # Errors
+    /// If the text is no valid name.
     pub fn new(config: Arc<ClientConfig>, server_name: &str) -> Result<Self, NotAServerName> {
         let name = ServerName::try_from(server_name.to_owned()).map_err(|_| NotAServerName(server_name.to_owned()))?;
         Ok(Self { config, server_name: name, trust: None })
