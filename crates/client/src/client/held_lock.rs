@@ -2,9 +2,9 @@ use crate::redlock::{FencingToken, LockKey, LockValue};
 
 /// A held lock without a guard.
 ///
-/// Only [`Client::release`] releases it, and nothing renews it.
+/// Only [`crate::Client::release`] releases it, and nothing renews it.
 ///
-/// A program can store its parts. [`Client::resume`] takes the lock again from them, on any machine.
+/// A program can store its parts. [`crate::Client::resume`] takes the lock again from them, on any machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the lock is held until it is released or runs out"]
 pub struct Held {
