@@ -1,6 +1,7 @@
 //! The operator's hand on a member.
 
 mod load;
+mod observation;
 mod users;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
 use crate::time::Clock;
 
 pub use load::{Keyspace, Load, ScriptKill};
+pub use observation::Observation;
 pub use users::Users;
 
 /// The key of the operator's epoch on a member.
@@ -42,39 +44,6 @@ pub struct AdminConnection {
     driver: AbortOnDropHandle<()>,
 }
 
-/// The state that a process reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observation {
-    /// The process.
-    pub run_id: RunId,
-    /// Redis' version. Valkey reports that of the Redis that it is compatible with.
-    pub version: String,
-    /// Valkey's own version.
-    pub valkey_version: Option<String>,
-    /// Whether it is a master. Anything else must not vote.
-    pub is_master: bool,
-    /// Its name for the history of its data, which changes when it becomes a replica.
-    pub replication_id: String,
-    /// Whether it writes an append-only file. It must not: a file is no proof of memory.
-    pub append_only: bool,
-    /// `standalone`, or it is possibly no independent master.
-    pub mode: String,
-    /// `noeviction`, or it can evict locks.
-    pub maxmemory_policy: String,
-    /// The requested users with more rights than PING, by name.
-    pub open_users: Vec<String>,
-    /// The operator's epoch, if one was raised on this process.
-    pub epoch: Option<i64>,
-    /// The counter of fencing tokens.
-    pub counter: Option<FencingToken>,
-    /// Its clock.
-    pub clock: ClockSample,
-    /// How near it is to its limits.
-    pub load: Load,
-    /// Its keys, the operator's own included.
-    pub keyspace: Keyspace,
-}
-
 /// The outcome of an act that the operator's epoch guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guarded {
@@ -85,14 +54,6 @@ pub enum Guarded {
     /// Another operator has raised the epoch to this one, which is higher.
     /// The operator that asked is not the leader.
     AlreadyHigher(i64),
-}
-
-impl Observation {
-    /// How many keys of clients have no time to live. The operator's own, the epoch and the counter, have none.
-    pub fn endless_keys(&self) -> u64 {
-        let own = u64::from(self.epoch.is_some()) + u64::from(self.counter.is_some());
-        self.keyspace.keys.saturating_sub(self.keyspace.expires).saturating_sub(own)
-    }
 }
 
 impl AdminConnection {

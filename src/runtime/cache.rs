@@ -1,11 +1,12 @@
 //! A watched copy of one kind of object, shared by everything in the process, that also remembers what was deleted.
 
+mod departed;
 mod follower;
 mod guarded;
 mod kind;
 mod lookup;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,22 +23,16 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
+use self::departed::Departed;
 use self::follower::Follower;
 use super::scope::Scope;
 use crate::redlock::jittered;
-use crate::time::{Boottime, Clock};
+use crate::time::Clock;
 
 pub use self::guarded::{Guarded, Unreadable};
 pub use self::kind::Kind;
 pub(crate) use self::lookup::Lookup;
 
-/// How many deleted objects are remembered at most.
-///
-/// The last state of a deleted pod tells whether its containers had ended. A record that was dropped only makes the operator more
-/// careful: the pod counts as vanished, not as dead.
-const DEPARTED_CAPACITY: usize = 4096;
-/// For so long a deleted object is remembered.
-const DEPARTED_TIME: Duration = Duration::from_secs(3600);
 /// Objects in one answer to a list. An object can have more than a megabyte, and an answer is read as a whole.
 const PAGE: u32 = 50;
 /// Changes that a slow reader can miss before it has to read everything again.
@@ -74,43 +69,6 @@ pub struct Cache<K: Kind> {
     changes: broadcast::Sender<Change<K>>,
     /// How often a watch of this kind was interrupted.
     interruptions: Arc<AtomicU64>,
-}
-
-/// The newest deleted objects by UID.
-#[derive(Debug)]
-struct Departed<K> {
-    by_uid: HashMap<String, Arc<K>>,
-    /// UIDs and when the objects were deleted, the oldest first.
-    order: VecDeque<(Boottime, String)>,
-    /// UIDs by the keys of [`Kind::keys`].
-    lookup: Lookup<String, String>,
-}
-
-impl<K> Default for Departed<K> {
-    fn default() -> Self {
-        Self { by_uid: HashMap::new(), order: VecDeque::new(), lookup: Lookup::default() }
-    }
-}
-
-impl<K: Kind> Departed<K> {
-    fn remember(&mut self, object: K, now: Boottime) {
-        let Some(uid) = object.meta().uid.clone() else { return };
-        self.lookup.set(uid.clone(), object.keys());
-        if self.by_uid.insert(uid.clone(), Arc::new(object)).is_none() {
-            self.order.push_back((now, uid));
-        }
-        self.forget(now);
-    }
-
-    fn forget(&mut self, now: Boottime) {
-        let is_due = |at: &Boottime| now.since(*at) >= DEPARTED_TIME;
-        while self.order.len() > DEPARTED_CAPACITY || self.order.front().is_some_and(|(at, _)| is_due(at)) {
-            if let Some((_, oldest)) = self.order.pop_front() {
-                self.by_uid.remove(&oldest);
-                self.lookup.set(oldest, Vec::new());
-            }
-        }
-    }
 }
 
 impl<K: Kind> Cache<K> {
@@ -238,14 +196,12 @@ impl<K: Kind> Cache<K> {
 
     /// The last state of an object whose deletion was observed. `None` proves nothing, because the deletion can have been missed.
     pub fn departed(&self, uid: &str) -> Option<Arc<K>> {
-        self.departed.lock().by_uid.get(uid).cloned()
+        self.departed.lock().named(uid)
     }
 
     /// The last states of the objects with this key that were seen to be deleted.
     pub fn departed_under(&self, key: &str) -> Vec<Arc<K>> {
-        let departed = self.departed.lock();
-        let found = departed.lookup.under(&key.to_owned());
-        found.iter().filter_map(|uid| departed.by_uid.get(uid)).cloned().collect()
+        self.departed.lock().under(key)
     }
 
     /// Every object there is, then each change. A reader that falls behind is shown every object again.
@@ -302,14 +258,10 @@ impl Backoff for Reconnect {
 #[cfg(test)]
 mod tests {
     use hyper::http::{Request, Response};
-    use k8s_openapi::api::core::v1::{Namespace, Pod};
-    use kube::ResourceExt;
+    use k8s_openapi::api::core::v1::Namespace;
     use kube::client::Body;
 
     use super::*;
-    use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, PRIORITY_ANNOTATION};
-    use crate::evidence::{ContainerEvidence, container_state};
-    use crate::runtime::keys;
     use crate::time::SystemClock;
 
     #[tokio::test(start_paused = true)]
@@ -327,34 +279,6 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it goes on trying");
         assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
         assert!(!cache.ready().await);
-    }
-
-    #[test]
-    fn a_deleted_pod_is_remembered_for_an_hour_and_of_it_what_proves_its_end() {
-        let pod = |uid: &str| -> Pod {
-            serde_json::from_value(serde_json::json!({
-                "metadata": {"name": "p", "namespace": "ns", "uid": uid, "labels": {"a": "b", keys::JOB_UID_LABEL: "job"},
-                    "annotations": {JOB_TOKEN_ANNOTATION: "7", PRIORITY_ANNOTATION: "1"}},
-                "spec": {"nodeName": "n", "containers": [{"name": "app"}]},
-                "status": {"phase": "Failed", "podIP": "10.0.0.1", "containerStatuses": [{"name": "app", "image": "",
-                    "imageID": "", "ready": false, "restartCount": 0, "containerID": "c1",
-                    "state": {"terminated": {"exitCode": 1, "containerID": "c1"}}}]}}))
-            .unwrap()
-        };
-        let (mut departed, begin) = (Departed::default(), Boottime::new(Duration::ZERO));
-        departed.remember(pod("first").last_state().unwrap(), begin);
-        departed.remember(pod("second").last_state().unwrap(), begin + DEPARTED_TIME / 2);
-        let first = departed.by_uid["first"].clone();
-        assert_eq!(container_state(&first, "c1"), ContainerEvidence::Dead);
-        assert_eq!(first.spec.as_ref().unwrap().node_name.as_deref(), Some("n"));
-        assert_eq!(first.annotations().keys().collect::<Vec<_>>(), [JOB_TOKEN_ANNOTATION]);
-        assert_eq!(first.labels().keys().collect::<Vec<_>>(), [keys::JOB_UID_LABEL]);
-        assert!(first.spec.as_ref().unwrap().containers.is_empty());
-        assert_eq!(departed.lookup.under(&keys::owner("job")).len(), 2);
-        departed.remember(pod("third").last_state().unwrap(), begin + DEPARTED_TIME);
-        assert_eq!(departed.order.iter().map(|(_, uid)| uid.as_str()).collect::<Vec<_>>(), ["second", "third"]);
-        assert!(!departed.by_uid.contains_key("first"));
-        assert!(DistributedLock::new("l", Default::default()).last_state().is_none(), "nothing of other kinds");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Labels are bounded: outcomes, reasons, and members of quorums. No label carries the name of a holder, and a
 //! label carries the name of a lock only where the chart asks for that.
 
+mod objects;
 mod process;
 mod snapshot;
 mod text;
@@ -25,7 +26,7 @@ use crate::api::{DistributedLock, RedisQuorum};
 
 use self::snapshot::Snapshot;
 
-pub use self::snapshot::Objects;
+pub use self::objects::Objects;
 pub use self::text::{classic, wants_open_metrics};
 
 /// One label, with a word from a short list.

@@ -13,29 +13,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::objects::Objects;
 use super::{KindLabels, Label, LockLabels, MemberLabels, QuorumLabels, StateLabels, add, add_seconds};
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
 use crate::time::UnixMillis;
-
-/// Gauges of the caches.
-#[derive(Debug)]
-pub struct Objects<'a> {
-    /// All locks.
-    pub locks: &'a [Arc<DistributedLock>],
-    /// All quorums.
-    pub quorums: &'a [Arc<RedisQuorum>],
-    /// All pods, of which those of members count.
-    pub pods: &'a [Arc<Pod>],
-    /// The quorum of locks that name none.
-    pub default_quorum: Option<ObjectRef<RedisQuorum>>,
-    /// The API server's time.
-    pub now: UnixMillis,
-    /// Whether this replica leads.
-    pub leads: bool,
-    /// Whether each lock has a series.
-    pub per_lock: bool,
-}
 
 /// Metrics that are computed from the caches at each request.
 #[derive(Debug)]

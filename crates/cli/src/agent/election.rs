@@ -1,5 +1,7 @@
 //! Follows an election, in which the operator picks the leader: who holds it, until when, and whether that is the own pod.
 
+mod object_state;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use anyhow::Context as _;
 use futures::{Stream, StreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use object_state::{ObjectState, read};
 use tokio::time::{sleep, timeout};
 
 use super::leadership::{Hold, Leadership};
@@ -18,7 +21,6 @@ use crate::hold::{
     HoldState, Holding, LONGEST_SLEEP, Members, ValiditySource, check_wall_clock, reserve, send_release,
 };
 use redlock_api::DistributedLock;
-use redlock_api::conditions::{LockCondition, find_condition};
 use redlock_api::requests::request;
 use redlock_api::server_time::ServerTime;
 use redlock_engine::time::{Boottime, SystemClock};
@@ -38,38 +40,6 @@ pub(super) struct Election {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) pod_uid: String,
-}
-
-/// The state of an election, from its object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
-    Held { holding: Holding, is_own: bool },
-    NotHeld { why: String },
-}
-
-fn state(lock: &DistributedLock, pod_uid: &str) -> State {
-    let status = lock.status.clone().unwrap_or_default();
-    if let Some(ending) = status.ending {
-        let message = ending.message.unwrap_or_default();
-        return State::NotHeld { why: format!("{message} ({})", ending.reason).trim().to_owned() };
-    }
-    if let (Some(holder), Some(token)) = (status.holder, status.fencing_token)
-        && lock.metadata.deletion_timestamp.is_none()
-    {
-        let is_own = holder.pod_uid.as_deref() == Some(pod_uid);
-        let holding = Holding {
-            nonce: holder.nonce.unwrap_or_default(),
-            token,
-            identity: holder.identity,
-            key: holder.key.unwrap_or_default(),
-            // Without one the members have to be asked.
-            valid_until: status.valid_until.map_or(0, |until| until.as_millis()),
-        };
-        return State::Held { holding, is_own };
-    }
-    let held = find_condition(&status.conditions, LockCondition::Held);
-    let why = held.map_or("no pod leads", |held| if held.message.is_empty() { &held.reason } else { &held.message });
-    State::NotHeld { why: why.to_owned() }
 }
 
 /// The hold that is followed.
@@ -222,14 +192,14 @@ impl Follower {
             let until = begun + self.ttl;
             self.agent.send(move |state, _| state.assume_promise(token, until));
         }
-        match state(lock, &self.election.pod_uid) {
-            State::NotHeld { why } => {
+        match read(lock, &self.election.pod_uid) {
+            ObjectState::NotHeld { why } => {
                 if let Some(followed) = &mut self.followed {
                     followed.is_lost = true;
                 }
                 self.not_held(why);
             }
-            State::Held { holding, is_own } => {
+            ObjectState::Held { holding, is_own } => {
                 if let Err(error) = self.follow(holding, is_own, connection).await {
                     console::report(format_args!("{error:#}"));
                     self.unknown(format!("{error:#}"));
@@ -309,48 +279,5 @@ impl Follower {
         if let Some(followed) = &mut self.followed {
             followed.is_lost = true;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn read(status: &Value) -> State {
-        let lock = json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "scheduler", "namespace": "shop"},
-            "spec": {"election": {"selector": {"matchLabels": {"app": "scheduler"}}}}, "status": status,
-        });
-        state(&serde_json::from_value(lock).unwrap(), "u-1")
-    }
-
-    fn held(pod_uid: &str) -> Value {
-        json!({"holder": {"identity": "pod-a", "podUID": pod_uid, "nonce": "n1", "key": "shop/scheduler"},
-            "fencingToken": 7, "validUntil": "2026-01-01T00:00:10.500Z"})
-    }
-
-    #[test]
-    fn the_own_pod_leads_if_the_status_names_its_uid() {
-        assert!(matches!(read(&held("u-1")), State::Held { is_own: true, .. }));
-        let State::Held { holding, is_own } = read(&held("u-2")) else { panic!("held") };
-        assert_eq!((is_own, holding.identity.as_str(), holding.token), (false, "pod-a", 7));
-    }
-
-    #[test]
-    fn a_hold_that_ends_is_none() {
-        let mut status = held("u-1");
-        status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
-        assert_eq!(read(&status), State::NotHeld { why: "by alice (Broken)".into() });
-        assert_eq!(read(&json!({})), State::NotHeld { why: "no pod leads".into() });
-    }
-
-    #[test]
-    fn without_a_published_validity_the_members_decide() {
-        let mut status = held("u-1");
-        status["validUntil"] = Value::Null;
-        assert!(matches!(read(&status), State::Held { holding, .. } if holding.valid_until == 0));
     }
 }

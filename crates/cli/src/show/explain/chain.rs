@@ -1,12 +1,17 @@
 //! Pure: the chain of what a lock needs, link by link, in sentences.
 
-use kube::ResourceExt as _;
+mod quorum_link;
 
-use crate::cluster::objects::{LockObject, QuorumMember, QuorumObject};
+pub use quorum_link::{QuorumState, member_says, of_quorum};
+
+use kube::ResourceExt as _;
+use quorum_link::quorum_link;
+
+use crate::cluster::objects::LockObject;
 use crate::output::format::{and, count, moment};
 use crate::show::{advice, lock_row};
 use redlock_api::MilliTime;
-use redlock_api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition};
+use redlock_api::conditions::{HeldReason, LockCondition};
 
 /// The number of finished locks that are explained.
 const ENDS: usize = 3;
@@ -71,19 +76,6 @@ impl Explanation {
         };
         of(State::Stops).or_else(|| of(State::Waits))
     }
-}
-
-/// The answer of the API server about the quorum.
-#[derive(Clone, Debug)]
-pub enum QuorumState {
-    /// This.
-    Found(Box<QuorumObject>),
-    /// There is none of this name.
-    Absent(String),
-    /// This user cannot read it.
-    Hidden(String),
-    /// The lock names none, and the default is not known here.
-    Unknown,
 }
 
 /// Explains the locks that were meant; `others` compete with them.
@@ -176,70 +168,6 @@ fn lower(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
     (first + letters.as_str()).replace('`', "")
-}
-
-fn quorum_link(sight: &QuorumState, now: MilliTime) -> Link {
-    let unseen = |text: String| Link { about: "quorum", state: State::Unknown, says: vec![text], to_do: None };
-    match sight {
-        QuorumState::Found(quorum) => of_quorum(quorum, now),
-        QuorumState::Absent(name) => Link {
-            about: "quorum",
-            state: State::Stops,
-            says: vec![format!("RedisQuorum {name} does not exist.")],
-            to_do: Some(format!("Create RedisQuorum {name}, or create the lock again with another quorumRef.")),
-        },
-        QuorumState::Hidden(name) => unseen(format!("You may not read RedisQuorum {name}.")),
-        QuorumState::Unknown => unseen("The lock uses the default quorum, which you may not look for.".into()),
-    }
-}
-
-/// Whether a majority of a quorum votes, and what the others wait for.
-pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
-    let (name, status) = (quorum.full_name(), &quorum.status);
-    let (voting, members) = (quorum.voting(), status.voters.len());
-    let needed = status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
-    let ready = find_condition(&status.conditions, QuorumCondition::Ready);
-    if members == 0 {
-        let message = ready.map_or("the operator has not looked at it".into(), |ready| trim(&ready.message).to_owned());
-        let state = if ready.is_some() { State::Waits } else { State::Stops };
-        let to_do = ready.map_or_else(
-            || Some("Check that the operator runs: redlock doctor".into()),
-            |ready| advice::of_quorum(ready).to_do,
-        );
-        return Link {
-            about: "quorum",
-            state,
-            says: vec![format!("RedisQuorum {name} has no members yet: {message}.")],
-            to_do,
-        };
-    }
-    let votes = if voting == 1 { "votes" } else { "vote" };
-    let mut says =
-        vec![format!("RedisQuorum {name}: {voting} of {} {votes}, and {needed} are needed.", count(members, "member"))];
-    says.extend(status.members.iter().filter(|member| !member.votes()).map(|member| member_says(member, now)));
-    if !status.former_voters.is_empty() {
-        says.push("The member list is changing: a majority of the former list is needed, too.".into());
-    }
-    let (state, to_do) = match ready {
-        Some(ready) if ready.status != "True" && voting < needed => {
-            let advice = advice::of_quorum(ready);
-            let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
-            says.push(format!("The operator says: {}.", trim(&ready.message)));
-            (state, advice.to_do)
-        }
-        _ if voting < needed => (State::Waits, None),
-        _ => (State::Fine, None),
-    };
-    Link { about: "quorum", state, says, to_do }
-}
-
-/// Why a member does not vote, and when it will.
-pub fn member_says(member: &QuorumMember, now: MilliTime) -> String {
-    let reason = member.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-    let when = member.rejoin_at.map(|at| format!(" and votes from {}", moment(at, now))).unwrap_or_default();
-    let why = member.message.as_deref().filter(|_| member.rejoin_at.is_none());
-    let why = why.map(|message| format!(": {}", trim(message))).unwrap_or_default();
-    format!("Member {} is {}{reason}{when}{why}.", member.name, member.state)
 }
 
 /// A message without its full stop.

@@ -1,0 +1,80 @@
+//! Pure: the state of an election, from its object.
+
+use crate::hold::Holding;
+use redlock_api::DistributedLock;
+use redlock_api::conditions::{LockCondition, find_condition};
+
+/// The state of an election, from its object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ObjectState {
+    Held { holding: Holding, is_own: bool },
+    NotHeld { why: String },
+}
+
+pub(super) fn read(lock: &DistributedLock, pod_uid: &str) -> ObjectState {
+    let status = lock.status.clone().unwrap_or_default();
+    if let Some(ending) = status.ending {
+        let message = ending.message.unwrap_or_default();
+        return ObjectState::NotHeld { why: format!("{message} ({})", ending.reason).trim().to_owned() };
+    }
+    if let (Some(holder), Some(token)) = (status.holder, status.fencing_token)
+        && lock.metadata.deletion_timestamp.is_none()
+    {
+        let is_own = holder.pod_uid.as_deref() == Some(pod_uid);
+        let holding = Holding {
+            nonce: holder.nonce.unwrap_or_default(),
+            token,
+            identity: holder.identity,
+            key: holder.key.unwrap_or_default(),
+            // Without one the members have to be asked.
+            valid_until: status.valid_until.map_or(0, |until| until.as_millis()),
+        };
+        return ObjectState::Held { holding, is_own };
+    }
+    let held = find_condition(&status.conditions, LockCondition::Held);
+    let why = held.map_or("no pod leads", |held| if held.message.is_empty() { &held.reason } else { &held.message });
+    ObjectState::NotHeld { why: why.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn state(status: &Value) -> ObjectState {
+        let lock = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "scheduler", "namespace": "shop"},
+            "spec": {"election": {"selector": {"matchLabels": {"app": "scheduler"}}}}, "status": status,
+        });
+        read(&serde_json::from_value(lock).unwrap(), "u-1")
+    }
+
+    fn held(pod_uid: &str) -> Value {
+        json!({"holder": {"identity": "pod-a", "podUID": pod_uid, "nonce": "n1", "key": "shop/scheduler"},
+            "fencingToken": 7, "validUntil": "2026-01-01T00:00:10.500Z"})
+    }
+
+    #[test]
+    fn the_own_pod_leads_if_the_status_names_its_uid() {
+        assert!(matches!(state(&held("u-1")), ObjectState::Held { is_own: true, .. }));
+        let ObjectState::Held { holding, is_own } = state(&held("u-2")) else { panic!("held") };
+        assert_eq!((is_own, holding.identity.as_str(), holding.token), (false, "pod-a", 7));
+    }
+
+    #[test]
+    fn a_hold_that_ends_is_none() {
+        let mut status = held("u-1");
+        status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
+        assert_eq!(state(&status), ObjectState::NotHeld { why: "by alice (Broken)".into() });
+        assert_eq!(state(&json!({})), ObjectState::NotHeld { why: "no pod leads".into() });
+    }
+
+    #[test]
+    fn without_a_published_validity_the_members_decide() {
+        let mut status = held("u-1");
+        status["validUntil"] = Value::Null;
+        assert!(matches!(state(&status), ObjectState::Held { holding, .. } if holding.valid_until == 0));
+    }
+}

@@ -1,0 +1,159 @@
+//! The fields of a RedisQuorum that the commands use.
+
+use std::borrow::Cow;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use kube::{Resource, ResourceExt as _};
+use serde::Deserialize;
+
+use super::slim;
+use redlock_api::{DEFAULT_QUORUM_ANNOTATION, GoDuration, MilliTime, RedisQuorum};
+
+/// A RedisQuorum.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct QuorumObject {
+    /// Without `managedFields`.
+    #[serde(deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// The specification.
+    #[serde(default)]
+    pub spec: QuorumObjectSpec,
+    /// The status that the operator writes.
+    #[serde(default)]
+    pub status: QuorumObjectStatus,
+}
+
+/// The specification of a lock or a quorum.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QuorumObjectSpec {
+    /// The longest time to live of a lock.
+    #[serde(rename = "maxTTL")]
+    pub max_ttl: Option<GoDuration>,
+    /// Which operator serves it.
+    pub installation: String,
+}
+
+/// The status that the operator writes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QuorumObjectStatus {
+    /// The generation that the status describes.
+    pub observed_generation: Option<i64>,
+    /// The operator that serves it: `<namespace>/<Lease name>`.
+    pub operator: Option<String>,
+    /// Votes of a majority.
+    pub quorum: Option<i32>,
+    /// Admitted members of all.
+    pub ready: Option<String>,
+    /// The members of the current list of voters.
+    pub voters: Vec<String>,
+    /// The former list of voters, during a change.
+    pub former_voters: Vec<String>,
+    /// The maxTTL that fences wait for.
+    #[serde(rename = "maxTTLInForce")]
+    pub max_ttl_in_force: Option<GoDuration>,
+    /// No token of the quorum is above it.
+    pub token_floor: Option<i64>,
+    /// The members.
+    pub members: Vec<QuorumMember>,
+    /// Conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// A member.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QuorumMember {
+    /// Its name.
+    pub name: String,
+    /// Its pod.
+    pub pod_name: Option<String>,
+    /// UID of its pod.
+    #[serde(rename = "podUID")]
+    pub pod_uid: Option<String>,
+    /// Its node.
+    pub node_name: Option<String>,
+    /// `host:port`.
+    pub address: Option<String>,
+    /// `Admitted`, or why not.
+    pub state: String,
+    /// Why it is fenced.
+    pub reason: Option<String>,
+    /// The condition that the member waits for.
+    pub message: Option<String>,
+    /// The process.
+    #[serde(rename = "runID")]
+    pub run_id: Option<String>,
+    /// When the member can vote.
+    pub rejoin_at: Option<MilliTime>,
+    /// When the member was admitted.
+    pub admitted_at: Option<MilliTime>,
+    /// Another party runs it.
+    pub external: Option<serde::de::IgnoredAny>,
+}
+
+impl QuorumMember {
+    /// Whether the member can vote.
+    #[must_use]
+    pub fn votes(&self) -> bool {
+        self.state == "Admitted"
+    }
+}
+
+impl QuorumObject {
+    /// `<namespace>/<name>`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace().unwrap_or_default(), self.name_any())
+    }
+
+    /// Whether the quorum is annotated as the default.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
+    }
+
+    /// Whether a member is in the current or the former list of voters.
+    #[must_use]
+    pub fn counts(&self, member: &str) -> bool {
+        self.status.voters.iter().chain(&self.status.former_voters).any(|voter| voter == member)
+    }
+
+    /// Number of members of the current list that can vote.
+    #[must_use]
+    pub fn voting(&self) -> usize {
+        let voters = &self.status.voters;
+        self.status.members.iter().filter(|member| member.votes() && voters.contains(&member.name)).count()
+    }
+}
+
+impl Resource for QuorumObject {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        RedisQuorum::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        RedisQuorum::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        RedisQuorum::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        RedisQuorum::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
