@@ -1,4 +1,4 @@
-//! Creates the claims that Jobs ask for, and says on the Job what is the matter with them. Runs on the leader only.
+//! Creates the claims that Jobs ask for, and publishes Events about them on the Job. Runs on the leader only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::runtime::panics::caught;
 
 /// Jobs that are handled at the same time.
 const AT_ONCE: u16 = 8;
-/// After an error.
+/// Pause after an error.
 const RETRY: Duration = Duration::from_secs(1);
 /// After a claim that the API server refused, because a user has to change something.
 const REFUSED: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ struct JobController {
     last_events: Mutex<HashMap<String, JobEvent>>,
 }
 
-/// Runs until the term ends. Without a view of Jobs there is nothing to do.
+/// Runs until the term ends. Without a cache of Jobs there is nothing to do.
 pub async fn run(context: Context, term: Term) {
     let Some(jobs) = context.jobs.clone() else { return };
     let clock = context.clock.clone();
@@ -118,7 +118,7 @@ async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedL
 }
 
 impl JobController {
-    /// Publishes an Event about the Job, unless it was the last that this leader has told.
+    /// Publishes an Event about the Job, unless it is the last one of this leader.
     async fn publish(&self, job: &Arc<Job>, event: JobEvent) {
         let uid = job.uid().unwrap_or_default();
         if self.last_events.lock().insert(uid, event.clone()).as_ref() == Some(&event) {

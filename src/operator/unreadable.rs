@@ -18,11 +18,12 @@ use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::time::{Boottime, UnixMillis};
 
-/// Between two looks.
+/// Time between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 /// One object gets no more than one Event in this time, however often it is changed.
 const PER_OBJECT: Duration = Duration::from_secs(600);
-/// How many Events all objects of one kind get in that time.
+/// Maximum number of Events for all objects of one kind in that time.
+///
 /// The metric counts the others, and the log names them.
 const PER_KIND: usize = 100;
 
@@ -78,7 +79,7 @@ fn message(raw: &Unreadable) -> String {
     Unread { error: raw.error.chars().take(512).collect() }.to_string()
 }
 
-/// Its status says so, unless it does already or the API server refuses.
+/// Writes the condition into its status, unless the condition is there or the API server refuses.
 async fn write_quorum_condition(context: &Context, raw: &Unreadable) {
     let Some(patch) = quorum_patch(raw, context.api_now()) else { return };
     let kind = ApiResource::erase::<RedisQuorum>(&());

@@ -29,7 +29,7 @@ use self::snapshot::Snapshot;
 pub use self::objects::Objects;
 pub use self::text::{classic, wants_open_metrics};
 
-/// One label, with a word from a short list.
+/// One label, with a value from a short list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Label {
     name: &'static str,
@@ -96,7 +96,7 @@ impl MemberLabels {
 /// A histogram for each member.
 pub type Latencies = Family<MemberLabels, Histogram, fn() -> Histogram>;
 
-/// A counter for each word of one label.
+/// A counter for each value of one label.
 #[derive(Clone, Debug)]
 pub struct Counts {
     label: &'static str,
@@ -108,7 +108,7 @@ impl Counts {
         Self { label, family: add(registry, texts, Family::default()) }
     }
 
-    /// There from the beginning, so that an alert on the first has something to rise from.
+    /// Creates the counter with zero, so that an alert can detect the first event.
     fn begin(&self, value: &'static str) {
         drop(self.family.get_or_create(&Label { name: self.label, value }));
     }
@@ -248,7 +248,7 @@ impl Metrics {
         counts.family.get_or_create(&Label { name: counts.label, value }).inc();
     }
 
-    /// Notes what a cache could not read, and how often its watch was interrupted.
+    /// Records the unreadable objects of a cache, and the interruptions of its watch.
     pub(super) fn record_watch<K: Kind>(&self, kind: &'static str, cache: &Cache<K>) {
         let unreadable = i64::try_from(cache.unreadable().len()).unwrap_or(i64::MAX);
         self.snapshot.unreadable.get_or_create(&KindLabels { kind }).set(unreadable);
@@ -256,12 +256,12 @@ impl Metrics {
         self.snapshot.watch_errors.get_or_create(&KindLabels { kind }).inner().store(interruptions, Ordering::Relaxed);
     }
 
-    /// Notes what locks, quorums and pods are like, and whether this replica leads.
+    /// Records the state of locks, quorums and pods, and whether this replica leads.
     pub(super) fn record_objects(&self, objects: &Objects<'_>) {
         self.snapshot.record(objects);
     }
 
-    /// Notes when the certificate of a quorum's members expires; `None` without one.
+    /// Records when the certificate of a quorum's members expires. `None` without one.
     pub fn certificate_expires(&self, quorum: &ObjectRef<RedisQuorum>, at: Option<i64>) {
         self.snapshot.certificate_expires(quorum, at);
     }

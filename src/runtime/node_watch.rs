@@ -1,4 +1,4 @@
-//! Which nodes are lost: silent, or deleted, for so long that what runs there is in doubt.
+//! Lost nodes: nodes that were silent or deleted long enough to put the processes there in doubt.
 //!
 //! The node controller sets a node's condition `Ready` to `Unknown` when its kubelet has been silent. An outage of the API server
 //! has the same effect, on all nodes at once, until the kubelets are heard again. So silence counts after a short while only if
@@ -17,13 +17,13 @@ use tokio::sync::watch;
 
 use crate::time::Boottime;
 
-/// Between two looks at all nodes.
+/// Time between two observations of all nodes.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
-/// A silent node among others that report is given so long to be heard again.
+/// How long a node is silent, while most others report, before it is lost.
 const SILENT: Duration = Duration::from_secs(15);
 /// How long a node whose object vanished has to register again, because its kubelet can be healthy.
 const VANISHED: Duration = Duration::from_secs(60);
-/// Any node, when most others do not report either.
+/// How long a node is silent, while most others are silent, before it is lost.
 const WHATEVER_THE_OTHERS: Duration = Duration::from_secs(300);
 /// How long the API server can be silent before it counts as not reached.
 ///
@@ -52,7 +52,7 @@ struct NodeHistory {
     most_report: Option<Boottime>,
 }
 
-/// One node, and since when it is so.
+/// The state of one node, and since when.
 #[derive(Debug, Default)]
 struct NodeState {
     silent: Option<Boottime>,
@@ -61,12 +61,12 @@ struct NodeState {
 }
 
 impl NodeWatch {
-    /// Whether no kubelet has reported the node for so long that what runs there is in doubt. A node that was never seen says nothing.
+    /// Whether the node is lost. A node without an observation is not.
     pub fn is_lost(&self, name: &str) -> bool {
         self.history.lock().nodes.get(name).is_some_and(|state| state.lost)
     }
 
-    /// Resolves to something new when a node is lost, or back.
+    /// Notifies when a node is lost, or reports again.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -94,7 +94,7 @@ impl NodeWatch {
 }
 
 impl NodeHistory {
-    /// Whether a node is lost that was not, or the other way round.
+    /// Returns whether a node became lost, or is no longer lost.
     fn observe<N: AsRef<Node>>(&mut self, nodes: &[N], unreadable: &HashSet<String>, now: Boottime) -> bool {
         if self.last_observation.replace(now).is_none_or(|last| now.since(last) > BLIND) {
             self.restart(now);
@@ -135,10 +135,10 @@ impl NodeHistory {
 }
 
 impl NodeState {
-    /// Once lost, it stays so until it is heard.
+    /// A lost node stays lost until it reports.
     fn is_lost(&self, most_report: Option<Boottime>, now: Boottime) -> bool {
         let is_over = |since: Boottime, grace: Duration| {
-            // After an outage the kubelets are heard one after the other: the grace begins when most of them are.
+            // After an outage the kubelets report one after the other. The grace begins when most of them do.
             let among_others = most_report.is_some_and(|most| now.since(since.max(most)) >= grace);
             self.lost || among_others || now.since(since) >= WHATEVER_THE_OTHERS
         };
@@ -147,7 +147,7 @@ impl NodeState {
     }
 }
 
-/// Whether the node controller has not heard of the node.
+/// Whether the node controller has no report of the node.
 fn is_silent(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")

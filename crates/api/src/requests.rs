@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use crate::FIELD_MANAGER;
 
-/// For one request.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// For one that something else waits for: a grant, or the first connection to a member.
+/// Timeout of a request that delays a grant or a first connection to a member.
 pub const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// For publishing one Event.
+/// Timeout for publishing one Event.
 pub const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An object that lives in a namespace and can be read.

@@ -1,4 +1,4 @@
-//! The API server's time, as its answers tell it.
+//! The API server's time, from its responses.
 //!
 //! A replica's own wall clock can be wrong by any amount. The API server and the controllers write times (creation, deletion, the
 //! transitions of conditions) by the API server's clock, so waits that begin with such a time use that clock.
@@ -26,7 +26,8 @@ use redlock_engine::time::{Boottime, Clock, ClockOffset, UnixMicros, UnixMillis}
 
 /// How far the server's clock and ours run apart, in millionths, for a command.
 ///
-/// A time service looks after its machine. An interval gets wider by this with its age. If it is too little, intervals contradict each other and the newest one counts alone.
+/// A time service corrects the clock of its machine. An interval gets wider by this with its age. If it is too small, intervals contradict
+/// each other, and only the newest one is used.
 pub const USUAL_DRIFT: u32 = 500;
 
 /// The resolution of a `Date` header.
@@ -38,9 +39,9 @@ struct ClockState {
     last_answer: Option<Boottime>,
 }
 
-/// The API server's time as this process knows it.
+/// The API server's time, as this process has measured it.
 ///
-/// It comes from the answers to all clients of the process that were [wrapped](ServerTime::observe).
+/// It comes from the responses to all clients of the process that were [wrapped](ServerTime::observe).
 pub struct ServerTime {
     clock: Arc<dyn Clock>,
     drift: u32,
@@ -48,7 +49,7 @@ pub struct ServerTime {
 }
 
 impl ServerTime {
-    /// Knows nothing yet. The server's clock and `clock` run apart by at most `drift` millionths.
+    /// A time without a reading. The server's clock and `clock` run apart by at most `drift` millionths.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, drift: u32) -> Self {
         Self { clock, drift, state: Mutex::default() }
@@ -75,14 +76,14 @@ impl ServerTime {
         self.state.lock().last_answer
     }
 
-    /// A client whose answers tell the time, otherwise the same.
+    /// Wraps a client, so that its responses update the time.
     #[must_use]
     pub fn observe(self: &Arc<Self>, client: Client) -> Client {
         let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
         Client::new(ObservedClient { client, server_time: self.clone() }, namespace).with_valid_until(valid_until)
     }
 
-    /// As if many answers had said it.
+    /// Sets the offset, as if many responses had given it.
     #[cfg(any(test, feature = "test-util"))]
     pub fn set_offset(&self, offset: ClockOffset) {
         self.state.lock().offset = Some(offset);
@@ -124,7 +125,7 @@ impl TimeProvider for ServerTime {
     }
 }
 
-/// A client whose answers are looked at.
+/// A client whose responses update the time.
 struct ObservedClient {
     client: Client,
     server_time: Arc<ServerTime>,

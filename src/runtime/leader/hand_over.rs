@@ -1,7 +1,7 @@
-//! How often a leader lets the Lease go for the sake of a quorum that it does not reach. Pure; the record stands in the Lease.
+//! Pure: how often a leader releases the Lease because of a quorum that it does not reach. The record is in the Lease.
 //!
-//! One count and one time bound it: the first time is free, then 10 s, 20 s and at last ten minutes lie between two. Ten calm minutes make the
-//! earlier ones forgotten. So a quorum that no replica reaches, or a link that comes and goes, cannot make leadership go round.
+//! One count and one time bound it: the first time is free, then 10 s, 20 s and at last ten minutes lie between two. Ten calm minutes reset
+//! the count. So a quorum that no replica reaches, or an unstable link, cannot make leadership change all the time.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{Boottime, UnixMillis};
 
-/// Where the record stands in the Lease.
+/// The annotation of the Lease with the record.
 pub(super) const ANNOTATION: &str = "redlock-operator.io/hand-over";
 
 /// The pause between the first two hand-overs.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
-/// The longest pause, and how long without a hand-over makes the earlier ones forgotten.
+/// The longest pause, and the time without a hand-over that resets the count.
 const CALM: Duration = Duration::from_secs(600);
 
-/// The hand-overs until now.
+/// The record of the hand-overs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// How many there were without a calm time in between.
+    /// Number of hand-overs without a calm time in between.
     pub(super) count: u32,
     /// When the last one was, in the API server's time: milliseconds since the epoch.
     at: i64,
 }
 
 impl Record {
-    /// A record that cannot be read is none.
+    /// Reads the record. An unreadable record is none.
     pub(super) fn of(lease: &Lease) -> Option<Self> {
         serde_json::from_str(lease.annotations().get(ANNOTATION)?).ok()
     }
@@ -41,7 +41,7 @@ impl Record {
     }
 }
 
-/// The record, and since when this replica has known it.
+/// The record, and the time of its first observation by this replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memory(Option<(Record, Boottime)>);
 
@@ -52,7 +52,7 @@ impl Memory {
         }
     }
 
-    /// Whether the leader can let the Lease go now.
+    /// Whether the leader can release the Lease now.
     pub(super) fn allows(&self, now: Boottime, api_now: UnixMillis) -> bool {
         self.recent(now, api_now).is_none_or(|(record, age)| age >= pause(record.count))
     }
@@ -65,8 +65,8 @@ impl Memory {
 
     /// The record and its age, if no calm time has passed since.
     ///
-    /// The age is the longer of two: by the time that the record has, or since this replica has known it. So a wrong time in the Lease only
-    /// makes the next hand-over come sooner.
+    /// The age is the longer of two: by the time of the record, or since its first observation. So a wrong time in the Lease only makes the
+    /// next hand-over come sooner.
     fn recent(&self, now: Boottime, api_now: UnixMillis) -> Option<(Record, Duration)> {
         let (record, since) = self.0?;
         let written = u64::try_from(api_now.0.saturating_sub(record.at)).map_or(Duration::ZERO, Duration::from_millis);

@@ -17,11 +17,11 @@ const EPOCH_LEAD: i64 = 31 * 86_400;
 /// The next step for the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is ours, in the term that we know: renew it.
+    /// Renew it: this replica holds it, in the current term.
     Renew,
     /// Take it, for a new term.
-    /// No replica holds it, its holder has not renewed it for its whole duration, or it is ours and we know of no such
-    /// term.
+    ///
+    /// No replica holds it, its holder has not renewed it for its whole duration, or it names this replica with an unknown term.
     Take,
     /// Another replica holds it.
     Wait,
@@ -52,7 +52,7 @@ impl Mark {
     }
 }
 
-/// Since when this replica has seen a Lease unchanged by its holder.
+/// How long this replica has observed a Lease unchanged by its holder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeaseObservation {
     mark: Option<Mark>,
@@ -60,7 +60,7 @@ pub(super) struct LeaseObservation {
 }
 
 impl LeaseObservation {
-    /// Takes a look at the Lease; gives since when it has stood like this.
+    /// Observes the Lease. Returns since when it has been unchanged.
     pub(super) fn observe(&mut self, lease: &Lease, now: Boottime) -> Boottime {
         let mark = Some(Mark::of(lease));
         if self.mark != mark {
@@ -94,7 +94,7 @@ pub(super) fn evaluate(spec: &LeaseSpec, asker: Asker<'_>, unchanged_since: Boot
     if now.since(unchanged_since) >= wait { Verdict::Take } else { Verdict::Wait }
 }
 
-/// The highest epoch that is known, after a look at the Lease.
+/// The highest observed epoch, including that of the Lease.
 ///
 /// Above [`i32::MAX`] there is none, so no term can begin. A Lease that says less, or was deleted, is a person's word that they count from there again.
 #[must_use]

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::time::Boottime;
 
-/// Links come and go: what has been so for less than this says nothing yet.
+/// How long an observation has to last before it is used, because links come and go.
 pub(super) const STEADY: Duration = Duration::from_secs(3);
 
-/// One look at a quorum that is to be served: one that is gone, or on its way, is not looked at.
+/// Whether this replica reaches one quorum. A quorum that is being deleted has no such record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumReachability {
     /// `<namespace>/<name>`.
@@ -33,7 +33,7 @@ struct QuorumState {
 }
 
 impl Reach {
-    /// Takes a look at all quorums.
+    /// Observes all quorums.
     pub(super) fn observe(&mut self, reachability: Vec<QuorumReachability>, now: Boottime) {
         let mut previous = std::mem::take(&mut self.0);
         self.0 = reachability
@@ -45,7 +45,7 @@ impl Reach {
             .collect();
     }
 
-    /// Whether there is such a quorum, and it is to be served.
+    /// Whether there is such a quorum, and the operator serves it.
     pub(super) fn contains(&self, quorum: &str) -> bool {
         self.0.contains_key(quorum)
     }

@@ -38,7 +38,7 @@ pub(super) struct Snapshot {
     oldest_waiter: Family<QuorumLabels, Gauge>,
     certificate_expiry: Family<QuorumLabels, Gauge>,
     lock_held: Family<LockLabels, Gauge>,
-    /// When certificates expire, in seconds of Unix time. Only the leader knows.
+    /// When certificates expire, in seconds of Unix time. Only the leader has them.
     certificates: Mutex<BTreeMap<(String, String), i64>>,
 }
 
@@ -77,7 +77,7 @@ impl Snapshot {
         }
     }
 
-    /// Notes all that the caches show.
+    /// Records all objects.
     pub(super) fn record(&self, objects: &Objects<'_>) {
         self.leader.set(i64::from(objects.leads));
         self.record_locks(objects.locks);
@@ -93,7 +93,7 @@ impl Snapshot {
         self.record_certificates(objects);
     }
 
-    /// Notes when the certificate of a quorum's members expires.
+    /// Records when the certificate of a quorum's members expires.
     pub(super) fn certificate_expires(&self, quorum: &ObjectRef<RedisQuorum>, at: Option<i64>) {
         let name = (quorum.namespace.clone().unwrap_or_default(), quorum.name.clone());
         let mut certificates = self.certificates.lock();
@@ -103,7 +103,7 @@ impl Snapshot {
         }
     }
 
-    /// Certificates of quorums that are gone are forgotten, and all when another replica leads.
+    /// Drops certificates of deleted quorums, and all of them when another replica leads.
     fn record_certificates(&self, objects: &Objects<'_>) {
         let exists = |(namespace, name): &(String, String)| {
             let is_it = |quorum: &Arc<RedisQuorum>| {

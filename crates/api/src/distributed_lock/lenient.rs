@@ -18,6 +18,15 @@ const UNKNOWN: &str = "unknown";
 const LONGEST_ERROR: usize = 400;
 
 impl DistributedLock {
+    /// The whole lock if it is readable, else its readable fields.
+    #[must_use]
+    pub fn from_object(object: &Value, metadata: ObjectMeta) -> Self {
+        match (part(object, "spec"), part(object, "status")) {
+            (Ok(spec), Ok(status)) => Self { metadata, spec, status: Some(status) },
+            (Err(error), _) | (_, Err(error)) => Self::lenient(object, metadata, &error),
+        }
+    }
+
     /// The readable fields of a lock that cannot be read as a whole because of `error`.
     #[must_use]
     pub fn lenient(object: &Value, metadata: ObjectMeta, error: &str) -> Self {
@@ -38,6 +47,13 @@ impl DistributedLock {
         spec.key = spec.key.or_else(|| status.key.clone());
         Self { metadata, spec, status: Some(status) }
     }
+}
+
+/// Reads one field of the object. An absent field is the default.
+fn part<T: DeserializeOwned + Default>(object: &Value, name: &str) -> Result<T, String> {
+    let Some(value) = object.get(name) else { return Ok(T::default()) };
+    let read = catch_unwind(AssertUnwindSafe(|| T::deserialize(value)));
+    read.map_or_else(|_| Err(format!("{name} is unreadable")), |read| read.map_err(|error| error.to_string()))
 }
 
 fn is_readable<T: DeserializeOwned>(value: &Value) -> bool {

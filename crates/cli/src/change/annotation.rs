@@ -26,7 +26,7 @@ impl Answer for AnnotatedHold {
     fn value(&self) -> Value {
         json!({"lock": self.lock.lock(), "name": self.lock.name_any(), "asked": self.act,
             "holder": {"identity": self.lock.who()}, "fencingToken": self.lock.status.fencing_token,
-            "ttlMs": self.lock.spec.ttl.map(|ttl| ttl.get().as_millis())})
+            "ttlMs": self.lock.spec.ttl.get().as_millis()})
     }
 
     fn text(&self, paint: Paint, _: bool) -> String {

@@ -49,7 +49,7 @@ pub async fn run(args: BreakArgs) -> anyhow::Result<()> {
     let (act, then) = if args.force {
         ("break-force", format!("the key is deleted at once, and {who} may still work. Make sure that it has stopped."))
     } else {
-        let ttl = lock.ttl_text();
+        let ttl = lock.spec.ttl;
         (
             "break",
             format!("{who} loses the lock: the hold runs out within {ttl}. Make sure that {who} has stopped by then."),

@@ -26,7 +26,7 @@ pub async fn run(args: StepDownArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.lock.cluster).await?;
     let lock = held(&cluster, &args.lock).await?;
     annotate(&cluster, &lock, &json!({STEP_DOWN_ANNOTATION: args.reason})).await?;
-    let then = format!("{} is renewed no more, and the hold runs out within {}.", lock.who(), lock.ttl_text());
+    let then = format!("{} is renewed no more, and the hold runs out within {}.", lock.who(), lock.spec.ttl);
     Printer::new(args.lock.output).show(&AnnotatedHold { lock, act: "step-down", then })?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The fields of locks and quorums that the commands use.
 //!
-//! States and reasons are texts here, because a newer operator can write names that this version does not have. An unreadable object
-//! must not hide the others.
+//! A newer operator can write values that this version cannot read. They must not hide an object, nor the other objects of a list. So
+//! locks are read leniently, and states of members are texts.
 
 mod quorum;
 
@@ -10,72 +10,34 @@ pub use quorum::{QuorumMember, QuorumObject, QuorumObjectSpec, QuorumObjectStatu
 use std::borrow::Cow;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::{Resource, ResourceExt as _};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use redlock_api::conditions::{HeldReason, LockCondition, find_condition, is_true};
-use redlock_api::{DistributedLock, DistributedLockStatus, GoDuration, MilliTime, QuorumRef};
+use redlock_api::{DistributedLock, DistributedLockSpec, DistributedLockStatus, MilliTime, Validity};
 
-/// A DistributedLock.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// A DistributedLock, with the fields that this version can read.
+#[derive(Clone, Debug, Default)]
 pub struct LockObject {
     /// Without `managedFields`.
-    #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
     /// The specification.
-    #[serde(default)]
-    pub spec: LockObjectSpec,
+    pub spec: DistributedLockSpec,
     /// The status that the operator writes.
-    #[serde(default)]
     pub status: DistributedLockStatus,
 }
 
-/// The specification of a lock or a quorum.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LockObjectSpec {
-    /// The key. Default: the name of the object.
-    pub key: Option<String>,
-    /// The quorum, if it is not the default.
-    pub quorum_ref: Option<QuorumRef>,
-    /// How long the lock lives without a renewal.
-    pub ttl: Option<GoDuration>,
-    /// How often `status.validUntil` is written.
-    pub validity: Option<String>,
-    /// Order in the queue.
-    pub priority: i32,
-    /// Holders at a time.
-    pub slots: Option<i32>,
-    /// It is paused.
-    pub suspend: bool,
-    /// It is a claim.
-    pub claim: Option<ClaimSpec>,
-    /// It is an election.
-    pub election: Option<ElectionSpec>,
-}
-
-/// A named holder.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClaimSpec {
-    /// Its free name.
-    pub identity: Option<String>,
-    /// The pod that is to hold.
-    pub pod_name: Option<String>,
-    /// The Job that is to hold.
-    pub job_name: Option<String>,
-    /// Its UID.
-    #[serde(rename = "jobUID")]
-    pub job_uid: Option<String>,
-}
-
-/// Candidates.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ElectionSpec {
-    /// Their labels.
-    pub selector: LabelSelector,
+/// An unreadable field is absent, so that one object never hides the others.
+impl<'de> Deserialize<'de> for LockObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        let metadata = slim(&object["metadata"]).map_err(D::Error::custom)?;
+        let DistributedLock { metadata, spec, status } = DistributedLock::from_object(&object, metadata);
+        Ok(Self { metadata, spec, status: status.unwrap_or_default() })
+    }
 }
 
 /// The metadata without `managedFields`, which are half of an object and not used here.
@@ -154,12 +116,6 @@ impl LockObject {
         claim.identity.or(claim.pod_name).or(claim.job_name).unwrap_or_default()
     }
 
-    /// The time within which an ended hold expires, as text.
-    #[must_use]
-    pub fn ttl_text(&self) -> String {
-        self.spec.ttl.map_or("one ttl".to_owned(), |ttl| ttl.to_string())
-    }
-
     /// `Claim` or `Election`.
     #[must_use]
     pub const fn kind_of_lock(&self) -> &'static str {
@@ -169,7 +125,7 @@ impl LockObject {
     /// The end of the published validity. With `validity: Transitions` there is none.
     #[must_use]
     pub fn valid_until(&self) -> Option<MilliTime> {
-        let is_published = self.spec.validity.as_deref() != Some("Transitions");
+        let is_published = self.spec.validity != Validity::Transitions;
         self.status.valid_until.filter(|_| is_published && self.is_held())
     }
 
@@ -245,10 +201,24 @@ mod tests {
     }
 
     #[test]
+    fn one_unreadable_object_hides_no_other() {
+        let odd = "{spec: {key: k, ttl: 9999999h, claim: {identity: me}}, status: {validUntil: soon, fencingToken: 7}}";
+        let lock = fake::lock("odd", odd);
+        assert_eq!((lock.key().as_str(), lock.who().as_str(), lock.status.fencing_token), ("k", "me", Some(7)));
+        assert_eq!(lock.valid_until(), None);
+        let quorum = serde_json::json!({"metadata": {"name": "q"}, "spec": {"maxTTL": "9999999h", "installation": "a/b"},
+            "status": {"ready": "2/3", "conditions": [{"type": 1}],
+                "members": [{"name": "q-0", "state": "Fenced", "rejoinAt": "soon"}]}});
+        let quorum: QuorumObject = serde_json::from_value(quorum).unwrap();
+        assert_eq!((quorum.spec.max_ttl, quorum.spec.installation.as_str()), (None, "a/b"));
+        assert_eq!((quorum.status.members[0].rejoin_at, quorum.status.conditions.len()), (None, 0));
+    }
+
+    #[test]
     fn a_validity_that_is_not_kept_up_to_date_is_not_shown() {
         let mut lock = fake::held("a");
         assert!(lock.valid_until().is_some());
-        lock.spec.validity = Some("Transitions".into());
+        lock.spec.validity = Validity::Transitions;
         assert_eq!(lock.valid_until(), None);
     }
 }

@@ -7,7 +7,7 @@ use crate::output::format::{between, span};
 use crate::output::{Cell, Table, Tone};
 use kube::ResourceExt as _;
 use redlock_api::conditions::{HeldReason, LockCondition};
-use redlock_api::{DistributedLockSpec, LockHolder, MilliTime};
+use redlock_api::{LockHolder, MilliTime};
 
 /// Reasons that end automatically.
 const WAITING: [&str; 8] =
@@ -82,7 +82,7 @@ const TTLS_WITHOUT_CANDIDATE: i64 = 3;
 /// Its reason is one that does not pass, or it has had no candidate for three ttls.
 #[must_use]
 pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
-    let ttl = lock.spec.ttl.unwrap_or(DistributedLockSpec::default().ttl).get().as_millis();
+    let ttl = lock.spec.ttl.get().as_millis();
     let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
     let is_orphaned = lock.condition(LockCondition::Held).is_some_and(|held| {
         held.reason == HeldReason::NoCandidate.as_str()
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!((state(&lock).as_str(), tone(&lock)), ("Ending", Tone::Waiting));
         lock.metadata.deletion_timestamp = lock.metadata.creation_timestamp.clone();
         assert_eq!(state(&lock), "Ending,Deleting");
-        lock.spec.validity = Some("Transitions".into());
+        lock.spec.validity = redlock_api::Validity::Transitions;
         assert_eq!(validity(&lock, now()), "renewed");
     }
 }

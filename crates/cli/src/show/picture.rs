@@ -11,8 +11,8 @@ use super::{advice, lock_row};
 use crate::cluster::objects::{LockObject, QuorumMember, QuorumObject};
 use crate::output::format::{between, moment, span};
 use crate::show::explain::{State, member_says, of_quorum};
+use redlock_api::MilliTime;
 use redlock_api::conditions::LockCondition;
-use redlock_api::{DistributedLockSpec, MilliTime};
 
 pub mod lanes;
 
@@ -183,7 +183,7 @@ fn lock_trouble(lock: &LockObject, now: MilliTime) -> Option<Trouble> {
 
 /// The ttl of a lock, in milliseconds.
 fn ttl(lock: &LockObject) -> i64 {
-    let ttl = lock.spec.ttl.unwrap_or(DistributedLockSpec::default().ttl).get().as_millis();
+    let ttl = lock.spec.ttl.get().as_millis();
     i64::try_from(ttl).unwrap_or(i64::MAX).max(1)
 }
 

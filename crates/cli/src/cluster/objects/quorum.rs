@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{Resource, ResourceExt as _};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::slim;
 use redlock_api::{DEFAULT_QUORUM_ANNOTATION, GoDuration, MilliTime, RedisQuorum};
@@ -29,7 +31,7 @@ pub struct QuorumObject {
 #[serde(rename_all = "camelCase", default)]
 pub struct QuorumObjectSpec {
     /// The longest time to live of a lock.
-    #[serde(rename = "maxTTL")]
+    #[serde(rename = "maxTTL", deserialize_with = "readable")]
     pub max_ttl: Option<GoDuration>,
     /// Which operator serves it.
     pub installation: String,
@@ -52,13 +54,14 @@ pub struct QuorumObjectStatus {
     /// The former list of voters, during a change.
     pub former_voters: Vec<String>,
     /// The maxTTL that fences wait for.
-    #[serde(rename = "maxTTLInForce")]
+    #[serde(rename = "maxTTLInForce", deserialize_with = "readable")]
     pub max_ttl_in_force: Option<GoDuration>,
     /// No token of the quorum is above it.
     pub token_floor: Option<i64>,
     /// The members.
     pub members: Vec<QuorumMember>,
     /// Conditions.
+    #[serde(deserialize_with = "readable_items")]
     pub conditions: Vec<Condition>,
 }
 
@@ -87,11 +90,24 @@ pub struct QuorumMember {
     #[serde(rename = "runID")]
     pub run_id: Option<String>,
     /// When the member can vote.
+    #[serde(deserialize_with = "readable")]
     pub rejoin_at: Option<MilliTime>,
     /// When the member was admitted.
+    #[serde(deserialize_with = "readable")]
     pub admitted_at: Option<MilliTime>,
     /// Another party runs it.
     pub external: Option<serde::de::IgnoredAny>,
+}
+
+/// Reads a field. An unreadable value is absent.
+fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Ok(T::deserialize(Value::deserialize(deserializer)?).ok())
+}
+
+/// Reads the readable items of a list.
+fn readable_items<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let items = Vec::<Value>::deserialize(deserializer)?;
+    Ok(items.into_iter().filter_map(|item| T::deserialize(item).ok()).collect())
 }
 
 impl QuorumMember {
