@@ -1,6 +1,6 @@
 //! `redlock run` and `redlock agent` where they do not work: they refuse, and say why.
 //!
-//! The names are those of `run` and `agent` on Linux, so that the program is put together in one source.
+//! The names are those of `run` and `agent` on Linux, so that the program is put together in one way.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

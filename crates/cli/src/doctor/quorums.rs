@@ -19,7 +19,7 @@ pub(super) fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> 
     found
 }
 
-/// A quorum before its first vote, in which every member is on its source.
+/// A quorum before its first vote, in which every member is being created or started.
 fn is_starting(quorum: &QuorumObject) -> bool {
     let on_its_way = |member: &&QuorumMember| {
         matches!(member.state.as_str(), "Admitted" | "Fenced" | "Starting" | "Pending")

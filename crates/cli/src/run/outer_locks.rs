@@ -45,7 +45,7 @@ impl OuterLocks {
         }
         if self.0.iter().any(|link| compared(link).is_none()) {
             bail!(
-                "a `redlock run` around this one holds lock {lock} by another source: a claim, --quorum, --direct or --agent. That can be the same \
+                "a `redlock run` around this one holds lock {lock} by another way: a claim, --quorum, --direct or --agent. That can be the same \
                  lock, which is released after the end of this one. Give both the same options, or unset {HELD} if they are two locks"
             );
         }
