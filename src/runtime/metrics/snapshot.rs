@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
@@ -17,7 +16,6 @@ use super::objects::Objects;
 use super::{KindLabels, Label, LockLabels, MemberLabels, QuorumLabels, StateLabels, add, add_seconds};
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
-use crate::time::UnixMillis;
 
 /// Metrics that are computed from the caches at each request.
 #[derive(Debug)]
@@ -242,7 +240,10 @@ mod tests {
     use serde_json::json;
 
     use super::super::Metrics;
+    use k8s_openapi::api::core::v1::Pod;
+
     use super::*;
+    use crate::time::UnixMillis;
 
     fn lock(status: serde_json::Value) -> Arc<DistributedLock> {
         let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use quorum_link::quorum_link;
 
 use crate::cluster::objects::LockObject;
-use crate::output::format::{and, count, moment};
+use crate::output::format::{and, moment};
 use crate::show::{advice, lock_row};
 use redlock_api::MilliTime;
 use redlock_api::conditions::{HeldReason, LockCondition};
