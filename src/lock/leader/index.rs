@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::api::DistributedLock;
 use crate::api::conditions::{LockCondition, is_true};
-use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, SharedRef, designation};
+use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, SharedRef, designation, refs};
 use crate::lock::model::queue::{Age, age};
 use crate::lock::model::verdict::is_ending;
 use crate::runtime::cache::{Change, Lookup};
@@ -180,22 +180,13 @@ impl Index {
     pub(super) fn namespace_changed(&self, change: &Change<Namespace>) -> Vec<LockRef> {
         let namespace = change.object();
         let (name, state) = (namespace.name_any(), (namespace.labels().clone(), is_ending(namespace)));
-        let same = match change {
-            Change::Applied(_) => {
-                let mut inner = self.0.lock();
-                inner.namespaces.insert(name.clone(), state.clone()) == Some(state)
-            }
-            Change::Deleted(_) | Change::Vanished(_) => {
-                self.0.lock().namespaces.remove(&name);
-                false
-            }
-        };
-        if same { Vec::new() } else { self.in_namespace(&name) }
+        let is_news = is_news(&mut self.0.lock().namespaces, &name, change, state);
+        if is_news { self.in_namespace(&name) } else { Vec::new() }
     }
 
     /// The locks of this namespace.
     fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
-        refs(self.0.lock().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values))
+        refs(self.0.lock().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values)).collect()
     }
 
     /// Whether there are so many older locks in its namespace.
@@ -217,7 +208,7 @@ impl Index {
 
     /// The locks that name this quorum, or are held on it. `None` stands for the default.
     pub(super) fn of_quorum(&self, quorum: &Designation) -> Vec<LockRef> {
-        refs(&self.0.lock().by_quorum.under(quorum))
+        refs(&self.0.lock().by_quorum.under(quorum)).collect()
     }
 
     /// The locks that depend on this pod.
@@ -226,13 +217,13 @@ impl Index {
         let owner = pod.owner_references().iter().find(|owner| owner.kind == "Job");
         let job = owner.map(|owner| Bond::Job(namespace.clone(), owner.name.clone()));
         let bonds = [Bond::Pod(namespace.clone(), pod.name_any()), Bond::Namespace(namespace)];
-        bonds.iter().chain(&job).flat_map(|bond| refs(&inner.bound_to.under(bond))).collect()
+        bonds.iter().chain(&job).flat_map(|bond| refs(&inner.bound_to.under(bond)).collect::<Vec<_>>()).collect()
     }
 
     /// The locks that depend on this Job.
     pub(super) fn job_changed(&self, job: &Job) -> Vec<LockRef> {
         let bond = Bond::Job(job.namespace().unwrap_or_default(), job.name_any());
-        refs(&self.0.lock().bound_to.under(&bond))
+        refs(&self.0.lock().bound_to.under(&bond)).collect()
     }
 
     /// The locks that depend on pods, if the node's readiness changed (its heartbeats do not matter). All of them: how many nodes
@@ -242,29 +233,30 @@ impl Index {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
         let mut inner = self.0.lock();
-        let same = match change {
-            Change::Applied(_) => inner.node_states.insert(node.name_any(), ready.clone()) == Some(ready),
-            Change::Deleted(_) | Change::Vanished(_) => {
-                inner.node_states.remove(&node.name_any());
-                false
-            }
-        };
-        if same { Vec::new() } else { refs(&inner.bound_to.all()) }
+        let is_news = is_news(&mut inner.node_states, &node.name_any(), change, ready);
+        if is_news { refs(&inner.bound_to.all()).collect() } else { Vec::new() }
     }
 
     /// The locks that depend on pods.
     pub(super) fn bound(&self) -> Vec<LockRef> {
-        refs(&self.0.lock().bound_to.all())
+        refs(&self.0.lock().bound_to.all()).collect()
     }
 
     /// Every lock.
     pub(super) fn all(&self) -> Vec<LockRef> {
-        refs(self.0.lock().facts.keys())
+        refs(self.0.lock().facts.keys()).collect()
     }
 }
 
-fn refs<'a>(locks: impl IntoIterator<Item = &'a SharedRef>) -> Vec<LockRef> {
-    locks.into_iter().map(|lock| LockRef::clone(lock)).collect()
+/// Records the state of an object, or drops it with the object. Returns whether it differs from the state before.
+fn is_news<K, S: Clone + PartialEq>(states: &mut HashMap<String, S>, name: &str, change: &Change<K>, state: S) -> bool {
+    match change {
+        Change::Applied(_) => states.insert(name.to_owned(), state.clone()) != Some(state),
+        Change::Deleted(_) | Change::Vanished(_) => {
+            states.remove(name);
+            true
+        }
+    }
 }
 
 impl Inner {

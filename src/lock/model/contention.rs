@@ -123,8 +123,9 @@ fn reason(lock: &DistributedLock, condition: LockCondition) -> Option<&str> {
     find_condition(conditions, condition).map(|condition| condition.reason.as_str())
 }
 
-fn refs<'a>(locks: impl Iterator<Item = &'a SharedRef>) -> impl Iterator<Item = LockRef> {
-    locks.map(|lock| LockRef::clone(lock))
+/// The references to the locks of a table, for those who keep no table.
+pub fn refs<'a>(locks: impl IntoIterator<Item = &'a SharedRef>) -> impl Iterator<Item = LockRef> {
+    locks.into_iter().map(|lock| LockRef::clone(lock))
 }
 
 impl Contention {
