@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use proptest::string::string_regex;
 use serde_json::{Map, Value, json};
 
+use super::{assembled, schema_of};
 use crate::*;
 
 /// Keys of maps: the schema says nothing about them.
@@ -15,24 +16,11 @@ const KEYS: [&str; 5] = ["", "a", "b.example.com/c", "app.kubernetes.io/name", "
 
 /// An object that fits the schema of this kind, with this share of the optional fields.
 pub fn accepted(kind: &'static str, share: f64) -> BoxedStrategy<Value> {
-    let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
-    let schema = crd.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
-    let schema = serde_json::to_value(schema).unwrap();
+    let schema = schema_of(kind);
     let part = |name: &str| of_schema(&schema["properties"][name], share);
     (part("spec"), weighted(0.9, part("status")), any::<bool>())
         .prop_map(move |(spec, status, deleted)| {
-            let mut object = json!({
-                "apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind, "spec": spec,
-                "metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 1, "resourceVersion": "1",
-                    "creationTimestamp": "2026-01-01T00:00:00Z"},
-            });
-            if let Some(status) = status {
-                object["status"] = status;
-            }
-            if deleted {
-                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:01Z");
-            }
-            object
+            assembled(kind, ("resourceVersion", json!("1")), spec, status, deleted)
         })
         .boxed()
 }

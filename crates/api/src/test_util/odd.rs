@@ -7,6 +7,7 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use super::{assembled, schema_of};
 use crate::*;
 
 /// Deeper than this objects are left out: affinities and their kin, which are Kubernetes' own.
@@ -14,25 +15,12 @@ const DEPTH: u32 = 5;
 
 /// An object of this kind, with spec and status.
 pub fn object(kind: &str) -> BoxedStrategy<Value> {
-    let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
-    let schema = crd.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
-    let schema = serde_json::to_value(schema).unwrap();
+    let schema = schema_of(kind);
     let part = |name: &str| of_schema(&schema["properties"][name], 0);
     let kind = kind.to_owned();
     (part("spec"), weighted(0.9, part("status")), annotations(), any::<bool>())
         .prop_map(move |(spec, status, annotations, deleted)| {
-            let mut object = json!({
-                "apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind, "spec": spec,
-                "metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 1, "annotations": annotations,
-                    "creationTimestamp": "2026-01-01T00:00:00Z"},
-            });
-            if let Some(status) = status {
-                object["status"] = status;
-            }
-            if deleted {
-                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:01Z");
-            }
-            object
+            assembled(&kind, ("annotations", annotations), spec, status, deleted)
         })
         .boxed()
 }
