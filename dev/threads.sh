@@ -23,8 +23,9 @@ fetch() {
 # With this cfg the mutexes and atomics of the library are loom's (crates/engine/src/sync.rs). Interleavings in which a thread is interrupted more
 # than three times are left out: there are too many, and no known mistake needs them.
 loom() {
-  LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3} cargo test --locked --package redlock-engine --lib --target-dir "$LOCAL/loom" --config 'build.rustflags=["--cfg","redlock_loom"]' \
-    interleavings
+  # Cargo ignores `build.rustflags` where RUSTFLAGS is set, and would run no test at all.
+  RUSTFLAGS="${RUSTFLAGS:-} --cfg redlock_loom" LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3} \
+    cargo test --locked --package redlock-engine --lib --target-dir "$LOCAL/loom" interleavings
 }
 
 miri() {
