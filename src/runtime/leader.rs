@@ -87,7 +87,7 @@ pub struct Candidacy<C: ?Sized> {
     follows: Option<String>,
     /// When a term last began for the sake of such a member.
     raised: Option<Boottime>,
-    /// Until then other replicas can take the Lease, and this one does not.
+    /// This replica leaves the Lease to other replicas until this time.
     aside_until: Boottime,
 }
 

@@ -79,7 +79,7 @@ pub struct Fault {
     pub api_server: bool,
     /// A member's clock was stepped ahead.
     ///
-    /// Until the member is fenced, clients outside can get a lock of another client, because they check no clock (docs/safety.md).
+    /// Clients outside of the cluster can get a lock of another client before the member is fenced, because they check no clock (docs/safety.md).
     pub clock: bool,
     /// This holder itself was hit, or asked for the end.
     pub holder: Option<String>,

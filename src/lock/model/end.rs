@@ -103,7 +103,7 @@ pub enum Phase {
     Ending(End),
     /// The holder has lost the lock, and no majority has confirmed that.
     ///
-    /// So much time has passed that no member can remember the hold.
+    /// Every promise of the members has expired, so no member can remember the hold.
     Unconfirmed(End),
     /// No status names the hold, and its key is deleted.
     Freed(End),

@@ -231,7 +231,7 @@ impl Builder {
 
     /// Makes the client, which connects in the background.
     ///
-    /// Until then attempts fail with [`super::NotAcquired::NoQuorum`].
+    /// An attempt before the connection fails with [`super::NotAcquired::NoQuorum`].
     ///
     /// # Errors
     /// If the settings are invalid.

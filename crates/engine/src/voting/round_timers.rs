@@ -155,7 +155,7 @@ mod tests {
             () = poll_fn(|cx| { task_timer.poll(&round_timers, cx); Poll::Pending }) => unreachable!(),
         };
         assert_eq!([first, second, third, fourth], [50, 20, 80, 50]);
-        assert!(early.is_err() || early == Ok(20), "nobody is woken for a round that is over: {early:?}");
+        assert!(early.is_err() || early == Ok(20), "a closed round wakes no caller: {early:?}");
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn a_nonce_finds_its_value_and_a_seal_does_not_add_up_with_it() {
 proptest! {
     /// Another value needs a majority of members without this one.
     ///
-    /// Those are free only when its keys there have ended.
+    /// The members are free only when its keys there have ended.
     #[test]
     fn nobody_else_finds_a_majority_before_that(lists in prop::collection::vec(prop::collection::vec(0..3_000_u64, 1..8), 1..3)) {
         // A number below 1000: the member has no key.

@@ -19,7 +19,7 @@ fn a_majority_confirms_a_release_and_its_sender_ignores_it() {
         assert_eq!(notify(&mut waiters, number), Some(Some(Hint::RetrySoon)), "{number}");
         assert_eq!(notify(&mut waiters, number), Some(Some(Hint::Retry)), "{number}");
         if number > 1 {
-            assert_eq!(notify(&mut waiters, number), None, "a third member tells of the same");
+            assert_eq!(notify(&mut waiters, number), None, "a third member passes the same message on");
         }
     }
     let own = waiters.release(ANNOUNCE_INTERVAL, 9, now).unwrap();
@@ -69,7 +69,7 @@ fn waiters_go_in_the_order_of_their_announcements() {
     one.on_message(Message::Waiting(OTHER), 1, now);
     assert!(one.on_message(Message::Next(OWN), 1, now));
     assert_eq!(one.take_hint(), Some(Hint::Retry));
-    assert_eq!(one.announce_wait(7, now), Some(Message::Waiting(OTHER)), "it has tried in vain, and waits once more");
+    assert_eq!(one.announce_wait(7, now), Some(Message::Waiting(OTHER)), "its attempt failed, so it waits again");
     assert!(one.on_message(Message::Next(OTHER), 1, now));
     assert_eq!(one.unsubscribe(now), None, "all clients have its release");
     assert_eq!(one.release(MOMENT, 1, now), Some(Message::released(1)), "a late message puts nobody back");
