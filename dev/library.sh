@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a release of the library needs beside its tests.
 #
-#   dev/library.sh package        makes the package as it is published, and builds it
+#   dev/library.sh package        makes the packages as they are published, and compiles them
 #   dev/library.sh oldest         checks that the oldest compiler that crates/client/Cargo.toml names builds it
 #   dev/library.sh least          checks that the least versions that its Cargo.toml declare build it
 #   dev/library.sh api [write]    compares its public items with crates/client/public-api.txt, or writes them there
@@ -42,9 +42,22 @@ fetch_toolchain() {
   rustup run "$1" rustc --version >/dev/null 2>&1 || rustup toolchain install "$1" --profile minimal
 }
 
+# Compiles the two packages from their files. `cargo publish --dry-run` would compile the client against the engine
+# that an earlier run unpacked into the registry of CARGO_HOME, because the version is the same.
 package() {
-  # The working copy, as every other check here. The package is built from what it holds, and nothing is sent.
-  cargo publish --dry-run --quiet --locked --allow-dirty --package redlock-engine --package redlock-client
+  local unpacked=$LOCAL/package crate
+  rm -rf "$unpacked" && mkdir -p "$unpacked"
+  # --allow-dirty: the package holds the working copy, as every other check here.
+  cargo package --no-verify --quiet --locked --allow-dirty --package redlock-engine --package redlock-client
+  for crate in target/package/redlock-{engine,client}-[0-9]*.crate; do
+    tar --extract --touch --file "$crate" --directory "$unpacked"
+  done
+  {
+    printf '[workspace]\nmembers = ["*"]\nresolver = "3"\n\n[patch.crates-io]\n'
+    printf 'redlock-engine.path = "%s"\n' "$(cd "$unpacked" && echo redlock-engine-*)"
+  } >"$unpacked/Cargo.toml"
+  cp Cargo.lock "$unpacked"
+  cargo check --quiet --manifest-path "$unpacked/Cargo.toml" --workspace --all-features --target-dir target
 }
 
 oldest() {
