@@ -1,8 +1,10 @@
-//! Pure: what a pod's status proves about one of its containers.
+//! Pure: what a pod's status proves about one of its containers, and why a pod does not run.
 //!
 //! Holders of locks and processes of Redis members are judged by the same function. A container is dead only when a kubelet
 //! reported this very container as terminated, and knew it. A phase, an empty list, another container ID or a deleted object
 //! prove nothing: controllers write them, too, while the container runs on (docs/dev/rules.md, "Death and doubt").
+
+pub mod obstacle;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 

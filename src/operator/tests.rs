@@ -110,7 +110,7 @@ fn evidence_candidates_and_causes_are_the_same_from_a_pod_that_is_cut_down() {
                 if is_member {
                     said.extend(answers([
                         &facts::running_container(pod),
-                        &facts::obstacle(pod),
+                        &evidence::obstacle::obstacle(pod),
                         &facts::speaks_tls(pod),
                         &facts::acl_key(pod),
                     ]));

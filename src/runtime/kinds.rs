@@ -23,6 +23,8 @@ const READ_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/default-container", "controller.kubernetes.io/pod-deletion-cost"];
 /// A longer value of an annotation is none that the operator can read.
 const LONGEST_ANNOTATION: usize = 4096;
+/// Maximum length in bytes of a text of the kubelet or the scheduler in the cache.
+const LONGEST_MESSAGE: usize = 512;
 /// Maximum number of labels of this operator in the cache, per object.
 const OUR_LABELS: usize = 256;
 /// Maximum number of other labels in the cache. The chart's policy refuses more of them on locks and quorums.
@@ -90,7 +92,7 @@ impl Kind for Node {
 impl Kind for Pod {
     /// Elections and fences read names, labels, node, container states and conditions.
     ///
-    /// Fences also read the volumes of members. The status of a quorum quotes why a member does not start.
+    /// Fences also read the volumes of members. Statuses quote why a pod does not start.
     fn slim(pod: &mut Value) {
         bound_metadata(pod);
         keep(pod.get_mut("metadata"), &METADATA);
@@ -107,16 +109,10 @@ impl Kind for Pod {
         }
         keep(pod.get_mut("status"), &["phase", "podIP", "conditions", "containerStatuses", "initContainerStatuses"]);
         if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
-            let texts: &[&str] = if is_member { &["reason", "message"] } else { &[] };
-            each(status, "conditions", &[&["type", "status", "lastTransitionTime"], texts].concat());
+            slim_conditions(status.get_mut("conditions"));
             for containers in ["containerStatuses", "initContainerStatuses"] {
                 each(status, containers, &["name", "containerID", "ready", "restartCount", "state", "lastState"]);
-                status
-                    .get_mut(containers)
-                    .and_then(Value::as_array_mut)
-                    .into_iter()
-                    .flatten()
-                    .for_each(|it| slim_states(it, is_member));
+                status.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten().for_each(slim_states);
             }
         }
     }
@@ -195,13 +191,33 @@ fn bound_metadata(object: &mut Value) {
     }
 }
 
-fn slim_states(container: &mut Value, is_member: bool) {
+/// Keeps the text of the scheduler alone.
+fn slim_conditions(conditions: Option<&mut Value>) {
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        let is_unscheduled = condition["type"] == "PodScheduled" && condition["status"] == "False";
+        let texts = if is_unscheduled { &["reason", "message"][..] } else { &[] };
+        keep(Some(condition), &[&["type", "status", "lastTransitionTime"], texts].concat());
+        cut_message(condition);
+    }
+}
+
+fn slim_states(container: &mut Value) {
     for state in ["state", "lastState"] {
-        for kind in ["running", "terminated", "waiting"] {
-            let state = container.get_mut(state).and_then(|state| state.get_mut(kind));
-            let message = if is_member { &["message"][..] } else { &[] };
-            keep(state, &[&["startedAt", "finishedAt", "exitCode", "reason", "containerID"], message].concat());
+        let Some(state) = container.get_mut(state) else { continue };
+        for kind in ["running", "terminated"] {
+            keep(state.get_mut(kind), &["startedAt", "finishedAt", "exitCode", "reason", "containerID"]);
         }
+        if let Some(waiting) = state.get_mut("waiting") {
+            keep(Some(waiting), &["reason", "message"]);
+            cut_message(waiting);
+        }
+    }
+}
+
+/// Cuts the text of the kubelet or the scheduler to [`LONGEST_MESSAGE`].
+fn cut_message(object: &mut Value) {
+    if let Some(Value::String(message)) = object.get_mut("message") {
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
     }
 }
 
@@ -262,11 +278,11 @@ mod tests {
     }
 
     #[test]
-    fn a_member_keeps_why_it_does_not_start() {
-        let pod: Pod = read(json!({"metadata": {"name": "p", "labels": {MEMBER_LABEL: "q-0"}}, "status": {
+    fn a_pod_keeps_why_it_does_not_start() {
+        let pod: Pod = read(json!({"metadata": {"name": "p"}, "status": {
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}],
             "containerStatuses": [{"name": "redis", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
-                "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]}}));
+                "state": {"waiting": {"reason": "ErrImagePull", "message": "not found".repeat(100)}}}]}}));
         let status = pod.status.as_ref().unwrap();
         let condition = &status.conditions.as_ref().unwrap()[0];
         assert_eq!(
@@ -275,7 +291,7 @@ mod tests {
         );
         let container = &status.container_statuses.as_ref().unwrap()[0];
         let waiting = container.state.as_ref().unwrap().waiting.as_ref().unwrap();
-        assert_eq!(waiting.message.as_deref(), Some("not found"));
+        assert_eq!(waiting.message.as_ref().map(String::len), Some(LONGEST_MESSAGE));
     }
 
     #[test]

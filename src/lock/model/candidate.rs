@@ -11,6 +11,7 @@ use kube::core::{Selector, SelectorExt};
 use super::nodes;
 use crate::api::{Election, PRIORITY_ANNOTATION, Preference};
 use crate::evidence;
+use crate::evidence::obstacle::obstacle;
 
 /// Names the main container of a pod with several, as `kubectl` reads it.
 const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
@@ -62,6 +63,8 @@ pub enum Ineligible {
     /// Container {container} of pod {pod} is not running. If an init container waits for the lock, set
     /// spec.claim.container to its name
     NotRunning { pod: String, container: String },
+    /// Pod {pod} does not run: {obstacle}
+    Obstructed { pod: String, obstacle: String },
     /// Pod {pod} is not ready
     NotReady { pod: String },
     /// Node {node} of pod {pod} does not report
@@ -82,12 +85,16 @@ pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible
         return Err(Ineligible::Ended { pod: pod_name, phase: phase.to_owned() });
     }
     let container = main_container(pod, container)?;
+    let obstructed = |otherwise| match obstacle(pod) {
+        Some(obstacle) => Ineligible::Obstructed { pod: full_name(pod), obstacle },
+        None => otherwise,
+    };
     let Some(status) = evidence::containers(pod).find(|status| status.name == container) else {
-        return Err(Ineligible::NotStarted { pod: pod_name, container });
+        return Err(obstructed(Ineligible::NotStarted { pod: pod_name, container }));
     };
     let running = status.state.as_ref().and_then(|state| state.running.as_ref());
     let (Some(running), Some(container_id)) = (running, status.container_id.clone()) else {
-        return Err(Ineligible::NotRunning { pod: pod_name, container });
+        return Err(obstructed(Ineligible::NotRunning { pod: pod_name, container }));
     };
     Ok(Candidate {
         pod_uid: pod.uid().unwrap_or_default(),
@@ -110,7 +117,11 @@ pub fn electable(pod: &Pod, container: Option<&str>) -> Result<Candidate, Inelig
         .as_ref()
         .and_then(|status| status.conditions.as_ref())
         .is_some_and(|conditions| conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
-    if ready { Ok(candidate) } else { Err(Ineligible::NotReady { pod: full_name(pod) }) }
+    match obstacle(pod) {
+        _ if ready => Ok(candidate),
+        Some(obstacle) => Err(Ineligible::Obstructed { pod: full_name(pod), obstacle }),
+        None => Err(Ineligible::NotReady { pod: full_name(pod) }),
+    }
 }
 
 /// Which of these pods may be elected, and why the others of those that match may not.
@@ -223,6 +234,21 @@ mod tests {
         let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
         pod.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
         assert!(electable(&pod, None).is_err());
+    }
+
+    #[test]
+    fn a_pod_that_does_not_run_is_named_with_the_text_of_the_kubelet_or_the_scheduler() {
+        let with = |status: serde_json::Value| {
+            let mut object = serde_json::to_value(pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"])).unwrap();
+            object["status"] = status;
+            electable(&serde_json::from_value(object).unwrap(), None).unwrap_err().to_string()
+        };
+        let waits = with(json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "", "imageID": "",
+            "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]}));
+        assert_eq!(waits, "Pod /a-0 does not run: container app waits, ErrImagePull: not found");
+        let unscheduled = with(json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "message": "0/3 nodes are available"}]}));
+        assert_eq!(unscheduled, "Pod /a-0 does not run: Unschedulable: 0/3 nodes are available");
     }
 
     #[test]

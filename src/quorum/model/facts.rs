@@ -6,14 +6,12 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
 use super::build::{ACL_FILE, CONFIG_VOLUME, REDIS_CONTAINER, TLS_VOLUME};
+use crate::evidence::obstacle::obstacle;
 use crate::evidence::{ContainerEvidence, container_state, is_unknown};
 use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Record, RunId};
 
 pub use nodes::{Nodes, ready_transition};
-
-/// Reasons for which every container waits at first.
-const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
@@ -47,55 +45,6 @@ pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: O
         false => format!("kubectl -n {namespace} describe pod {pod}"),
     };
     Some(format!("{why}. The kubelet or the scheduler tries again by itself. See: {see}"))
-}
-
-/// Why a pod does not run, in the text of the kubelet or the scheduler.
-pub fn obstacle(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let with = |reason: &str, message: Option<&String>| match message {
-        Some(message) => format!("{reason}: {message}"),
-        None => reason.to_owned(),
-    };
-    let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let waits = containers().find_map(|container| {
-        if let Some(ended) = crashed(container) {
-            return Some(ended);
-        }
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let (reason, message) = (waiting.reason.as_deref()?, waiting.message.as_deref());
-        let cause = match reason {
-            _ if STARTING.contains(&reason) => return None,
-            // The kubelet alternates between both. The cause is the same, so the text is.
-            "ErrImagePull" | "ImagePullBackOff" => {
-                let cause =
-                    message.map(|message| message.rsplit("ErrImagePull: ").next().unwrap_or(message).to_owned());
-                with("ErrImagePull", cause.as_ref())
-            }
-            reason => with(reason, waiting.message.as_ref()),
-        };
-        Some(format!("container {} waits, {cause}", container.name))
-    });
-    let is_unscheduled = |type_: &str, status: &str| type_ == "PodScheduled" && status == "False";
-    let conditions = || status.conditions.iter().flatten();
-    let unscheduled = || conditions().find(|condition| is_unscheduled(&condition.type_, &condition.status));
-    let text = |reason: Option<&String>, message| with(reason.map_or("no node", String::as_str), message);
-    let unscheduled = || unscheduled().map(|found| text(found.reason.as_ref(), found.message.as_ref()));
-    waits.or_else(unscheduled)
-}
-
-/// How a container ended that the kubelet starts again and again.
-///
-/// The text is the same while the container is down and while the kubelet waits, whose own message counts the seconds.
-fn crashed(container: &ContainerStatus) -> Option<String> {
-    let state = container.state.as_ref()?;
-    let waits = state.waiting.as_ref().is_some_and(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"));
-    let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref()).filter(|_| waits);
-    let ended = state.terminated.as_ref().filter(|ended| ended.exit_code != 0).or(last)?;
-    let reason = ended.reason.as_deref().unwrap_or("Error");
-    let (name, code, restarts) = (&container.name, ended.exit_code, container.restart_count);
-    Some(format!(
-        "container {name} ended with exit code {code} ({reason}) and restarted {restarts} times, CrashLoopBackOff"
-    ))
 }
 
 /// Whether a member's pod speaks TLS; the other kind does not.
