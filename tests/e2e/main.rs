@@ -35,6 +35,7 @@ mod shifted;
 mod spans;
 #[path = "../support/store.rs"]
 mod store;
+mod suite_causes;
 mod suite_chaos;
 mod suite_cli;
 mod suite_clients;
@@ -64,6 +65,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("lock", suite_lock::TESTS),
     ("edges", suite_edges::TESTS),
     ("tenants", suite_tenants::TESTS),
+    ("causes", suite_causes::TESTS),
     ("cli", suite_cli::TESTS),
     ("failover", suite_failover::TESTS),
     ("gate", suite_gate::TESTS),

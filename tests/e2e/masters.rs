@@ -141,6 +141,23 @@ impl Masters {
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
+    /// Ends a master, edits its configuration by a shell script that names the file `$conf`, and starts it again.
+    pub(crate) async fn configure(&self, index: usize, edit: &str) -> anyhow::Result<()> {
+        let script = format!(
+            "set -eu
+             cd {directory}
+             kill -KILL $(cat {index}.pid)
+             rm -f {index}.pid
+             conf={index}.conf
+             {edit}
+             ip netns exec {name} redis-server {index}.conf
+             until [[ -s {index}.pid ]]; do sleep 0.02; done",
+            directory = self.directory(),
+            name = self.name,
+        );
+        self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
+    }
+
     /// Starts something that means harm where the masters are. It ends with them.
     pub(crate) async fn start_hostile(&self, harm: Harm) -> anyhow::Result<()> {
         let program = std::env::current_exe()?;

@@ -1,0 +1,96 @@
+//! Requests that the API server refuses, and Jobs that cannot have their lock.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::surfaces::{event_names, lock_names};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON},
+    suite_lock::support::{IDLE, POD_LIMIT, container, election, run, worker},
+};
+
+const TTL: Duration = Duration::from_secs(3);
+
+fn job(bench: &Bench, more: Value) -> Value {
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "work", "annotations": {"redlock-operator.io/lock": "work"}},
+        "spec": {"suspend": true, "template": {"spec": {
+            "restartPolicy": "Never",
+            "securityContext": crate::pods::pod_security(),
+            "containers": [container(bench, "work", "true")],
+        }}},
+    });
+    if let (Some(spec), Value::Object(more)) = (job["spec"].as_object_mut(), more) {
+        spec.extend(more);
+    }
+    job
+}
+
+pub(crate) async fn a_job_that_is_not_suspended_is_refused(bench: Bench) -> anyhow::Result<()> {
+    let message = bench.refused(&job(&bench, json!({"suspend": false})).to_string()).await?;
+    ensure!(message.contains("suspend: true"), "{message}");
+    let cron = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "work"},
+        "spec": {"schedule": "* * * * *", "jobTemplate": job(&bench, json!({"suspend": null}))},
+    });
+    let message = bench.refused(&cron.to_string()).await?;
+    ensure!(message.contains("suspend: true"), "{message}");
+    Ok(())
+}
+
+pub(crate) async fn a_job_that_another_controller_runs_is_named(bench: Bench) -> anyhow::Result<()> {
+    let job = job(&bench, json!({"managedBy": "example.com/queue"})).to_string();
+    let applied = bench.cluster.kubectl_output(&["-n", &bench.namespace, "apply", "-f", "-"], &job).await?;
+    let message = String::from_utf8_lossy(&applied.stderr).into_owned();
+    if applied.status.success() {
+        event_names(&bench, "work", &["example.com/queue"]).await
+    } else {
+        ensure!(message.contains("managedBy"), "{message}");
+        Ok(())
+    }
+}
+
+/// A policy of the cluster that refuses the label of a leader on pods.
+pub(crate) async fn a_policy_that_refuses_the_label_is_named(bench: Bench) -> anyhow::Result<()> {
+    run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
+    let name = bench.namespace.as_str();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+                    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"],
+                        "resources": ["pods"]}],
+                },
+                "validations": [{
+                    "expression": "object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({})",
+                    "message": "labels of pods are final",
+                }],
+            },
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+        },
+    ]})
+    .to_string();
+    let applied = bench.cluster.kubectl_output(&["apply", "-f", "-"], &list).await?;
+    ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    let mut lock = election("app", "app", TTL);
+    lock["spec"]["election"]["label"] = json!("example.com/leader");
+    let lock = Lock::create(&bench, lock).await?;
+    let named = async {
+        lock.held(POD_LIMIT + SOON).await?;
+        event_names(&bench, "app", &["app-0", "labels of pods are final"]).await?;
+        lock_names(&bench, "app", "Held", &["labels of pods are final"]).await
+    };
+    let named = named.await;
+    bench.cluster.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name]).await?;
+    named
+}

@@ -1,0 +1,130 @@
+//! Members of a quorum that do not start, and members that do not vote.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicy, core::v1::ResourceQuota};
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::surfaces::quorum_names;
+use crate::{
+    bench::Bench,
+    quorums::{Quorum, member_of},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+/// A member that restarts is fenced for this long at least.
+const LONG_TTL: Duration = Duration::from_secs(60);
+
+/// A quorum with these fields, and the cause that each surface names.
+async fn does_not_start(bench: &Bench, fields: Value, reason: &str, cause: &[&str]) -> anyhow::Result<()> {
+    let _quorum = Quorum::create_with(bench, "q", MAX_TTL, fields).await?;
+    quorum_names(bench, "q", reason, cause).await
+}
+
+pub(crate) async fn a_bad_image_of_the_members_is_named(bench: Bench) -> anyhow::Result<()> {
+    let fields = json!({"image": "registry.invalid/redis:8"});
+    does_not_start(&bench, fields, "MembersStarting", &["q-0", "ErrImagePull", "registry.invalid"]).await
+}
+
+pub(crate) async fn a_wrong_pull_secret_of_the_members_is_named(bench: Bench) -> anyhow::Result<()> {
+    let fields = json!({"image": "registry.invalid/redis:8", "pod": {"imagePullSecrets": [{"name": "absent"}]}});
+    does_not_start(&bench, fields, "MembersStarting", &["q-0", "absent"]).await
+}
+
+pub(crate) async fn members_that_no_node_takes_are_named(bench: Bench) -> anyhow::Result<()> {
+    let fields = json!({"pod": {"nodeSelector": {"disk": "golden"}}});
+    does_not_start(&bench, fields, "MembersStarting", &["q-0", "Unschedulable", "node affinity/selector"]).await
+}
+
+pub(crate) async fn an_image_without_redis_is_named(bench: Bench) -> anyhow::Result<()> {
+    let images =
+        bench.cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].status.images[*].names[0]}"]).await?;
+    let pause = images.split_whitespace().find(|image| image.contains("pause")).context("no image without Redis")?;
+    does_not_start(&bench, json!({"image": pause}), "MembersStarting", &["q-0", "redis-server"]).await
+}
+
+pub(crate) async fn a_quota_that_refuses_the_members_is_named(bench: Bench) -> anyhow::Result<()> {
+    bench.create::<ResourceQuota>(json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}})).await?;
+    does_not_start(&bench, json!({}), "MembersStarting", &["q-0", "FailedCreate", "exceeded quota: few"]).await
+}
+
+pub(crate) async fn a_missing_priority_class_is_named(bench: Bench) -> anyhow::Result<()> {
+    let fields = json!({"pod": {"priorityClassName": "absent"}});
+    does_not_start(&bench, fields, "MembersStarting", &["q-0", "PriorityClass", "absent"]).await
+}
+
+/// A policy of the cluster that refuses StatefulSets in the test's namespace.
+pub(crate) async fn a_policy_that_refuses_the_objects_is_named(bench: Bench) -> anyhow::Result<()> {
+    let policies = Api::<ValidatingAdmissionPolicy>::all(bench.cluster.client.clone());
+    let manifest = json!([
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": bench.namespace},
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": bench.namespace}},
+                    "resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                        "resources": ["statefulsets"]}],
+                },
+                "validations": [{"expression": "false", "message": "only the platform team runs StatefulSets"}],
+            },
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": bench.namespace},
+            "spec": {"policyName": bench.namespace, "validationActions": ["Deny"]},
+        },
+    ]);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": manifest}).to_string();
+    let applied = bench.cluster.kubectl_output(&["apply", "-f", "-"], &list).await?;
+    anyhow::ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    let named = does_not_start(&bench, json!({}), "InvalidSpec", &["only the platform team runs StatefulSets"]).await;
+    let name = bench.namespace.as_str();
+    bench.cluster.kubectl(&["delete", "validatingadmissionpolicybinding", name]).await?;
+    policies.delete(name, &kube::api::DeleteParams::default()).await?;
+    named
+}
+
+pub(crate) async fn a_member_with_too_little_memory_is_named(bench: Bench) -> anyhow::Result<()> {
+    let resources = json!({"requests": {"memory": "1Mi"}, "limits": {"memory": "1Mi"}});
+    does_not_start(&bench, json!({"pod": {"resources": resources}}), "InvalidSpec", &["memory", "1Mi"]).await
+}
+
+pub(crate) async fn a_fenced_member_is_named_with_its_time(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", Duration::from_secs(20)).await?;
+    bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
+    quorum_names(&bench, &quorum.name, "MembersFenced", &["q-1", "Fenced", "Restarted", "UTC"]).await
+}
+
+pub(crate) async fn a_quorum_that_starts_is_named_with_its_time(bench: Bench) -> anyhow::Result<()> {
+    let _quorum = Quorum::create_with(&bench, "q", LONG_TTL, json!({})).await?;
+    let name = format!("RedisQuorum {}/q is starting. It grants locks from", bench.namespace);
+    super::surfaces::doctor_names(&bench, &[&name, "UTC"]).await
+}
+
+pub(crate) async fn a_quorum_without_a_majority_is_named(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    // The pods that follow have no image.
+    bench.patch("rq", "q", r#"{"metadata": {"annotations": {"redlock-operator.io/rollout": "paused"}}}"#).await?;
+    bench.create::<ResourceQuota>(json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})).await?;
+    for pod in ["q-0-0", "q-1-0"] {
+        bench.kubectl(&["delete", "pod", pod, "--wait=false"]).await?;
+    }
+    quorum_names(&bench, &quorum.name, "False", &["q-0", "q-1", "exceeded quota: few"]).await?;
+    super::surfaces::doctor_names(&bench, &["MajorityLost"]).await
+}
+
+/// The node of a member is cut off and its pod deleted by force.
+pub(crate) async fn an_earlier_process_that_may_still_run_is_named(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let member = member_of(&quorum.recorder.last()?.object, "q-1").cloned().context("no member q-1")?;
+    let node = member.node_name.context("a member without a node")?;
+    bench.cluster.faults.cut_node(&node).await?;
+    bench.kubectl(&["delete", "pod", "q-1-0", "--force", "--grace-period=0"]).await?;
+    let cause = ["q-1", "PredecessorUnconfirmed", node.as_str()];
+    let named = quorum_names(&bench, &quorum.name, "PredecessorUnconfirmed", &cause).await;
+    bench.cluster.faults.heal_nodes().await?;
+    named
+}

@@ -1,0 +1,99 @@
+//! Pods that cannot hold a lock.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::surfaces::{doctor_names, event_names, lock_names};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON},
+    suite_lock::support::{IDLE, POD_LIMIT, create, election, leader, pod_claim, run, with, worker},
+};
+
+const TTL: Duration = Duration::from_secs(3);
+const MISSING_IMAGE: &str = "registry.invalid/missing:1";
+
+/// An election whose only candidate is this pod, and the cause that each surface names.
+async fn elects_nobody(bench: &Bench, pod: serde_json::Value, cause: &[&str]) -> anyhow::Result<()> {
+    create(bench, pod).await?;
+    let _lock = Lock::create(bench, election("app", "app", TTL)).await?;
+    lock_names(bench, "app", "NoCandidate", cause).await?;
+    // Three ttl after the election lost its last candidate.
+    event_names(bench, "app", cause).await?;
+    doctor_names(bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await
+}
+
+pub(crate) async fn an_election_without_any_pod_names_its_selector(bench: Bench) -> anyhow::Result<()> {
+    let _lock = Lock::create(&bench, election("app", "app", TTL)).await?;
+    let cause = format!("Namespace {} has no pod that spec.election.selector matches", bench.namespace);
+    lock_names(&bench, "app", "NoCandidate", &[&cause]).await?;
+    event_names(&bench, "app", &[&cause]).await?;
+    doctor_names(&bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await
+}
+
+pub(crate) async fn a_candidate_whose_image_is_missing_is_named(bench: Bench) -> anyhow::Result<()> {
+    let mut pod = worker(&bench, "app-0", "app", IDLE);
+    pod["spec"]["containers"][0]["image"] = json!(MISSING_IMAGE);
+    elects_nobody(&bench, pod, &["app-0", "ErrImagePull"]).await
+}
+
+pub(crate) async fn a_candidate_that_no_node_takes_is_named(bench: Bench) -> anyhow::Result<()> {
+    let mut pod = worker(&bench, "app-0", "app", IDLE);
+    pod["spec"]["nodeSelector"] = json!({"disk": "golden"});
+    elects_nobody(&bench, pod, &["app-0", "Unschedulable"]).await
+}
+
+pub(crate) async fn a_candidate_that_crashes_is_named_with_its_exit_code(bench: Bench) -> anyhow::Result<()> {
+    elects_nobody(&bench, worker(&bench, "app-0", "app", "exit 7"), &["app-0", "exit code 7", "CrashLoopBackOff"]).await
+}
+
+pub(crate) async fn a_candidate_that_lacks_a_config_map_is_named(bench: Bench) -> anyhow::Result<()> {
+    let mut pod = worker(&bench, "app-0", "app", IDLE);
+    pod["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "absent"}}]);
+    elects_nobody(&bench, pod, &["app-0", "CreateContainerConfigError"]).await
+}
+
+pub(crate) async fn a_candidate_that_is_not_ready_is_named(bench: Bench) -> anyhow::Result<()> {
+    let mut pod = worker(&bench, "app-0", "app", IDLE);
+    pod["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
+    elects_nobody(&bench, pod, &["app-0 is not ready"]).await
+}
+
+pub(crate) async fn a_candidate_with_two_containers_is_asked_for_one(bench: Bench) -> anyhow::Result<()> {
+    let mut pod = worker(&bench, "app-0", "app", IDLE);
+    let mut second = pod["spec"]["containers"][0].clone();
+    second["name"] = json!("mesh");
+    pod["spec"]["containers"][1] = second;
+    elects_nobody(&bench, pod, &["app-0", "app, mesh", "spec.election.container"]).await
+}
+
+pub(crate) async fn a_claim_whose_init_container_runs_is_pointed_to_it(bench: Bench) -> anyhow::Result<()> {
+    let mut pod = worker(&bench, "app-0", "app", IDLE);
+    let mut init = pod["spec"]["containers"][0].clone();
+    init["name"] = json!("wait");
+    pod["spec"]["initContainers"] = json!([init]);
+    create(&bench, pod).await?;
+    let _lock = Lock::create(&bench, pod_claim("app", "app", "app-0", TTL)).await?;
+    lock_names(&bench, "app", "NoCandidate", &["app-0", "init container", "spec.claim.container"]).await
+}
+
+pub(crate) async fn a_claim_of_a_pod_that_does_not_exist_names_it(bench: Bench) -> anyhow::Result<()> {
+    let _lock = Lock::create(&bench, pod_claim("app", "app", "app-0", TTL)).await?;
+    lock_names(&bench, "app", "NoCandidate", &[&format!("Pod {}/app-0 does not exist", bench.namespace)]).await
+}
+
+pub(crate) async fn a_holder_that_fails_its_liveness_check_is_named(bench: Bench) -> anyhow::Result<()> {
+    let script = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
+    let mut pod = worker(&bench, "app-0", "app", script);
+    pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
+    run(&bench, pod).await?;
+    let liveness = json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}});
+    let lock = Lock::create(&bench, with(election("app", "app", TTL), liveness)).await?;
+    let held = lock.held(POD_LIMIT).await?;
+    anyhow::ensure!(leader(&held.object).as_deref() == Some("app-0"), "{:?}", held.object.status);
+    bench.kubectl(&["exec", "app-0", "--", "rm", "/tmp/www/healthz"]).await?;
+    lock.reason("Ending", 2 * TTL + SOON).await?;
+    event_names(&bench, "app", &["HolderUnhealthy", "app-0", "404"]).await?;
+    lock_names(&bench, "app", "NoCandidate", &["app-0", "liveness"]).await
+}
