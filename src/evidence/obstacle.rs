@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-/// Maximum length in bytes of a quoted text.
+/// Maximum number of characters of a quoted text.
 const LONGEST_TEXT: usize = 300;
 /// Reasons for which every container waits at first.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
@@ -11,7 +11,7 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 pub fn obstacle(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let with = |reason: &str, message: Option<&String>| match message {
-        Some(message) => format!("{reason}: {}", &message[..message.floor_char_boundary(LONGEST_TEXT)]),
+        Some(message) => format!("{reason}: {}", message.chars().take(LONGEST_TEXT).collect::<String>()),
         None => reason.to_owned(),
     };
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();

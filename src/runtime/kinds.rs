@@ -23,7 +23,7 @@ const READ_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/default-container", "controller.kubernetes.io/pod-deletion-cost"];
 /// A longer value of an annotation is none that the operator can read.
 const LONGEST_ANNOTATION: usize = 4096;
-/// Maximum length in bytes of a text of the kubelet or the scheduler in the cache.
+/// Maximum number of characters of a text of the kubelet or the scheduler in the cache.
 const LONGEST_MESSAGE: usize = 512;
 /// Maximum number of labels of this operator in the cache, per object.
 const OUR_LABELS: usize = 256;
@@ -217,7 +217,7 @@ fn slim_states(container: &mut Value) {
 /// Cuts the text of the kubelet or the scheduler to [`LONGEST_MESSAGE`].
 fn cut_message(object: &mut Value) {
     if let Some(Value::String(message)) = object.get_mut("message") {
-        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+        *message = message.chars().take(LONGEST_MESSAGE).collect();
     }
 }
 
