@@ -112,6 +112,10 @@ impl ApiServer {
         Self { world, port, end: Some(end), thread: Some(thread) }
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The file that leads here.
     pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
         let path = folder.join("kubeconfig");
@@ -326,7 +330,7 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
         Response::builder().status(code).header(DATE, date).body(body).unwrap()
     };
     match parts.method {
-        Method::GET if path == "/version" => respond(StatusCode::OK, Body::from(version().to_string())),
+        Method::GET if path == "/version" => respond(StatusCode::OK, Body::from(quorums::version().to_string())),
         Method::POST if is_lock => {
             let (code, answer) = world.create(body);
             respond(code, Body::from(answer.to_string()))
@@ -388,13 +392,4 @@ fn other(method: &Method, path: &str, watches: bool) -> (StatusCode, Body) {
         }
         _ => panic!("{method} {path}"),
     }
-}
-
-fn version() -> Value {
-    let empty = ["gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
-    let mut version = json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"});
-    for name in empty {
-        version[name] = json!("");
-    }
-    version
 }

@@ -7,6 +7,7 @@ mod api;
 mod claims;
 mod cut;
 mod faults;
+mod kubeconfig;
 mod losses;
 mod processes;
 mod screen;

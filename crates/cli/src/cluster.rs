@@ -1,18 +1,17 @@
 //! The connection to the API server: the kubeconfig, deadlines, and errors that name the next step.
 
+mod args;
 pub mod installation;
 pub mod objects;
 mod proxy;
 pub mod target;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, Resource};
+use kube::{Client, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -21,73 +20,12 @@ use redlock_api::server_time::{ServerTime, USUAL_DRIFT};
 use redlock_api::{GoDuration, MilliTime};
 use redlock_engine::time::SystemClock;
 
+pub use args::ClusterArgs;
+
 /// For one request, unless `--request-timeout` has another.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// For the connection to the API server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Objects of one page of a list, as kubectl asks for.
 const PAGE: u32 = 500;
-
-/// Which cluster, as whom, and where in it.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct ClusterArgs {
-    /// The kubeconfig file. Default: what KUBECONFIG names, ~/.kube/config, or in a pod its service account.
-    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
-    pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig.
-    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
-    pub context: Option<String>,
-    /// The namespace. Default: that of the context.
-    #[arg(short, long, value_name = "NAME", help_heading = "Cluster")]
-    pub namespace: Option<String>,
-    /// The cluster of the kubeconfig, in place of that of the context.
-    #[arg(long = "cluster", value_name = "NAME", help_heading = "Cluster")]
-    pub kubeconfig_cluster: Option<String>,
-    /// The user of the kubeconfig, in place of that of the context.
-    #[arg(long = "user", value_name = "NAME", help_heading = "Cluster")]
-    pub kubeconfig_user: Option<String>,
-    /// The user to impersonate.
-    #[arg(long = "as", value_name = "USER", help_heading = "Cluster")]
-    pub as_user: Option<String>,
-    /// A group to impersonate. Repeat it for several.
-    #[arg(long = "as-group", value_name = "GROUP", requires = "as_user", help_heading = "Cluster")]
-    pub as_groups: Vec<String>,
-    /// How long one request can take. Default: 10s.
-    #[arg(long, value_name = "DURATION", help_heading = "Cluster")]
-    pub request_timeout: Option<GoDuration>,
-}
-
-impl ClusterArgs {
-    /// The kubeconfig's cluster and user, the service account of a pod, and the proxy in between.
-    async fn config(&self) -> Result<Config, Box<dyn std::error::Error>> {
-        let options = KubeConfigOptions {
-            context: self.context.clone(),
-            cluster: self.kubeconfig_cluster.clone(),
-            user: self.kubeconfig_user.clone(),
-        };
-        let is_named = self.kubeconfig.is_some() || options.context.is_some() || options.cluster.is_some();
-        let read = self.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-        let of_kubeconfig = read.as_ref().ok().and_then(|read| proxy::of_kubeconfig(read, &options));
-        let found = match read {
-            Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
-            Err(error) => Err(error),
-        };
-        let mut config = match found {
-            Ok(mut config) => {
-                config.proxy_url = proxy::Environment::read().proxy(of_kubeconfig.as_deref(), &config.cluster_url)?;
-                config
-            }
-            Err(error) if is_named => return Err(error.into()),
-            Err(_) => Config::infer().await?,
-        };
-        if let Some(user) = &self.as_user {
-            config.auth_info.impersonate = Some(user.clone());
-            config.auth_info.impersonate_groups = Some(self.as_groups.clone()).filter(|groups| !groups.is_empty());
-        }
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        Ok(config)
-    }
-}
 
 /// Which cluster, and whether one namespace of it is meant or all.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -146,8 +84,12 @@ impl Problem {
     /// Why a request failed.
     fn of_request(doing: &str, server: &str, error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
-            let next = format!("Check that {server} is the right API server and can be reached: redlock doctor");
-            return Self::new(format!("failed to {doing}: {}", root_cause(error)), next);
+            let cause = root_cause(error);
+            let next = match cause.contains("certificate") {
+                true => "Name the file with the authority of this API server: --certificate-authority FILE".to_owned(),
+                false => format!("Check that {server} is the right API server and can be reached: redlock doctor"),
+            };
+            return Self::new(format!("failed to {doing}: {cause}"), next);
         };
         let next = match status.code {
             401 => "Log in again: the API server does not accept the credentials of this context.",
@@ -203,16 +145,16 @@ impl Cluster {
     /// # Errors
     /// If there is no usable configuration.
     pub async fn connect(args: &ClusterArgs) -> Result<Self, Problem> {
-        let unusable = |error: &dyn std::error::Error| {
+        let unusable = |error: anyhow::Error| {
             Problem::new(
-                format!("failed to find a cluster: {error}"),
-                "Name a kubeconfig with --kubeconfig or KUBECONFIG, and a context of it with --context.",
+                format!("failed to find a cluster: {error:#}"),
+                "Name a kubeconfig with --kubeconfig or KUBECONFIG and a context of it with --context, or set --server.",
             )
         };
-        let config = args.config().await.map_err(|error| unusable(&*error))?;
+        let config = args.config().await.map_err(unusable)?;
         let server = config.cluster_url.to_string();
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        let client = Client::try_from(config).map_err(|error| unusable(error.into()))?;
         let time = Arc::new(ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let client = time.observe(client);
         let timeout = args.request_timeout.map_or(REQUEST_TIMEOUT, GoDuration::get);

@@ -122,7 +122,7 @@ pub(crate) async fn a_release_hands_over_what_pods_hold(bench: Bench) -> anyhow:
     let bound = Lock::create(&bench, bound).await?;
     let held = token(&bound.held(SOON).await?.object)?;
     let key = format!("{}/bound", bench.namespace);
-    let released = output(&bench, &["release", &key, "--token", &held.to_string()]).await?;
+    let released = output(&bench, &["release", &key, "--fencing-token", &held.to_string()]).await?;
     ensure!(released.status.success(), "{released:?}");
     bound.reason("Released", SOON).await?;
 
@@ -130,7 +130,7 @@ pub(crate) async fn a_release_hands_over_what_pods_hold(bench: Bench) -> anyhow:
     let election = Lock::create(&bench, election).await?;
     let first = election.held(LONG).await?;
     let (leader, before) = (status(&first.object).holder.unwrap_or_default(), token(&first.object)?);
-    let word = ["release", "dlock/scheduler", "-n", &bench.namespace, "--token"];
+    let word = ["release", "dlock/scheduler", "-n", &bench.namespace, "--fencing-token"];
     let older = output(&bench, &[&word[..], &[&(before - 1).to_string()]].concat()).await?;
     ensure!(older.status.code() == Some(125), "an older token: {older:?}");
     let mark = election.recorder.versions().len();

@@ -25,10 +25,10 @@ pub(crate) async fn a_lock_is_acquired_in_one_step_and_released_in_another(bench
     let claim = held(&bench).await?;
     ensure!(text == token(&claim)?.to_string(), "it prints the token, not {text}");
     let older = (token(&claim)? - 1).to_string();
-    let refused = output(&bench, &["release", &lock, "--token", &older]).await?;
+    let refused = output(&bench, &["release", &lock, "--fencing-token", &older]).await?;
     ensure!(!refused.status.success(), "an older token: {refused:?}");
     ensure!(claims(&bench).await?.iter().any(is_held), "still held");
-    let released = output(&bench, &["release", &lock, "--token", &text]).await?;
+    let released = output(&bench, &["release", &lock, "--fencing-token", &text]).await?;
     ensure!(released.status.success(), "{released:?}");
     ensure!(!claims(&bench).await?.iter().any(is_held), "released");
     Ok(())

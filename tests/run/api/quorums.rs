@@ -19,3 +19,13 @@ pub(super) fn list(now: Timestamp) -> Value {
             "members": [member("main-0"), member("main-1"), fenced], "conditions": []},
     }]})
 }
+
+/// The answer to `/version`.
+pub(super) fn version() -> Value {
+    let empty = ["gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
+    let mut version = json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"});
+    for name in empty {
+        version[name] = json!("");
+    }
+    version
+}

@@ -1,4 +1,4 @@
-//! `redlock release`: the holder's word, by the token of its hold.
+//! `redlock release`: the release of a hold, named by its token.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ const RELEASE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The hold that ends.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example:\n  redlock release shop/deploy --token \"$token\"")]
+#[command(after_help = "Example:\n  redlock release shop/deploy --fencing-token \"$token\"")]
 pub struct ReleaseArgs {
     /// The lock: `<namespace>/<key>`, or `dlock/<name>` for one object.
     #[arg(value_name = "LOCK")]
@@ -30,7 +30,7 @@ pub struct ReleaseArgs {
     cluster: ClusterArgs,
     /// The fencing token of the hold. Another hold is left alone.
     #[arg(long, value_name = "TOKEN")]
-    token: i64,
+    fencing_token: i64,
 }
 
 /// Releases the hold, and waits until it has ended.
@@ -50,11 +50,12 @@ async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     let client = cluster.client;
     let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &target.namespace);
     let all = request(locks.list(&ListParams::default())).await?;
-    let Some(lock) = all.items.into_iter().find(|lock| has_hold(lock, &target.lock, args.token)) else {
-        bail!("lock {target} is not held with token {}: it was released, or it was lost", args.token);
+    let Some(lock) = all.items.into_iter().find(|lock| has_hold(lock, &target.lock, args.fencing_token)) else {
+        bail!("lock {target} is not held with token {}: it was released, or it was lost", args.fencing_token);
     };
-    send_release(&client, &lock, args.token).await?;
-    let ended = |lock: Option<&DistributedLock>| lock.is_none_or(|lock| !has_hold(lock, &target.lock, args.token));
+    send_release(&client, &lock, args.fencing_token).await?;
+    let ended =
+        |lock: Option<&DistributedLock>| lock.is_none_or(|lock| !has_hold(lock, &target.lock, args.fencing_token));
     let name = lock.name_any();
     timeout(RELEASE, await_condition(locks, &name, ended)).await.with_context(|| {
         format!("dlock {}/{name} is not released yet: with a minHold the operator waits for its end", target.namespace)

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use anyhow::Context as _;
 use axum::http::Uri;
-use axum::http::uri::InvalidUri;
 use ipnet::IpNet;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -33,15 +33,14 @@ impl Environment {
     }
 
     /// The proxy for this server. Its `proxy-url` goes before the environment, and NO_PROXY does not concern it.
-    pub(super) fn proxy(&self, of_kubeconfig: Option<&str>, server: &Uri) -> Result<Option<Uri>, InvalidUri> {
+    pub(super) fn proxy(&self, of_kubeconfig: Option<&str>, server: &Uri) -> anyhow::Result<Option<Uri>> {
         let of_scheme = if server.scheme_str() == Some("http") { &self.http } else { &self.https };
         let url = match of_kubeconfig.filter(|url| !url.is_empty()) {
             Some(url) => Some(url),
             None if self.is_direct(server) => None,
             None => of_scheme.as_deref(),
         };
-        let with_scheme = |url: &str| if url.contains("://") { url.parse() } else { format!("http://{url}").parse() };
-        url.map(with_scheme).transpose()
+        url.map(parsed).transpose()
     }
 
     /// Whether NO_PROXY names the server. This machine itself needs no proxy.
@@ -52,6 +51,22 @@ impl Environment {
         let is_here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
         is_here || self.direct.split(',').any(|entry| matches(&entry.trim().to_lowercase(), &host, port, address))
     }
+}
+
+/// Reads the address of a proxy. Errors have no password of it.
+fn parsed(url: &str) -> anyhow::Result<Uri> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let (user, address) = rest.rsplit_once('@').map_or((None, rest), |(user, address)| (Some(user), address));
+    let scheme = match scheme {
+        // The proxy resolves the name of the API server in both cases.
+        "socks5" | "socks5h" => "socks5",
+        "http" | "https" => scheme,
+        other => anyhow::bail!("proxy {other}://{address} is not supported: use a proxy with http, https or socks5"),
+    };
+    if scheme == "socks5" && user.is_some() {
+        anyhow::bail!("proxy socks5://{address} wants a password: use a SOCKS5 proxy without one, or an HTTP proxy");
+    }
+    format!("{scheme}://{rest}").parse().with_context(|| format!("{scheme}://{address} is no address of a proxy"))
 }
 
 /// Whether an entry of NO_PROXY names a host.
@@ -155,6 +170,21 @@ mod tests {
         let proxy = environment("*").proxy(Some("http://near:8080"), &server).unwrap();
         assert_eq!(proxy.unwrap(), "http://near:8080/");
         assert!(environment("").proxy(Some(""), &server).unwrap().unwrap().host() == Some("secure"));
+    }
+
+    #[test]
+    fn a_proxy_that_cannot_be_used_is_named_without_its_password() {
+        let server = "https://api.example.com".parse().unwrap();
+        let used = |url: &str| Environment::default().proxy(Some(url), &server);
+        assert_eq!(used("socks5h://near:1080").unwrap().unwrap(), "socks5://near:1080/");
+        for (url, advice) in [
+            ("socks5://me:secret@near:1080", "without one, or an HTTP proxy"),
+            ("ftp://me:secret@near:21", "use a proxy with http, https or socks5"),
+            ("http://me:secret@a b", "is no address of a proxy"),
+        ] {
+            let error = format!("{:#}", used(url).unwrap_err());
+            assert!(error.contains(advice) && !error.contains("secret"), "{error}");
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ async fn acquire(args: &AcquireArgs) -> anyhow::Result<Option<Outcome>> {
         bail!("the token was not printed, and the lock is released: {error}");
     }
     console::report(format_args!(
-        "lock {lock} is held (dlock/{claim}). Release it: redlock release {lock} --token {token}"
+        "lock {lock} is held (dlock/{claim}). Release it: redlock release {lock} --fencing-token {token}"
     ));
     Ok(None)
 }
