@@ -31,7 +31,7 @@ use self::http::Health;
 use self::surroundings::ReplicaReachability;
 use crate::api::DistributedLock;
 use crate::job;
-use crate::lock::replica::holds::Holds;
+use crate::lock::replica::hold_table::Holds;
 use crate::lock::replica::renewal::Renewal;
 use crate::lock::{self};
 use crate::quorum::session::Sessions;

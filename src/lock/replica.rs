@@ -2,8 +2,8 @@
 
 pub mod access;
 pub mod adopt;
+pub mod hold_table;
 pub mod holder;
-pub mod holds;
 pub mod liveness;
 pub mod location;
 pub mod renewal;

@@ -11,7 +11,7 @@ use redlock_operator::{
     api::HeldQuorum,
     lock::{
         model::hold::{Hold, Terms},
-        replica::holds::Holds,
+        replica::hold_table::Holds,
     },
     redlock::{
         Acquire, AcquireRequest, Elector, Electorate, Extend, ExtendRequest, Grant, LockKey, LockMember, LockValue,

@@ -14,12 +14,12 @@ use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 use super::parts::Parts;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR, Error};
 use super::reconcile::reconcile;
-use super::{default, labels, publisher};
+use super::{default, labels, publish_renewals};
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;
-use crate::lock::model::decide::Pause;
+use crate::lock::model::decide::WaitReason;
 use crate::lock::model::said::Said;
-use crate::lock::replica::holds::Holds;
+use crate::lock::replica::hold_table::Holds;
 use crate::quorum::session::Sessions;
 use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
@@ -46,7 +46,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
         tokio::select! {
             () = controlled => {}
             () = labels::tend(&parts.labels, &parts.store, &parts.peers, scope) => {}
-            () = publisher::tend(&parts) => {}
+            () = publish_renewals::tend(&parts) => {}
             () = default::tend(&parts) => {}
         }
     };
@@ -69,8 +69,8 @@ async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action,
         *count
     };
     // Until then it keeps no other lock on its key waiting.
-    let until = parts.members.now() + after_panics(count);
-    parts.memory.pause(&uid, Pause::new(until, &Said::Fault));
+    let reason = WaitReason { message: Said::Fault, retry_after: Some(after_panics(count)) };
+    parts.memory.postpone(&uid, reason, parts.members.now());
     let _panics_too = caught(async { parts.peers.nudge_others(&lock) }).await;
     Err(Error::Panicked(count))
 }

@@ -1,4 +1,4 @@
-//! Acquiring a lock: one attempt at the members. What they grant is then published.
+//! Acquiring a lock: one attempt at the members, and what their answer means. `publish_grant` publishes what they grant.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,79 +8,104 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
 use super::members::Members;
-use super::memory::{NOT_YET_PAUSE, Postponed};
+use super::parts::Parts;
+use super::progress::{Progress, Stepped};
+use super::publish_grant::{self, Attempt, not_written};
 use super::reachability::Reachability;
-use crate::api::{DistributedLock, HeldQuorum, LockHolder, MilliTime, RedisQuorum};
-use crate::lock::model::decide::Contender;
-use crate::lock::model::hold::{Hold, Terms};
+use super::view;
+use crate::api::requests::RequestError;
+use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
+use crate::lock::model::decide::{Contender, WaitReason};
+use crate::lock::model::refusal::Refusal;
 use crate::lock::model::said::Said;
-use crate::lock::model::status::{Granted, full_name};
+use crate::lock::model::status::full_name;
 use crate::lock::model::{foreign, orphans, queue};
 use crate::lock::replica::access::Access;
+use crate::lock::replica::liveness;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{
-    Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Occupant, ValueSigner,
-    is_silence, jittered,
+    Acquire, AcquireRequest, Grant, LockValue, MemberFailure, MemberName, Nonce, Occupant, ValueSigner, is_silence,
+    jittered,
 };
 use crate::runtime::metrics::Metrics;
 use crate::time::{Boottime, ClockOffset};
 
-/// Between attempts that no majority answers, unless the lock itself asks for more.
+/// The pause while the members cannot be asked, or no candidate answers.
+const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause between attempts that no majority answers, unless the lock itself asks for more.
 const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
-/// So long the members beyond the majority are waited for before a grant is published.
+/// How long to wait for late votes after a majority. The first status write then usually has all of them.
 const LATE_VOTES: Duration = Duration::from_millis(2);
-/// The first renewal of a grant that did not have all votes yet.
-const FIRST_RENEWAL: Duration = Duration::from_millis(200);
 /// A pause that has run out on our clock must have run out on the timer's, too.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
-/// For whom a lock is acquired, and where.
-pub(super) struct Bid<'a> {
-    pub(super) lock: &'a DistributedLock,
-    pub(super) access: &'a Access,
-    pub(super) contender: Contender,
+/// Adds the finalizer, so that the object cannot vanish while the key is held.
+pub(super) async fn prepare(parts: &Parts, lock: &Arc<DistributedLock>) -> Stepped {
+    match parts.store.set_finalizer(lock, true).await {
+        Err(error @ (RequestError::Refused(_) | RequestError::Unknown(_))) => {
+            Ok(parts.postpone(lock, not_written(lock, &error)))
+        }
+        written => Ok(Progress::Next(written?)),
+    }
 }
 
-/// What the members answered.
-pub(super) enum Answer<'a> {
-    /// A majority granted it.
+/// Acquires the lock, and publishes the grant.
+pub(super) async fn acquire(
+    parts: &Parts,
+    lock: &Arc<DistributedLock>,
+    access: Result<Access, Refusal>,
+    contender: Contender,
+) -> Stepped {
+    let Ok(access) = &access else { return Ok(Progress::Next(lock.clone())) };
+    if liveness::has_stopped(&parts.context, lock).await {
+        return Ok(parts.postpone(lock, without_heartbeat(lock)));
+    }
+    match attempt(parts, lock, access, contender).await {
+        GrantOutcome::Granted(attempt) => publish_grant::publish(parts, lock, &attempt).await,
+        GrantOutcome::Occupied(occupied) => occupied.resolve(parts, lock, access).await,
+        GrantOutcome::Wait(reason) => Ok(parts.postpone(lock, reason)),
+    }
+}
+
+/// What one attempt at the members came to.
+enum GrantOutcome<'a> {
+    /// A majority granted the lock.
     Granted(Box<Attempt<'a>>),
-    /// They have other values on the key.
+    /// The members have other values on the key.
     Occupied(Occupied),
-    /// No majority answered, or too late. In a row of such attempts the pauses grow.
-    Unanswered(Said),
-    /// They could not be asked.
-    Later(Postponed),
+    /// The members could not be asked, or no majority answered in time.
+    Wait(WaitReason),
 }
 
-/// What keeps a lock off its key.
-pub(super) struct Occupied {
-    session: Arc<QuorumSession>,
-    pub(super) signer: ValueSigner,
-    longest: Option<Duration>,
-    pub(super) seen: Vec<Occupant>,
-}
+/// The session with a quorum, its rejoin delay and signer, and the API server's clock.
+type Ready = (Arc<QuorumSession>, Duration, ValueSigner, ClockOffset);
 
-/// One attempt at the members, beside these holders of the key.
-pub(super) async fn acquire<'a>(
-    members: &Members,
-    reachability: &Reachability,
-    metrics: &Metrics,
-    bid: Bid<'a>,
-    holders: &[Arc<DistributedLock>],
-) -> Answer<'a> {
-    let Bid { lock, access, .. } = bid;
-    let later = |said| Answer::Later(Postponed { said, pause: NOT_YET_PAUSE });
+/// Whether the members can be asked. An error says why not.
+fn ready(members: &Members, lock: &DistributedLock, access: &Access) -> Result<Ready, Said> {
     let signed = members.signed(&access.quorum);
     let able = signed.and_then(|(session, signer)| Some((session.rejoin_delay()?, session, signer)));
-    let Some((rejoin_delay, session, signer)) = able else {
-        return later(Said::NoConnection { quorum: access.quorum.clone() });
-    };
-    let Some(clock) = members.api_clock() else { return later(Said::NoClock) };
-    if let Some(said) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
-        return later(said);
+    let (rejoin_delay, session, signer) = able.ok_or_else(|| Said::NoConnection { quorum: access.quorum.clone() })?;
+    let clock = members.api_clock().ok_or(Said::NoClock)?;
+    match beyond_the_fence(lock, access, session.max_ttl_in_force()) {
+        Some(refused) => Err(refused),
+        None => Ok((session, rejoin_delay, signer, clock)),
     }
+}
+
+/// One attempt at the members, on each slot of the key that is free.
+async fn attempt<'a>(
+    parts: &Parts,
+    lock: &DistributedLock,
+    access: &'a Access,
+    contender: Contender,
+) -> GrantOutcome<'a> {
+    let Parts { context, members, peers, memory, .. } = parts;
+    let (session, rejoin_delay, signer, clock) = match ready(members, lock, access) {
+        Ok(ready) => ready,
+        Err(message) => return GrantOutcome::Wait(WaitReason { message, retry_after: Some(NOT_YET_PAUSE) }),
+    };
     let uid = lock.uid().unwrap_or_default();
+    let holders = peers.holders(lock, access);
     let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
     let mut outcome = Acquire::Expired;
     for slot in queue::free_slots(lock, &holders) {
@@ -93,16 +118,18 @@ pub(super) async fn acquire<'a>(
         let electorate = session.electorate();
         let mut late;
         (outcome, late) = session.redlock().attempt(&electorate, request).await;
-        measure(metrics, &outcome, members.now().since(started));
-        see_to_reach(reachability, &access.quorum.reference(), &outcome, members.now());
+        measure(&context.metrics, &outcome, members.now().since(started));
+        see_to_reach(&parts.reachability, &access.quorum.reference(), &outcome, members.now());
         match outcome {
             Acquire::Granted(grant) => {
                 let acquired = members.now();
                 // Most members answer within a moment of each other, and then one status write says it all.
                 let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
                 let grant = Grant { votes, ..grant };
-                let attempt = Attempt { session, bid, key, slot, nonce, value, grant, rejoin_delay, clock, acquired };
-                return Answer::Granted(Box::new(attempt));
+                let times = (clock.latest(acquired).ceil(), clock.earliest(grant.valid_until).floor());
+                let attempt =
+                    Attempt { session, access, contender, key, slot, nonce, value, grant, rejoin_delay, times };
+                return GrantOutcome::Granted(Box::new(attempt));
             }
             Acquire::HeldByOther { .. } => {}
             Acquire::NoQuorum { .. } | Acquire::Expired | Acquire::CountersApart => break,
@@ -110,15 +137,9 @@ pub(super) async fn acquire<'a>(
     }
     match outcome {
         Acquire::HeldByOther { longest, occupants, .. } => {
-            Answer::Occupied(Occupied { session, signer, longest, seen: occupants })
+            GrantOutcome::Occupied(Occupied { session, signer, longest, seen: occupants })
         }
-        Acquire::NoQuorum { failures, .. } => {
-            let (HeldQuorum { namespace, name, .. }, failures) = (access.quorum.clone(), describe(&failures));
-            Answer::Unanswered(Said::NoMajority { namespace, name, failures })
-        }
-        Acquire::Granted(_) | Acquire::Expired | Acquire::CountersApart => {
-            Answer::Unanswered(Said::TooSlow { quorum: access.quorum.clone(), ttl: access.ttl.into() })
-        }
+        outcome => GrantOutcome::Wait(unanswered(lock, access, &outcome, memory.unanswered(&uid))),
     }
 }
 
@@ -146,24 +167,56 @@ fn measure(metrics: &Metrics, outcome: &Acquire, took: Duration) {
     metrics.count(&metrics.acquisitions, outcome);
 }
 
-/// After so many attempts in a row that no majority answered. The pause is longer after each of them, since attempts cost slots; but
-/// members that come back are not kept waiting for longer than a second.
-pub(super) fn unanswered(lock: &DistributedLock, said: Said, in_a_row: u32) -> Postponed {
+/// The pause after an attempt that no majority answered.
+///
+/// It grows with each of them in a row, since attempts cost slots. Members that come back are not kept waiting for longer than a second.
+fn unanswered(lock: &DistributedLock, access: &Access, outcome: &Acquire, in_a_row: u32) -> WaitReason {
+    let message = match outcome {
+        Acquire::NoQuorum { failures, .. } => {
+            let (HeldQuorum { namespace, name, .. }, failures) = (access.quorum.clone(), describe(failures));
+            Said::NoMajority { namespace, name, failures }
+        }
+        _ => Said::TooSlow { quorum: access.quorum.clone(), ttl: access.ttl.into() },
+    };
     let pause = retry_pause(lock);
     let pause = pause.saturating_mul(1 << in_a_row.min(16)).min(LONGEST_UNANSWERED.max(pause));
-    Postponed { said, pause }
+    WaitReason { message, retry_after: Some(pause) }
 }
 
 /// The program of this claim seems to have ended while the claim waited. The next attempt comes one heartbeat later.
-pub(super) fn without_heartbeat(lock: &DistributedLock) -> Postponed {
+fn without_heartbeat(lock: &DistributedLock) -> WaitReason {
     let beat = lock.spec.claim.as_ref().and_then(|claim| claim.heartbeat);
-    let said = Said::HeartbeatStopped { lease: full_name(lock), ttl: lock.spec.ttl };
-    Postponed { said, pause: beat.map_or(NOT_YET_PAUSE, |beat| beat.get()) }
+    let message = Said::HeartbeatStopped { lease: full_name(lock), ttl: lock.spec.ttl };
+    WaitReason { message, retry_after: Some(beat.map_or(NOT_YET_PAUSE, |beat| beat.get())) }
+}
+
+/// The answer of members that have another value on the key.
+struct Occupied {
+    session: Arc<QuorumSession>,
+    signer: ValueSigner,
+    longest: Option<Duration>,
+    seen: Vec<Occupant>,
 }
 
 impl Occupied {
+    /// Releases the key if its value is of an attempt that no status names. Otherwise the lock waits.
+    async fn resolve(self, parts: &Parts, lock: &Arc<DistributedLock>, access: &Access) -> Stepped {
+        let Parts { store, members, peers, memory, .. } = parts;
+        let own = orphans::of(lock, &self.signer, &self.seen);
+        if own.is_some() {
+            // A predecessor died between grant and status write. Its write must become impossible before the key goes.
+            publish_grant::withdraw(store, lock).await?;
+        }
+        let eligible = |other: &DistributedLock| view::is_eligible(memory, members.now(), other);
+        let before = peers.predecessors(lock, access, &eligible);
+        if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &self.signer, &self.seen)) {
+            return Ok(Progress::Done(self.release(lock, access, &orphan).await));
+        }
+        Ok(parts.postpone(lock, self.explain(lock, access, &before, peers.max_ttl(access))))
+    }
+
     /// Deletes the value of an attempt that no status names, from wherever it may be.
-    pub(super) async fn release(&self, lock: &DistributedLock, access: &Access, orphan: &LockValue) -> Action {
+    async fn release(&self, lock: &DistributedLock, access: &Access, orphan: &LockValue) -> Action {
         for slot in queue::free_slots(lock, &[]) {
             self.session.redlock().release(&self.session.electorate(), &access.slot_key(slot), orphan).await;
         }
@@ -172,118 +225,24 @@ impl Occupied {
     }
 
     /// Who has the key: an earlier hold of this lock or of `peers`, or another client.
-    pub(super) fn explain(
+    fn explain(
         &self,
         lock: &DistributedLock,
         access: &Access,
         peers: &[Arc<DistributedLock>],
         max_ttl: Option<Duration>,
-    ) -> Postponed {
+    ) -> WaitReason {
         let (signer, seen) = (&self.signer, &self.seen);
         let of_operator = orphans::is_of_any(peers.iter().map(|peer| &**peer).chain([lock]), signer, seen);
         let left =
             |before| self.longest.map_or_else(String::new, |left| format!(" {before} {}", foreign::coarse(left)));
-        let said = if of_operator {
+        let message = if of_operator {
             Said::SealRunsOut { left: left("in") }
         } else {
             let seen = foreign::describe(seen, max_ttl);
             Said::Foreign { key: access.key.as_str().to_owned(), left: left("for"), seen }
         };
-        Postponed { said, pause: retry_pause(lock) }
-    }
-}
-
-/// A grant by the members that is being published.
-pub(super) struct Attempt<'a> {
-    pub(super) session: Arc<QuorumSession>,
-    pub(super) bid: Bid<'a>,
-    pub(super) key: LockKey,
-    slot: Option<i32>,
-    pub(super) nonce: Nonce,
-    pub(super) value: LockValue,
-    pub(super) grant: Grant,
-    /// The quorum's rejoin delay when it was granted.
-    rejoin_delay: Duration,
-    /// The API server's clock, by which its times are published.
-    clock: ClockOffset,
-    /// When a majority had voted for it.
-    /// Before that another client may have held the lock.
-    acquired: Boottime,
-}
-
-impl Attempt<'_> {
-    /// Deletes the key again.
-    pub(super) async fn release(&self) {
-        self.session.redlock().release(&self.session.electorate(), &self.key, &self.value).await;
-    }
-
-    pub(super) fn identity(&self) -> &str {
-        match &self.bid.contender {
-            Contender::Identity(identity) => identity,
-            Contender::Instance(candidate) => &candidate.pod_name,
-            Contender::Job { name, .. } => name,
-        }
-    }
-
-    fn holder(&self) -> LockHolder {
-        let recorded = LockHolder {
-            nonce: Some(self.nonce.to_string()),
-            slot: self.slot,
-            quorum: Some(self.bid.access.quorum.clone()),
-            key: Some(self.key.as_str().to_owned()),
-            rejoin_delay: Some(self.rejoin_delay.into()),
-            ..LockHolder::default()
-        };
-        match &self.bid.contender {
-            Contender::Identity(identity) => LockHolder { identity: identity.clone(), ..recorded },
-            Contender::Job { name, uid } => LockHolder {
-                identity: name.clone(),
-                job_name: Some(name.clone()),
-                job_uid: Some(uid.clone()),
-                ..recorded
-            },
-            Contender::Instance(candidate) => LockHolder {
-                identity: candidate.pod_name.clone(),
-                pod_name: Some(candidate.pod_name.clone()),
-                pod_uid: Some(candidate.pod_uid.clone()),
-                container_id: Some(candidate.container_id.clone()),
-                container_started_at: candidate
-                    .container_started_at
-                    .as_ref()
-                    .and_then(|time| MilliTime::from_millis(time.0.as_millisecond())),
-                node_name: candidate.node_name.clone(),
-                ..recorded
-            },
-        }
-    }
-
-    pub(super) fn granted(&self) -> Granted<'_> {
-        Granted {
-            holder: self.holder(),
-            token: self.grant.token,
-            acquired_at: self.clock.latest(self.acquired).ceil(),
-            valid_until: self.clock.earliest(self.grant.valid_until).floor(),
-            votes: self.grant.votes,
-            key: self.key.as_str(),
-        }
-    }
-
-    pub(super) fn hold(&self, lock: &DistributedLock) -> Hold {
-        let Access { quorum, ttl, renew_interval, .. } = self.bid.access.clone();
-        let terms = Terms {
-            lock: ObjectRef::from_obj(lock),
-            uid: lock.uid().unwrap_or_default(),
-            quorum,
-            key: self.key.clone(),
-            nonce: self.nonce,
-            ttl,
-            renew_interval,
-        };
-        let Grant { started, valid_until, votes, .. } = self.grant;
-        // A grant is decided at a majority. The votes that were on their way are counted soon, by the first renewal.
-        let complete = votes.yes == votes.of;
-        let due: Boottime = started + if complete { renew_interval } else { renew_interval.min(FIRST_RENEWAL) };
-        Hold::new(terms, valid_until, due).granted(votes, started)
+        WaitReason { message, retry_after: Some(retry_pause(lock)) }
     }
 }
 
@@ -312,6 +271,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::redlock::LockKey;
 
     #[test]
     fn nothing_is_granted_for_longer_than_fences_wait() {

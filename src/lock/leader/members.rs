@@ -10,7 +10,7 @@ use crate::lock::model::decide::Sealing;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::record::HoldRecord;
-use crate::lock::replica::holds::Holds;
+use crate::lock::replica::hold_table::Holds;
 use crate::lock::replica::{adopt, location};
 use crate::quorum::model::effective::{self, Effective};
 use crate::quorum::session::{QuorumSession, Sessions};

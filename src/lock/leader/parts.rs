@@ -1,5 +1,5 @@
 //! What one term of leadership works with. Each part is a type of its own, and a step is given those that it needs; only the drivers
-//! (`controller`, `reconcile` and `publisher`) see them all.
+//! (`controller`, `reconcile`, `grant` and `publish_renewals`) see them all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,19 +8,20 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
-use super::candidates::Candidates;
-use super::jobs::Jobs;
+use super::due_renewals::Publications;
+use super::job_sync::Jobs;
 use super::labels::Labels;
-use super::leases::Leases;
+use super::lease_sync::Leases;
 use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
-use super::publications::Publications;
+use super::progress::Progress;
 use super::reachability::Reachability;
 use super::store::Store;
 use super::turns::Turns;
 use crate::api::DistributedLock;
-use crate::lock::replica::holds::Holds;
+use crate::lock::model::decide::WaitReason;
+use crate::lock::replica::hold_table::Holds;
 use crate::quorum::session::Sessions;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::FairQueue;
@@ -41,8 +42,6 @@ pub(super) struct Parts {
     pub(super) store: Arc<Store>,
     /// The other locks.
     pub(super) peers: Arc<Peers>,
-    /// Who could hold a lock.
-    pub(super) candidates: Candidates,
     /// The Jobs that hold locks.
     pub(super) jobs: Jobs,
     /// The leader labels.
@@ -71,7 +70,6 @@ impl Parts {
         Self {
             reachability: Reachability::new(term, context.clock.boottime()),
             members: Members::new(context.clone(), sessions, holds),
-            candidates: Candidates::new(context.clone()),
             jobs: Jobs::new(&context),
             labels: Labels::new(&context),
             leases: Leases::default(),
@@ -85,6 +83,16 @@ impl Parts {
             store,
             peers,
         }
+    }
+
+    /// Leaves the next attempt to acquire a lock to a later reconcile. The next decision says why in the status.
+    ///
+    /// The others on the key may have come to be ahead of the lock. No status need tell them: it may be just what cannot be written.
+    pub(super) fn postpone(&self, lock: &Arc<DistributedLock>, reason: WaitReason) -> Progress {
+        if self.memory.postpone(&lock.uid().unwrap_or_default(), reason, self.members.now()) {
+            self.peers.nudge_others(lock);
+        }
+        Progress::Next(lock.clone())
     }
 
     /// Drops what is remembered of an object that is gone.

@@ -12,6 +12,7 @@ use super::others;
 use super::store::Store;
 use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
 use crate::lock::model::contention;
+use crate::lock::model::key::without_slot;
 use crate::lock::model::queue::{self, Place};
 use crate::lock::model::record::HoldRecord;
 use crate::lock::model::refusal::Refusal;
@@ -203,13 +204,7 @@ fn in_parts(
 /// made again know nothing of it, while its holder goes by what was published: only the status of that lock keeps others out, until
 /// it has run out or was let go.
 fn has(record: &HoldRecord, quorum: &HeldQuorum, key: &LockKey) -> bool {
-    record.quorum.reference() == quorum.reference() && is_slot_of(&record.key, key)
-}
-
-/// Whether this is the key itself or one of its slots.
-fn is_slot_of(held: &LockKey, key: &LockKey) -> bool {
-    let rest = held.as_str().strip_prefix(key.as_str());
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+    record.quorum.reference() == quorum.reference() && without_slot(&record.key) == key.as_str()
 }
 
 #[cfg(test)]

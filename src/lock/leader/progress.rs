@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use kube::runtime::controller::Action;
 
-use super::memory::Postponed;
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;
 
@@ -32,10 +31,6 @@ pub(super) enum Error {
 pub(super) enum Progress {
     /// There is more to do, from this state.
     Next(Arc<DistributedLock>),
-    /// The same, and the others on the key are to be looked at: it has become free, or is held.
-    News(Arc<DistributedLock>),
-    /// The lock is not acquired now: the next decision says why.
-    Later(Postponed),
     /// Nothing more until then.
     Done(Action),
 }

@@ -3,25 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
-use super::grant::{self, Answer, Bid};
 use super::members::Members;
-use super::memory::Postponed;
-use super::others;
 use super::parts::Parts;
 use super::progress::{Error, Progress, Stepped};
-use super::publication::{self, Published, SETTLE_PAUSE};
-use super::{jobs, release, seal, status, view};
+use super::{grant, job_sync, others, release, seal, status, view};
 use crate::api::{DistributedLock, HeldQuorum};
-use crate::lock::model::decide::{Contender, Step, View, decide};
-use crate::lock::model::orphans;
+use crate::lock::model::decide::{Rest, Step, View, decide};
+use crate::lock::model::key::without_slot;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
+use crate::lock::model::said::Said;
 use crate::lock::replica::access::{self, Access};
-use crate::lock::replica::liveness;
+use crate::redlock::LockKey;
 use crate::runtime::fair_queue::Class;
 
 /// How many steps one reconciliation of a lock may take.
@@ -39,10 +37,8 @@ const OTHER_TURN: Duration = Duration::from_millis(10);
 /// Brings one lock to where nothing is left to do.
 pub(super) async fn reconcile(parts: &Parts, lock: &ObjectRef<DistributedLock>) -> Result<Action, Error> {
     let Some(newest) = parts.store.get(lock) else { return Ok(Action::await_change()) };
-    let _granting = match newest.spec.quorum_ref {
-        None => Some(parts.granting_by_default.read().await),
-        Some(_) => None,
-    };
+    let by_default = newest.spec.quorum_ref.is_none().then(|| parts.granting_by_default.read());
+    let _granting = OptionFuture::from(by_default).await;
     let name = turn_of(&parts.members, &newest, &access(parts, &newest));
     let turn = parts.turns.get(&name);
     let _turn = turn.lock().await;
@@ -55,31 +51,31 @@ pub(super) async fn reconcile(parts: &Parts, lock: &ObjectRef<DistributedLock>) 
     done
 }
 
-/// Observes, decides and acts until a step has come to an end.
+/// Takes one step after the other until there is nothing left to do.
 async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &str) -> Result<Action, Error> {
     let Some(mut lock) = parts.store.get(reference) else { return Ok(Action::await_change()) };
     if others::is_of_another(&parts.context, &lock) {
         return leave(parts, &lock).await;
     }
     for _ in 0..MAX_STEPS {
-        let access = access(parts, &lock);
-        if turn_of(&parts.members, &lock, &access) != turn {
-            // It has got a key meanwhile, or another one.
-            return Ok(Action::requeue(OTHER_TURN));
-        }
-        let step = decide(&observe(parts, &lock, &access));
-        match act(parts, &lock, access, step).await? {
+        match take_step(parts, &lock, turn).await? {
             Progress::Next(newer) => lock = newer,
-            Progress::News(newer) => {
-                parts.peers.nudge_others(&newer);
-                lock = newer;
-            }
             Progress::Done(action) => return Ok(action),
-            Progress::Later(postponed) => postpone(parts, &lock, postponed),
         }
     }
     tracing::warn!(lock = %reference, "too many steps at once, looking again later");
     Ok(Action::requeue(Duration::from_secs(1)))
+}
+
+/// Observes, decides and acts once.
+async fn take_step(parts: &Parts, lock: &Arc<DistributedLock>, turn: &str) -> Stepped {
+    let access = access(parts, lock);
+    if turn_of(&parts.members, lock, &access) != turn {
+        // It has got a key meanwhile, or another one.
+        return Ok(Progress::Done(Action::requeue(OTHER_TURN)));
+    }
+    let step = decide(&observe(parts, lock, &access));
+    act(parts, lock, access, step).await
 }
 
 /// Which quorum and key a lock may use, if there is room for it. What is held goes on.
@@ -95,10 +91,10 @@ fn access(parts: &Parts, lock: &DistributedLock) -> Result<Access, Refusal> {
 
 /// Which turn a lock takes: that of its quorum and key, whatever its number of slots. One that has no key takes its own.
 fn turn_of(members: &Members, lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
-    let at = |quorum: &HeldQuorum, key: &str| format!("{quorum} {}", key.split('#').next().unwrap_or_default());
+    let at = |quorum: &HeldQuorum, key: &LockKey| format!("{quorum} {}", without_slot(key));
     match (members.record(lock), access) {
-        (Some(record), _) => at(&record.quorum, record.key.as_str()),
-        (None, Ok(access)) => at(&access.quorum, access.key.as_str()),
+        (Some(record), _) => at(&record.quorum, &record.key),
+        (None, Ok(access)) => at(&access.quorum, &access.key),
         (None, Err(_refused)) => lock.uid().unwrap_or_default(),
     }
 }
@@ -110,12 +106,12 @@ pub(super) fn next_step(parts: &Parts, lock: &DistributedLock) -> Step {
 
 /// What is known of a lock.
 fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
-    let Parts { context, reachability, members, memory, peers, candidates, .. } = parts;
+    let Parts { context, reachability, members, memory, peers, .. } = parts;
     let now = members.now();
     let held = view::held(context, members, memory, reachability.began(), lock);
     let (contender, place) = match &held {
-        Some(_) => (Err("already held".to_owned().into()), Ok(Place::First)),
-        None => view::prospect(peers, candidates, memory, now, lock, access),
+        Some(_) => (Err(Said::NoCandidate { why: "already held".to_owned() }.into()), Ok(Place::First)),
+        None => view::prospect(context, peers, memory, now, lock, access),
     };
     let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
     View {
@@ -125,7 +121,7 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
         contender,
         lease_misfit: parts.leases.misfit(lock),
         place: place.unwrap_or(Place::First),
-        pause: memory.last_pause(&lock.uid().unwrap_or_default()),
+        pause: memory.pause(&lock.uid().unwrap_or_default(), now),
         may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),
         now,
         api_now: context.api_now(),
@@ -134,102 +130,57 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
 
 /// Carries out the one next step.
 async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, Refusal>, step: Step) -> Stepped {
-    let Parts { store, members, memory, labels, .. } = parts;
+    let Parts { store, members, peers, memory, .. } = parts;
     match step {
-        Step::Prepare => publication::add_finalizer(store, lock).await,
-        Step::RemoveFinalizer => {
-            remove_finalizer(parts, lock).await?;
-            Ok(Progress::Done(Action::await_change()))
-        }
-        Step::Delete => {
-            store.delete(lock).await?;
-            Ok(Progress::Done(Action::await_change()))
-        }
-        Step::Acquire(contender) => match access {
-            Ok(access) => acquire(parts, lock, &access, contender).await,
-            Err(_refused) => Ok(Progress::Next(lock.clone())),
-        },
-        Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, lock, &names).await?)),
-        Step::Advance(phase) => release::advance(store, members, lock, &phase).await,
+        Step::Prepare => grant::prepare(parts, lock).await,
+        Step::Acquire(contender) => grant::acquire(parts, lock, access, contender).await,
+        Step::Advance(phase) => release::advance(store, members, peers, lock, &phase).await,
+        Step::Seal => Ok(seal::held(members, memory, lock).await),
         Step::HandOver(quorum, why) => {
             parts.reachability.hand_over(&quorum, &why, members.now());
             Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
         }
-        Step::Seal => Ok(seal::held(members, memory, lock).await),
-        Step::Keep(rest) => {
-            let lock = status::publish_or_ask(store, &parts.publications, lock, &rest).await?;
-            let read = ensure_lease(parts, &lock).await?;
-            labels.ensure(&lock).await?;
-            let started = parts.jobs.ensure(&lock).await;
-            let rest = rest.wake.into_iter().chain(read).min();
-            Ok(Progress::Done(wake(jobs::told(store, &lock, started)?.or(rest))))
-        }
-        Step::Rest(rest) => {
-            let lock = status::publish(store, lock, &rest.status).await?;
-            let read = ensure_lease(parts, &lock).await?;
-            labels.ensure_none(&lock).await?;
-            parts.jobs.ensure_none(&lock).await?;
-            Ok(Progress::Done(wake(rest.wake.into_iter().chain(read).min())))
-        }
+        Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, lock, &names).await?)),
+        Step::Keep(rest) => keep(parts, lock, &rest).await,
+        Step::Rest(rest) => leave_free(parts, lock, &rest).await,
+        Step::RemoveFinalizer => remove_finalizer(parts, lock).await,
+        Step::Delete => Ok(Progress::Done(store.delete(lock).await.map(|()| Action::await_change())?)),
     }
 }
 
-/// Sees to the Lease of an election. Gives the time after which it is to be read again.
+/// Publishes the status of a lock that stays held.
+///
+/// Its Lease, its leader label and its Job follow that status.
+async fn keep(parts: &Parts, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
+    let lock = status::publish_or_ask(&parts.store, &parts.publications, lock, rest).await?;
+    let read = ensure_lease(parts, &lock).await?;
+    parts.labels.ensure(&lock).await?;
+    let started = parts.jobs.ensure(&lock).await;
+    let retry = job_sync::told(&parts.store, &lock, started)?;
+    Ok(wake(retry.or(rest.wake.into_iter().chain(read).min())))
+}
+
+/// Publishes the status of a lock that is not held, and takes off what a hold has left.
+async fn leave_free(parts: &Parts, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
+    let lock = status::publish(&parts.store, lock, &rest.status).await?;
+    let read = ensure_lease(parts, &lock).await?;
+    parts.labels.ensure_none(&lock).await?;
+    parts.jobs.ensure_none(&lock).await?;
+    Ok(wake(rest.wake.into_iter().chain(read).min()))
+}
+
+/// Brings the Lease of an election to what it ought to say. Gives the time after which it is to be read again.
 async fn ensure_lease(parts: &Parts, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
     let settings = &parts.context.replica.settings;
     Ok(parts.leases.ensure(&parts.store, settings, lock, parts.members.now()).await?)
 }
 
-/// Acquires the lock, and publishes the grant.
-async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, contender: Contender) -> Stepped {
-    let Parts { context, reachability, store, members, peers, memory, .. } = parts;
-    if liveness::has_stopped(context, lock).await {
-        return Ok(Progress::Later(grant::without_heartbeat(lock)));
-    }
-    let (bid, holders) = (Bid { lock, access, contender }, peers.holders(lock, access));
-    let postponed = match grant::acquire(members, reachability, &context.metrics, bid, &holders).await {
-        Answer::Granted(attempt) => match publication::publish(store, members, lock, &attempt).await? {
-            Published::Named(held) => {
-                memory.resume(&held.uid().unwrap_or_default());
-                publication::announce(store, &held, &attempt).await?;
-                return Ok(Progress::News(held));
-            }
-            Published::Impossible => return Ok(Progress::Done(Action::requeue(SETTLE_PAUSE))),
-            Published::Refused(error) | Published::Open(error) => publication::not_written(lock, &error),
-        },
-        Answer::Occupied(occupied) => {
-            let own = orphans::of(lock, &occupied.signer, &occupied.seen);
-            if own.is_some() {
-                // A predecessor died between grant and status write. Its write must become impossible before the key goes.
-                publication::withdraw(store, lock).await?;
-            }
-            let eligible = |other: &DistributedLock| view::is_eligible(memory, members.now(), other);
-            let before = peers.predecessors(lock, access, &eligible);
-            if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &occupied.signer, &occupied.seen)) {
-                return Ok(Progress::Done(occupied.release(lock, access, &orphan).await));
-            }
-            occupied.explain(lock, access, &before, peers.max_ttl(access))
-        }
-        Answer::Unanswered(said) => grant::unanswered(lock, said, memory.unanswered(&lock.uid().unwrap_or_default())),
-        Answer::Later(postponed) => postponed,
-    };
-    Ok(Progress::Later(postponed))
-}
-
-/// The next decision says why the lock is not acquired. The others on the key may have come to be ahead of it.
-fn postpone(parts: &Parts, lock: &DistributedLock, postponed: Postponed) {
-    if parts.memory.postpone(&lock.uid().unwrap_or_default(), postponed, parts.members.now()) {
-        // No status need tell them: it may be just what cannot be written.
-        parts.peers.nudge_others(lock);
-    }
-}
-
 /// The object goes: no status names a holder any more.
-async fn remove_finalizer(parts: &Parts, lock: &DistributedLock) -> Result<(), Error> {
+async fn remove_finalizer(parts: &Parts, lock: &DistributedLock) -> Stepped {
     let access = access::of(&parts.context, lock).ok();
     release::remove_finalizer(&parts.store, &parts.members, lock, access.as_ref()).await?;
     parts.forget(lock);
-    Ok(())
+    Ok(Progress::Done(Action::await_change()))
 }
 
 /// Leaves a lock alone whose quorum another operator serves.
@@ -241,6 +192,6 @@ async fn leave(parts: &Parts, lock: &DistributedLock) -> Result<Action, Error> {
     Ok(Action::await_change())
 }
 
-fn wake(after: Option<Duration>) -> Action {
-    after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT)))
+fn wake(after: Option<Duration>) -> Progress {
+    Progress::Done(after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT))))
 }

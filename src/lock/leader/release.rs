@@ -10,9 +10,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::events::EventType;
 use kube::{Api, Client, ResourceExt};
 
-use super::jobs::{self, Stop, Stopped};
+use super::job_sync::{self, Stop, Stopped};
 use super::labels;
 use super::members::Members;
+use super::peers::Peers;
 use super::progress::{Error, Progress, Stepped};
 use super::store::Store;
 use crate::api::conditions::HeldReason;
@@ -29,32 +30,49 @@ use crate::lock::model::verdict;
 use crate::lock::replica::access::Access;
 use crate::redlock::Occupant;
 
+/// The object as it was written.
+type Written = Result<Arc<DistributedLock>, RequestError>;
+
 /// Brings the end of a hold to a phase.
 ///
 /// It makes one write of the status, and what has to come before and after that.
-pub(super) async fn advance(store: &Store, members: &Members, lock: &DistributedLock, phase: &Phase) -> Stepped {
-    match phase {
-        Phase::Stopping(end) => stop_job(store, lock, end).await,
-        Phase::Ending(end) => run_out(store, members, lock, end).await,
-        Phase::Unconfirmed(end) => leave_unconfirmed(store, lock, end).await,
-        Phase::Freed(end) | Phase::RanOut(end) => match doubt_about_deletion(store.client(), lock, end).await? {
-            Some(doubt) => run_out(store, members, lock, &doubt).await,
-            None => free(store, members, lock, phase).await,
-        },
+pub(super) async fn advance(
+    store: &Store,
+    members: &Members,
+    peers: &Peers,
+    lock: &DistributedLock,
+    phase: &Phase,
+) -> Stepped {
+    let doubt = match phase {
+        Phase::Freed(end) | Phase::RanOut(end) => doubt_about_deletion(store.client(), lock, end).await?,
+        _ => None,
+    };
+    let phase = doubt.map_or_else(|| phase.clone(), Phase::Ending);
+    let newer = match &phase {
+        Phase::Stopping(end) => stop_job(store, lock, end).await?,
+        Phase::Ending(end) => run_out(store, members, lock, end).await?,
+        Phase::Unconfirmed(_) => leave_unconfirmed(store, lock).await?,
+        Phase::Freed(_) | Phase::RanOut(_) => free(store, members, lock, &phase).await?,
+    };
+    announce(store, &newer, &phase);
+    if !matches!(phase, Phase::Stopping(_) | Phase::Ending(_)) {
+        // The key has become free.
+        peers.nudge_others(&newer);
     }
+    Ok(Progress::Next(newer))
 }
 
 /// Suspends the Job that holds the lock, and says in the status that its hold ends. It is renewed until the pods of the Job have ended.
-async fn stop_job(store: &Store, lock: &DistributedLock, end: &End) -> Stepped {
-    jobs::stop(store.client(), lock, Stop::Any).await?;
+async fn stop_job(store: &Store, lock: &DistributedLock, end: &End) -> Written {
+    job_sync::stop(store.client(), lock, Stop::Any).await?;
     let stopping = Draft::of(lock, store.api_now()).stopping(end).finish();
-    Ok(Progress::Next(store.replace_status(lock, stopping).await?))
+    store.replace_status(lock, stopping).await
 }
 
 /// Starts to let a hold run out. Every replica stops renewing when it sees the status; the seal stops those that do not.
-async fn run_out(store: &Store, members: &Members, lock: &DistributedLock, end: &End) -> Stepped {
+async fn run_out(store: &Store, members: &Members, lock: &DistributedLock, end: &End) -> Written {
     // As early as may be: its pods need time to end.
-    jobs::stop(store.client(), lock, Stop::Any).await?;
+    job_sync::stop(store.client(), lock, Stop::Any).await?;
     let uid = lock.uid().unwrap_or_default();
     let hold = members.holds.of(lock);
     let record = members.record(lock);
@@ -81,35 +99,32 @@ async fn run_out(store: &Store, members: &Members, lock: &DistributedLock, end: 
     let ending = store.replace_status(lock, status).await?;
     // Not before the write: if it fails, the next attempt has to know the last validity, too.
     members.holds.forget(&uid);
-    announce(store, &ending, &Phase::Ending(end.clone()));
-    Ok(Progress::Next(ending))
+    Ok(ending)
 }
 
 /// Says that the holder has lost the lock, though no majority has confirmed that.
 ///
 /// The status names the hold from then on, so that its value is no orphan.
-async fn leave_unconfirmed(store: &Store, lock: &DistributedLock, end: &End) -> Stepped {
+async fn leave_unconfirmed(store: &Store, lock: &DistributedLock) -> Written {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
-    jobs::stop(store.client(), lock, Stop::Any).await?;
+    job_sync::stop(store.client(), lock, Stop::Any).await?;
     let unconfirmed = Draft::of(lock, store.api_now()).unconfirmed().finish();
     let left = store.replace_status(lock, unconfirmed).await?;
-    announce(store, &left, &Phase::Unconfirmed(end.clone()));
-    Ok(Progress::News(left))
+    Ok(left)
 }
 
 /// Ends the hold now.
 ///
 /// The holder said so, its container has terminated, a majority of the members refused the hold, or it has run out.
-async fn free(store: &Store, members: &Members, lock: &DistributedLock, phase: &Phase) -> Stepped {
+async fn free(store: &Store, members: &Members, lock: &DistributedLock, phase: &Phase) -> Written {
     let reach = members.reach_held(lock).filter(|_| matches!(phase, Phase::Freed(_)));
     let freed = unpublish(store, members, lock, phase.end()).await?;
     if let Some(reach) = reach {
         reach.delete().await;
     }
-    announce(store, &freed, phase);
-    Ok(Progress::News(freed))
+    Ok(freed)
 }
 
 /// Says in the log and by an Event how far the end of a hold has come.
@@ -138,18 +153,13 @@ async fn doubt_about_deletion(client: &Client, lock: &DistributedLock, end: &End
 }
 
 /// Takes the label off, then the holder out of the status. When this returns, no status names the holder.
-async fn unpublish(
-    store: &Store,
-    members: &Members,
-    lock: &DistributedLock,
-    end: &End,
-) -> Result<Arc<DistributedLock>, RequestError> {
+async fn unpublish(store: &Store, members: &Members, lock: &DistributedLock, end: &End) -> Written {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
     let reason = end.reason();
     let which = if reason == HeldReason::Released { Stop::Unstarted } else { Stop::Any };
-    let job = jobs::stop(store.client(), lock, which).await?;
+    let job = job_sync::stop(store.client(), lock, which).await?;
     let api_now = store.api_now();
     // The next holder's `acquiredAt` is the latest reading, so the two do not overlap.
     let ends = members.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());

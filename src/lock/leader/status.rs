@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::publications::{Publications, is_mere_renewal};
+use super::due_renewals::{Publications, is_mere_renewal};
 use super::store::Store;
 use crate::api::conditions::{LockCondition, find_condition};
 use crate::api::requests::RequestError;

@@ -2,12 +2,12 @@
 
 use kube::ResourceExt;
 
-use super::candidates::Candidates;
+use super::contender::contender;
 use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
 use crate::api::DistributedLock;
-use crate::lock::model::decide::{Contender, Held, NoContender};
+use crate::lock::model::decide::{Contender, Held, WaitReason};
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
@@ -50,16 +50,16 @@ pub(super) fn held(
 /// It tells who could hold a lock that may use this quorum and key, and whose turn it is.
 /// That matters only while the lock has no holder.
 pub(super) fn prospect(
+    context: &Context,
     peers: &Peers,
-    candidates: &Candidates,
     memory: &Memory,
     now: Boottime,
     lock: &DistributedLock,
     access: &Result<Access, Refusal>,
-) -> (Result<Contender, NoContender>, Result<Place, Refusal>) {
+) -> (Result<Contender, WaitReason>, Result<Place, Refusal>) {
     let eligible = |other: &DistributedLock| is_eligible(memory, now, other);
     let place = access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible));
-    (candidates.contender(lock), place)
+    (contender(context, lock), place)
 }
 
 /// Whether an attempt of a lock could be made now. One that could not blocks no other.

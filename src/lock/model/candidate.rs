@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,12 +10,17 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
 use super::nodes;
-use crate::api::{Election, PRIORITY_ANNOTATION, Preference};
+use crate::api::conditions::{LockCondition, find_condition, transition_time};
+use crate::api::{DistributedLock, Election, PRIORITY_ANNOTATION, Preference};
 use crate::evidence;
 use crate::evidence::obstacle::obstacle;
+use crate::time::UnixMillis;
 
 /// Names the main container of a pod with several, as `kubectl` reads it.
 const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
+
+/// A leader that dies is followed within its Lease of 4 s, and the next one has to fill its caches.
+const CHANGE_OF_LEADER: Duration = Duration::from_secs(10);
 
 /// A container instance that may hold a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,6 +179,17 @@ pub fn prefer<'a>(candidates: &'a [Candidate], preference: Preference, ended: Op
     }
 }
 
+/// The pod whose hold has just ended. Another candidate leads next, if there is one.
+///
+/// It stays last for one ttl, and for as long as a change of the operator's leader takes. The time of transition of the condition Held is of the
+/// API server's clock, in whole seconds.
+pub fn last_holder(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
+    let status = lock.status.as_ref()?;
+    let held = find_condition(&status.conditions, LockCondition::Held).filter(|held| held.status == "False")?;
+    let recent = lock.spec.ttl.get().max(CHANGE_OF_LEADER) + Duration::from_secs(1);
+    status.history.first().filter(|_| now < transition_time(held).plus(recent)).map(|last| last.identity.as_str())
+}
+
 /// The container that leadership is bound to.
 ///
 /// It is the container that was asked for, the only one, or the one that the pod names as its default.
@@ -322,5 +339,22 @@ mod tests {
         migrating.status.as_mut().unwrap().init_container_statuses = serde_json::from_value(json!([status])).unwrap();
         assert_eq!(bound(&migrating, Some("migrate")).unwrap().container_id, "containerd://init");
         assert_eq!(bound(&migrating, None).unwrap().container_id, "containerd://a-0-app");
+    }
+
+    #[test]
+    fn the_pod_whose_hold_has_just_ended_is_known_for_one_ttl_and_across_a_change_of_leader() {
+        let end = json!({"identity": "a-0", "to": "1970-01-01T00:00:10.400Z", "reason": "Released"});
+        let held = json!({"type": "Held", "status": "False", "reason": "Released", "message": "",
+            "lastTransitionTime": "1970-01-01T00:00:10Z"});
+        let lock = |ttl| -> DistributedLock {
+            let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "l"}, "spec": {"ttl": ttl},
+                "status": {"transitions": 1, "history": [end], "conditions": [held]}});
+            serde_json::from_value(object).unwrap()
+        };
+        for (ttl, until) in [("15s", 26_000), ("2s", 21_000)] {
+            assert_eq!(last_holder(&lock(ttl), UnixMillis(until - 1)), Some("a-0"));
+            assert_eq!(last_holder(&lock(ttl), UnixMillis(until)), None);
+        }
     }
 }

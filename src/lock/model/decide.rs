@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
-use super::candidate::{Candidate, Ineligible};
+use super::candidate::Candidate;
 use super::end::Phase;
 use super::hold::{Hold, Sighting};
 use super::queue::Place;
@@ -17,10 +17,9 @@ use super::refusal::Refusal;
 use super::said::Said;
 use super::status::Draft;
 use super::verdict::Verdict;
-use crate::api::conditions::HeldReason;
 use crate::api::{
-    BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LEASE_LABEL, RELEASE_ANNOTATION,
-    RedisQuorum, STEP_DOWN_ANNOTATION,
+    BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LEASE_LABEL, LockHolder,
+    RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION,
 };
 use crate::time::{Boottime, ClockOffset, UnixMillis};
 
@@ -45,23 +44,48 @@ pub enum Contender {
     },
 }
 
-/// Why no attempt is made before `until`: the last one's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pause {
-    /// When the next attempt is due.
-    pub until: Boottime,
-    /// For the condition Held.
-    pub reason: HeldReason,
-    /// What was answered.
-    pub message: String,
-    /// So many attempts in a row were answered by no majority.
-    pub unanswered: u32,
+impl Contender {
+    /// The name of the holder for people.
+    pub fn identity(&self) -> &str {
+        match self {
+            Self::Identity(identity) => identity,
+            Self::Instance(candidate) => &candidate.pod_name,
+            Self::Job { name, .. } => name,
+        }
+    }
+
+    /// The holder that a status names, without its record.
+    pub fn holder(&self) -> LockHolder {
+        let holder = LockHolder { identity: self.identity().to_owned(), ..LockHolder::default() };
+        match self {
+            Self::Identity(_) => holder,
+            Self::Job { name, uid } => {
+                LockHolder { job_name: Some(name.clone()), job_uid: Some(uid.clone()), ..holder }
+            }
+            Self::Instance(candidate) => LockHolder {
+                pod_name: Some(candidate.pod_name.clone()),
+                pod_uid: Some(candidate.pod_uid.clone()),
+                container_id: Some(candidate.container_id.clone()),
+                container_started_at: candidate.container_started_at.as_ref().map(|time| time.0.into()),
+                node_name: candidate.node_name.clone(),
+                ..holder
+            },
+        }
+    }
 }
 
-impl Pause {
-    /// Until then nothing else is said.
-    pub fn new(until: Boottime, said: &Said) -> Self {
-        Self { until, reason: said.reason(), message: said.to_string(), unanswered: 0 }
+/// Why no attempt to acquire a lock is made now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitReason {
+    /// For the condition Held.
+    pub message: Said,
+    /// The time after which the next attempt is due. `None`: something has to happen first.
+    pub retry_after: Option<Duration>,
+}
+
+impl From<Said> for WaitReason {
+    fn from(message: Said) -> Self {
+        Self { message, retry_after: None }
     }
 }
 
@@ -97,27 +121,6 @@ pub struct Held {
     pub sealing: Sealing,
 }
 
-/// Why nobody would hold a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoContender {
-    /// For people.
-    pub why: String,
-    /// Time alone changes that, after so long. `None`: something has to happen first.
-    pub until: Option<Duration>,
-}
-
-impl From<String> for NoContender {
-    fn from(why: String) -> Self {
-        Self { why, until: None }
-    }
-}
-
-impl From<Ineligible> for NoContender {
-    fn from(why: Ineligible) -> Self {
-        why.to_string().into()
-    }
-}
-
 /// Everything that a decision depends on.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
@@ -128,13 +131,13 @@ pub struct View<'a> {
     /// Whether its spec can be served.
     pub refusal: Option<Refusal>,
     /// Who would hold it, or why there is no candidate.
-    pub contender: Result<Contender, NoContender>,
+    pub contender: Result<Contender, WaitReason>,
     /// Its Lease counts for too long.
     pub lease_misfit: Option<Refusal>,
     /// Its place in the queue.
     pub place: Place,
     /// Set after an attempt without success.
-    pub pause: Option<Pause>,
+    pub pause: Option<WaitReason>,
     /// Whether another replica may still take over that reaches the quorum of the hold.
     pub may_hand_over: bool,
     /// For validities and pauses.

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::decide::{Contender, Held, Pause, Sealing, Step, View, decide};
+use super::decide::{Contender, Held, Sealing, Step, View, WaitReason, decide};
 use super::end::Phase;
 use super::held_for::HeldFor;
 use super::hold::Sighting;
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
 use super::record::HoldRecord;
+use super::said::Said;
 use super::status::Draft;
 use super::verdict::{self, Evidence, Liveness, Verdict};
 use super::{foreign, queue};
-use crate::api::conditions::{HeldReason, find_condition};
+use crate::api::conditions::find_condition;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::redlock::{KeyState, Occupant, StoredValue};
 use crate::runtime::cache::Guarded;
@@ -85,7 +86,7 @@ proptest! {
             sighting: Sighting { held: now, ending: Some(now) },
             sealing: Sealing::Unconfirmed,
         });
-        let pause = Pause { until: now + Duration::from_secs(1), reason: HeldReason::NoQuorum, message: "why".into(), unanswered: 0 };
+        let pause = WaitReason { message: Said::NoClock, retry_after: Some(Duration::from_secs(1)) };
         let view = View {
             lock: &lock,
             held,

@@ -123,8 +123,7 @@ impl Draft {
     }
 
     /// It has no holder, for this reason.
-    #[must_use]
-    pub fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
+    fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
         // A new wait begins when a suspension ends: the condition gets a new time of transition.
         let is_suspension = |condition: &Condition| {
             condition.type_ == LockCondition::Held.as_str() && condition.reason == HeldReason::Suspended.as_str()

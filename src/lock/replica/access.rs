@@ -6,11 +6,11 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use crate::api::{DistributedLock, FenceReason, HeldQuorum, KeyLayout, MemberState, MemberStatus, RedisQuorum};
-use crate::lock::model::queue;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
+use crate::lock::model::{key, queue};
 use crate::quorum::model::lookup::{self, LookupError};
-use crate::redlock::{LockKey, slot_key};
+use crate::redlock::LockKey;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 
@@ -37,7 +37,7 @@ pub struct Access {
 impl Access {
     /// The key of one of the lock's slots.
     pub fn slot_key(&self, slot: Option<i32>) -> LockKey {
-        slot.map_or_else(|| self.key.clone(), |slot| slot_key(&self.key, slot))
+        key::of_slot(&self.key, slot)
     }
 }
 
@@ -64,7 +64,7 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
     let ttl = lock.spec.ttl.get();
     Ok(Access {
         quorum: HeldQuorum::of(&quorum),
-        key: lookup::redis_key(&quorum, lock),
+        key: key::redis_key(&quorum, lock),
         ttl,
         renew_interval: renew_interval(lock, ttl),
         spans_namespaces: quorum.spec.keys == KeyLayout::Verbatim,

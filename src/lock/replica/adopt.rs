@@ -9,7 +9,7 @@ use futures::StreamExt;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
-use super::holds::Holds;
+use super::hold_table::Holds;
 use super::{access, location};
 use crate::api::DistributedLock;
 use crate::lock::model::hold::{Hold, Terms};

@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::holds::Holds;
+use super::hold_table::Holds;
 use super::liveness::{self, Answers};
 use super::{holder, location};
 use crate::api::requests::request;

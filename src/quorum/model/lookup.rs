@@ -8,8 +8,7 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 use kube::runtime::reflector::ObjectRef;
 
-use crate::api::{AllowedNamespaces, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum};
-use crate::redlock::LockKey;
+use crate::api::{AllowedNamespaces, DistributedLock, NamespacesFrom, RedisQuorum};
 
 /// Why a lock has no quorum.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
@@ -98,15 +97,6 @@ pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespa
 /// One that cannot be read (the schema lets none in) allows nothing.
 fn selects(selector: &LabelSelector, object: &Namespace) -> bool {
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(object.labels()))
-}
-
-/// The Redis key of a lock.
-pub fn redis_key(quorum: &RedisQuorum, lock: &DistributedLock) -> LockKey {
-    let key = lock.spec.key.clone().unwrap_or_else(|| lock.name_any());
-    match quorum.spec.keys {
-        KeyLayout::Namespaced => LockKey::new(format!("{}/{key}", lock.namespace().unwrap_or_default())),
-        KeyLayout::Verbatim => LockKey::new(key),
-    }
 }
 
 #[cfg(test)]
@@ -246,15 +236,5 @@ mod tests {
             let quorum = quorum("locks", "main", false, spec.clone());
             assert_eq!(is_allowed(&quorum, home, object), allowed, "{spec} {home}");
         }
-    }
-
-    #[test]
-    fn keys_follow_the_layout() {
-        let key = |layout: &str, spec| {
-            redis_key(&quorum("locks", "main", false, json!({"keys": layout})), &lock(spec)).as_str().to_owned()
-        };
-        assert_eq!(key("Namespaced", json!({"key": "reindex"})), "shop/reindex");
-        assert_eq!(key("Verbatim", json!({"key": "reindex"})), "reindex");
-        assert_eq!(key("Namespaced", json!({})), "shop/nightly");
     }
 }

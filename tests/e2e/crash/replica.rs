@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use kube::{Config, client::ClientBuilder, runtime::reflector::ObjectRef};
 use redlock_operator::{
     api::RedisQuorum,
-    lock::{self, replica::holds::Holds},
+    lock::{self, replica::hold_table::Holds},
     operator::{self, Keeping},
     quorum::session::Sessions,
     redis_member::{Connect, Machine, Stream, Tcp},

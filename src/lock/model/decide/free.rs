@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Contender, NoContender, REQUESTS, Step, View, is_labelled, rest};
+use super::{Contender, REQUESTS, Step, View, WaitReason, is_labelled, rest};
 use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true, transition_time};
 use crate::lock::model::queue::Place;
@@ -54,13 +54,9 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     let draft = draft.accepted();
     match &view.contender {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
-        Err(NoContender { why, until }) => {
-            let why = why.clone();
-            let (said, unready) = match lock.spec.election {
-                Some(_) => (Said::NoLeader { why }, until_leaderless(lock, view.api_now)),
-                None => (Said::NoCandidate { why }, None),
-            };
-            rest(draft.says(&said, None), [patience, *until, unready].into_iter().flatten().min())
+        Err(WaitReason { message, retry_after }) => {
+            let unready = until_leaderless(lock, view.api_now);
+            rest(draft.says(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
         }
     }
 }
@@ -89,10 +85,8 @@ fn in_queue(
         }
         Place::First => {}
     }
-    if let Some(pause) = view.pause.as_ref().filter(|pause| pause.until > view.now) {
-        let draft = draft.waiting(pause.reason, &pause.message, Some(1));
-        let wake = pause.until.since(view.now);
-        return rest(draft, Some(patience.map_or(wake, |patience| wake.min(patience))));
+    if let Some(WaitReason { message, retry_after }) = &view.pause {
+        return rest(draft.says(message, Some(1)), patience.into_iter().chain(*retry_after).min());
     }
     if is_prepared { Step::Acquire(contender.clone()) } else { Step::Prepare }
 }

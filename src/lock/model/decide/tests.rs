@@ -5,7 +5,7 @@ use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
 use super::*;
-use crate::api::conditions::{LockCondition, find_condition, is_true};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{Election, ElectionLease, HeldQuorum, LOCK_FINALIZER};
 use crate::lock::model::end::End;
 use crate::lock::model::hold::Terms;

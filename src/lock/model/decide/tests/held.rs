@@ -129,7 +129,7 @@ fn a_hold_that_no_round_of_this_replica_has_renewed_for_one_ttl_is_sealed_like_a
         decide(&held_view(&lock, Verdict::Keep, Some(named)))
     };
     assert!(matches!(step(8), Step::Keep(_)), "the members have not been asked yet");
-    assert!(matches!(step(9), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired));
+    assert!(matches!(step(9), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out()
     assert!(matches!(decide(&held_view(&plain, Verdict::Keep, Some(refused.clone()))), Step::Advance(Phase::Freed(_))));
     let delayed = held_lock(json!({"spec": {"lockDelay": "5s"}}));
     let step = decide(&held_view(&delayed, Verdict::Keep, Some(refused)));
-    assert!(matches!(step, Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired));
+    assert!(matches!(step, Step::Advance(Phase::Ending(End::Refused { .. }))));
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn while_its_quorum_is_not_known_a_hold_is_not_called_lost_before_the_members_ca
         decide(&View { held: Some(held), ..view(&lock) })
     };
     assert!(matches!(step(30, true), Step::Rest(_)));
-    assert!(matches!(step(31, true), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired));
+    assert!(matches!(step(31, true), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
     assert!(
-        matches!(step(0, false), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired),
+        matches!(step(0, false), Step::Advance(Phase::Ending(End::QuorumGone))),
         "a quorum that is gone tells no time"
     );
 }
@@ -215,7 +215,7 @@ fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_o
     assert!(matches!(step(&slipping, false), Step::Keep(_)), "nobody else can");
     slipping.valid_until = NOW;
     assert_eq!(step(&slipping, true), offered);
-    assert!(matches!(step(&slipping, false), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Expired));
+    assert!(matches!(step(&slipping, false), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
     slipping.silence = false;
     assert!(
         matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))),
@@ -233,7 +233,7 @@ fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_o
 #[test]
 fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
     let lock = held_lock(json!({}));
-    let holds = crate::lock::replica::holds::Holds::default();
+    let holds = crate::lock::replica::hold_table::Holds::default();
     holds.adopt(hold(WALL.0 - 2_000, 5_000), true);
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
@@ -245,20 +245,16 @@ fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
 #[test]
 fn a_hold_that_is_to_run_out_says_so_first_is_then_sealed_and_ends_when_the_members_say_so() {
     let lock = held_lock(json!({}));
-    assert!(
-        matches!(decide(&held_view(&lock, runs_out(), None)), Step::Advance(Phase::Ending(end)) if end.reason() == HeldReason::Suspended)
-    );
+    assert!(matches!(decide(&held_view(&lock, runs_out(), None)), Step::Advance(Phase::Ending(End::Suspended))));
     let ending = ending_lock(json!({}));
     let step = |sealing| decide(&View { held: Some(Held { sealing, ..held(runs_out(), None) }), ..view(&ending) });
     assert_eq!(step(Sealing::Unconfirmed), Step::Seal);
     let Step::Rest(rest) = step(Sealing::RunsOut(NOW + Duration::from_secs(7))) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(7)));
     for ended in [Sealing::RunsOut(NOW), Sealing::Gone] {
-        let freed = step(ended);
-        assert!(
-            matches!(&freed, Step::Advance(Phase::RanOut(end)) if end.reason() == HeldReason::Suspended),
-            "{freed:?}"
-        );
+        let message = format!("{}; its validity has run out", End::Suspended);
+        let end = End::Recorded { reason: HeldReason::Suspended, message };
+        assert_eq!(step(ended), Step::Advance(Phase::RanOut(end)));
     }
 }
 
@@ -280,7 +276,7 @@ fn a_hold_whose_end_nobody_confirms_is_lost_when_no_member_can_remember_it_and_s
         decide(&View { held: Some(Held { sighting, quorum_exists, ..held(runs_out(), None) }), ..view(&ending) })
     };
     assert_eq!(step(30, true), Step::Seal);
-    assert!(matches!(step(31, true), Step::Advance(Phase::Unconfirmed(end)) if end.reason() == HeldReason::Suspended));
+    assert!(matches!(step(31, true), Step::Advance(Phase::Unconfirmed(_))));
     let Step::Rest(rest) = step(30, false) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(1)), "a quorum that is gone is not asked");
     assert!(matches!(step(31, false), Step::Advance(Phase::RanOut(_))));

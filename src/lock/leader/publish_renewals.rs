@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::runtime::reflector::ObjectRef;
 
+use super::due_renewals::is_mere_renewal;
 use super::parts::Parts;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR};
-use super::publications::is_mere_renewal;
 use super::reconcile::next_step;
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;

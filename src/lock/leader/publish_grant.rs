@@ -7,35 +7,98 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 
-use super::grant::Attempt;
 use super::labels::{self, leader_label_wanted};
 use super::members::Members;
-use super::memory::Postponed;
+use super::parts::Parts;
 use super::progress::{Error, Progress, Stepped};
 use super::store::Store;
 use crate::api::requests::RequestError;
-use crate::api::{DistributedLock, DistributedLockStatus, MilliTime};
-use crate::lock::model::decide::Contender;
+use crate::api::{DistributedLock, DistributedLockStatus, LockHolder, MilliTime};
+use crate::lock::model::decide::{Contender, WaitReason};
 use crate::lock::model::events::LockEvent;
-use crate::lock::model::orphans::holder_nonce;
+use crate::lock::model::grant_writes::{Next, Writes};
+use crate::lock::model::hold::{Hold, Terms};
 use crate::lock::model::said::Said;
-use crate::lock::model::status::{Draft, full_name};
-use crate::redlock::Nonce;
-use crate::time::UnixMillis;
+use crate::lock::model::status::{Draft, Granted, full_name};
+use crate::lock::replica::access::Access;
+use crate::quorum::session::QuorumSession;
+use crate::redlock::{Grant, LockKey, LockValue, Nonce};
+use crate::time::{Boottime, UnixMillis};
 
-/// Between reads that are to settle what became of a status write.
-pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(200);
-/// How many writes in a row a reachable API server may leave unconfirmed.
-/// After so many the leader gives up, once the validity that they publish has ended.
-const UNCONFIRMED: usize = 3;
+/// The pause between reads that are to settle what became of a status write.
+const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 /// Before the next attempt of a lock whose writes the API server does not take.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// So much of an error is told in a status.
+/// The first renewal of a grant that did not have all votes yet.
+const FIRST_RENEWAL: Duration = Duration::from_millis(200);
+/// Maximum length of an error in a condition message.
 const LONGEST_ERROR: usize = 256;
 
-/// What became of a grant.
-pub(super) enum Published {
+/// A grant by the members that is being published.
+pub(super) struct Attempt<'a> {
+    pub(super) session: Arc<QuorumSession>,
+    pub(super) access: &'a Access,
+    pub(super) contender: Contender,
+    pub(super) key: LockKey,
+    pub(super) slot: Option<i32>,
+    pub(super) nonce: Nonce,
+    pub(super) value: LockValue,
+    pub(super) grant: Grant,
+    /// The quorum's rejoin delay when it was granted.
+    pub(super) rejoin_delay: Duration,
+    /// When a majority had voted for it, and the end of its validity, by the API server's clock.
+    ///
+    /// Before a majority had voted, another client may have held the lock.
+    pub(super) times: (UnixMillis, UnixMillis),
+}
+
+impl Attempt<'_> {
+    /// Deletes the key again.
+    async fn release(&self) {
+        self.session.redlock().release(&self.session.electorate(), &self.key, &self.value).await;
+    }
+
+    fn holder(&self) -> LockHolder {
+        LockHolder {
+            nonce: Some(self.nonce.to_string()),
+            slot: self.slot,
+            quorum: Some(self.access.quorum.clone()),
+            key: Some(self.key.as_str().to_owned()),
+            rejoin_delay: Some(self.rejoin_delay.into()),
+            ..self.contender.holder()
+        }
+    }
+
+    fn granted(&self) -> Granted<'_> {
+        let (acquired_at, valid_until) = self.times;
+        let (token, votes) = (self.grant.token, self.grant.votes);
+        Granted { holder: self.holder(), token, acquired_at, valid_until, votes, key: self.key.as_str() }
+    }
+
+    fn hold(&self, lock: &DistributedLock) -> Hold {
+        let Access { quorum, ttl, renew_interval, .. } = self.access.clone();
+        let terms = Terms {
+            lock: ObjectRef::from_obj(lock),
+            uid: lock.uid().unwrap_or_default(),
+            quorum,
+            key: self.key.clone(),
+            nonce: self.nonce,
+            ttl,
+            renew_interval,
+        };
+        let Grant { started, valid_until, votes, .. } = self.grant;
+        // A grant is decided at a majority. The votes that were on their way are counted soon, by the first renewal.
+        let complete = votes.yes == votes.of;
+        let due: Boottime = started + if complete { renew_interval } else { renew_interval.min(FIRST_RENEWAL) };
+        Hold::new(terms, valid_until, due).granted(votes, started)
+    }
+}
+
+/// What became of the status write of a grant.
+enum Published {
     /// The status names it.
     Named(Arc<DistributedLock>),
     /// No status names it, and none will.
@@ -46,84 +109,10 @@ pub(super) enum Published {
     Open(RequestError),
 }
 
-/// Pure: what is known of the writes of one grant.
-struct Writes {
-    nonce: Nonce,
-    /// The status that the grant was decided on. Metadata and spec may change meanwhile, the status may not: a leader that wrote it
-    /// may have found the key, taken it for an orphan and released it.
-    decided_on: Option<DistributedLockStatus>,
-    /// The version that the last write carried. Every earlier one carried an older version.
-    version: Option<String>,
-    /// A write that carried this version may still land.
-    open: bool,
-    unconfirmed: usize,
-}
-
-/// What to do after a read.
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    /// The status names the grant.
-    Named,
-    /// No write of it can land any more.
-    Impossible,
-    /// Write it again.
-    Write,
-    /// Write something else, so that no earlier write can land.
-    Withdraw,
-    /// The API server answers, and does not take any write.
-    GiveUp,
-}
-
-impl Writes {
-    fn new(lock: &DistributedLock, nonce: Nonce) -> Self {
-        Self { nonce, decided_on: lock.status.clone(), version: lock.resource_version(), open: false, unconfirmed: 0 }
-    }
-
-    /// A write that carried the version of `lock` failed. Whether that settles that no write of the grant can land.
-    fn failed(&mut self, lock: &DistributedLock, error: &RequestError) -> bool {
-        self.version = lock.resource_version();
-        match error {
-            RequestError::Gone => return true,
-            // It says nothing about an earlier write whose outcome is not known.
-            RequestError::Refused(_) if !self.open => return true,
-            RequestError::Conflict => {}
-            RequestError::Refused(_) => self.unconfirmed += 1,
-            RequestError::Unknown(_) => (self.open, self.unconfirmed) = (true, self.unconfirmed + 1),
-        }
-        false
-    }
-
-    /// Decides by the object as it was read after a write.
-    ///
-    /// `valid` says whether the grant is worth publishing, `late` whether the validity that it publishes has ended.
-    fn read(&mut self, lock: &DistributedLock, valid: bool, late: bool) -> Next {
-        if holder_nonce(lock).as_ref() == Some(&self.nonce) {
-            return Next::Named;
-        }
-        if lock.resource_version() != self.version {
-            (self.open, self.unconfirmed) = (false, 0);
-        }
-        let spec = &lock.spec;
-        let wanted = lock.metadata.deletion_timestamp.is_none() && !spec.suspend && spec.unreadable.is_none();
-        let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
-        match self.open {
-            // A holder without a nonce can be this one.
-            _ if !unheld && holder_nonce(lock).is_none() => Next::GiveUp,
-            true if late && self.unconfirmed >= UNCONFIRMED => Next::GiveUp,
-            _ if valid && wanted && unheld && lock.status == self.decided_on => Next::Write,
-            true => Next::Withdraw,
-            false => Next::Impossible,
-        }
-    }
-}
-
 /// Publishes a grant of the members, or sees to its end.
-pub(super) async fn publish(
-    store: &Store,
-    members: &Members,
-    lock: &Arc<DistributedLock>,
-    attempt: &Attempt<'_>,
-) -> Result<Published, Error> {
+pub(super) async fn publish(parts: &Parts, lock: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Stepped {
+    let Parts { store, members, memory, .. } = parts;
+    let uid = lock.uid().unwrap_or_default();
     attempt.session.saw_token(attempt.grant.token);
     if let Err(error) = attempt.session.ensure_token_floor(attempt.grant.token).await {
         attempt.release().await;
@@ -132,15 +121,22 @@ pub(super) async fn publish(
     // From here on the key is renewed, also while it is not known what became of the status write.
     members.holds.adopt(attempt.hold(lock), false);
     let published = write_grant(store, members, lock, attempt).await;
-    match &published {
-        Published::Named(_) => {}
-        Published::Open(_) => members.holds.forget(&lock.uid().unwrap_or_default()),
-        Published::Impossible | Published::Refused(_) => {
-            members.holds.forget(&lock.uid().unwrap_or_default());
-            attempt.release().await;
-        }
+    if !matches!(published, Published::Named(_)) {
+        members.holds.forget(&uid);
     }
-    Ok(published)
+    if matches!(published, Published::Impossible | Published::Refused(_)) {
+        attempt.release().await;
+    }
+    match published {
+        Published::Named(held) => {
+            memory.resume(&uid);
+            announce(store, &held, attempt).await?;
+            parts.peers.nudge_others(&held);
+            Ok(Progress::Next(held))
+        }
+        Published::Impossible => Ok(Progress::Done(Action::requeue(SETTLE_PAUSE))),
+        Published::Refused(error) | Published::Open(error) => Ok(parts.postpone(lock, not_written(lock, &error))),
+    }
 }
 
 /// Writes the grant into the status. After a conflict or an unknown outcome it reads again, and writes again while the hold is
@@ -233,42 +229,25 @@ pub(super) async fn withdraw(store: &Store, lock: &DistributedLock) -> Result<()
     Ok(())
 }
 
-/// What a published grant brings: the leader label and an Event.
-pub(super) async fn announce(
-    store: &Store,
-    held: &Arc<DistributedLock>,
-    attempt: &Attempt<'_>,
-) -> Result<(), RequestError> {
-    if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.bid.contender) {
+/// Sets the leader label, and reports the grant.
+async fn announce(store: &Store, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Result<(), RequestError> {
+    if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.contender) {
         labels::set(store.client(), &labels::name_of(held), pod_name, &candidate.pod_uid).await?;
     }
     store.count_grant(held);
-    let (name, token) = (attempt.identity(), attempt.grant.token);
+    let (name, token) = (attempt.contender.identity(), attempt.grant.token);
     tracing::info!(lock = %full_name(held), holder = name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
     let (holder, key) = (name.to_owned(), attempt.key.as_str().to_owned());
     store.event(held, LockEvent::Acquired { holder, key, token });
     Ok(())
 }
 
-/// The finalizer comes before the key, so that the object cannot vanish while the key is held.
-pub(super) async fn add_finalizer(store: &Store, lock: &Arc<DistributedLock>) -> Stepped {
-    match store.set_finalizer(lock, true).await {
-        Err(error @ (RequestError::Refused(_) | RequestError::Unknown(_))) => {
-            Ok(Progress::Later(not_written(lock, &error)))
-        }
-        written => Ok(Progress::Next(written?)),
-    }
-}
-
-/// What to say and how long to wait when the API server does not take the lock's writes.
+/// Why the next attempt has to wait when the API server does not take the lock's writes.
 ///
 /// The cause may be a webhook or a policy. Other locks may have the key meanwhile.
-pub(super) fn not_written(lock: &DistributedLock, error: &RequestError) -> Postponed {
+pub(super) fn not_written(lock: &DistributedLock, error: &RequestError) -> WaitReason {
     let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
     let source: String = source.chars().take(LONGEST_ERROR).collect();
     tracing::warn!(lock = %full_name(lock), error = error as &dyn std::error::Error, "cannot be written, so not acquired");
-    Postponed { said: Said::NotWritten { failure: format!("{error}{source}") }, pause: REFUSED_PAUSE }
+    WaitReason { message: Said::NotWritten { failure: format!("{error}{source}") }, retry_after: Some(REFUSED_PAUSE) }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,84 @@
+//! Who would hold a lock if it were acquired now, as the caches have it.
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use crate::api::{Claim, DistributedLock, Election};
+use crate::lock::model::candidate::{self, Ineligible};
+use crate::lock::model::decide::{Contender, WaitReason};
+use crate::lock::model::job::{self, UnfitJob};
+use crate::lock::model::said::Said;
+use crate::lock::model::status::full_name;
+use crate::lock::replica::holder;
+use crate::runtime::context::Context;
+use crate::runtime::keys;
+
+/// Between two looks at the older claim of a Job.
+const OLDER_CLAIM: Duration = Duration::from_secs(1);
+
+/// Who would hold the lock if it were acquired now. An error says why nobody would.
+pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Contender, WaitReason> {
+    let namespace = lock.namespace().unwrap_or_default();
+    let nobody = |why: String| WaitReason::from(Said::NoCandidate { why });
+    match (&lock.spec.claim, &lock.spec.election) {
+        (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
+        (Some(Claim { pod_name: Some(name), pod_uid, container, .. }), _) => {
+            instance(context, &namespace, name, (pod_uid.as_deref(), container.as_deref()))
+                .map_err(|ineligible| nobody(ineligible.to_string()))
+        }
+        (Some(Claim { job_name: Some(name), job_uid, .. }), _) => {
+            let claims = context.locks.under(&keys::claims_of_job(&namespace, name));
+            // Two claims would start the Job in turns, each without the lock of the other.
+            if let Some(claim) = job::older_claim(&claims, lock).map(full_name) {
+                let unfit = UnfitJob::OtherClaim { job: format!("{namespace}/{name}"), claim };
+                return Err(WaitReason { retry_after: Some(OLDER_CLAIM), ..nobody(unfit.to_string()) });
+            }
+            fit_job(context, &namespace, name, job_uid.as_deref()).map_err(|unfit| nobody(unfit.to_string()))
+        }
+        (_, Some(election)) => elect(context, lock, &namespace, election).map_err(|why| Said::NoLeader { why }.into()),
+        _ => Err(nobody("the spec has neither claim nor election".to_owned())),
+    }
+}
+
+/// The container of the pod that a claim names, perhaps by the pod's UID and the container's name.
+fn instance(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    (uid, container): (Option<&str>, Option<&str>),
+) -> Result<Contender, Ineligible> {
+    let full_name = || format!("{namespace}/{name}");
+    let pod = context.pods.named(namespace, name).ok_or_else(|| Ineligible::NoPod { pod: full_name() })?;
+    if uid.is_some() && uid != pod.metadata.uid.as_deref() {
+        return Err(Ineligible::OtherPod { pod: full_name() });
+    }
+    Ok(Contender::Instance(Box::new(candidate::bound(&pod, container)?)))
+}
+
+/// The Job that a claim names, if it can be started.
+fn fit_job(context: &Context, namespace: &str, name: &str, asked: Option<&str>) -> Result<Contender, UnfitJob> {
+    let job = context.jobs.as_ref().and_then(|jobs| jobs.named(namespace, name));
+    let uid = job.as_ref().and_then(|job| job.uid()).unwrap_or_default();
+    let running = holder::job_pods(context, namespace, &uid, 0).running;
+    job::fit(job.as_deref(), &format!("{namespace}/{name}"), asked, running)?;
+    Ok(Contender::Job { name: name.to_owned(), uid })
+}
+
+/// The pod that an election prefers. An error says why there is none.
+fn elect(context: &Context, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
+    let pods = context.pods.under(&keys::namespace(namespace));
+    let (candidates, others) =
+        candidate::of_election(election, &pods, &context.nodes.all()).map_err(|ineligible| ineligible.to_string())?;
+    let last = candidate::last_holder(lock, context.api_now());
+    match candidate::prefer(&candidates, election.preference, last) {
+        Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
+        None if others.is_empty() => Err(Ineligible::NoMatch { namespace: namespace.to_owned() }.to_string()),
+        None => {
+            let mut reasons: Vec<_> = others.iter().map(Ineligible::to_string).collect();
+            reasons.sort();
+            reasons.truncate(5);
+            Err(reasons.join("; "))
+        }
+    }
+}

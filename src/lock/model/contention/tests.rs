@@ -1,0 +1,114 @@
+use serde_json::json;
+
+use super::*;
+
+fn claim(name: &str, created: u8, extra: serde_json::Value) -> DistributedLock {
+    let mut lock = json!({
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+        "spec": {"key": "k", "claim": {"identity": name}}
+    });
+    for (field, value) in extra.as_object().unwrap() {
+        for (name, value) in value.as_object().unwrap() {
+            lock[field][name] = value.clone();
+        }
+    }
+    serde_json::from_value(lock).unwrap()
+}
+
+fn waits(name: &str, created: u8) -> DistributedLock {
+    claim(name, created, json!({}))
+}
+
+fn shared(lock: &DistributedLock) -> SharedRef {
+    SharedRef::new(LockRef::from_obj(lock))
+}
+
+fn of(locks: &[&DistributedLock]) -> Contention {
+    let mut contention = Contention::default();
+    for lock in locks {
+        contention.changed(&shared(lock), None, Some(&Entry::of(lock)));
+    }
+    contention
+}
+
+fn names<'a>(locks: impl IntoIterator<Item = &'a LockRef>) -> Vec<&'a str> {
+    locks.into_iter().map(|lock| lock.name.as_str()).collect()
+}
+
+#[test]
+fn those_before_a_lock_come_in_the_order_of_their_turns() {
+    let urgent = claim("urgent", 9, json!({"spec": {"priority": 5}}));
+    let suspended = claim("suspended", 0, json!({"spec": {"suspend": true}}));
+    let elsewhere = claim("elsewhere", 0, json!({"metadata": {"namespace": "other"}}));
+    let (a, b, c) = (waits("a", 1), waits("b", 2), waits("c", 3));
+    let contention = of(&[&c, &b, &a, &urgent, &suspended, &elsewhere]);
+    assert_eq!(names(contention.before(&c, false)), ["urgent", "a", "b"]);
+    assert_eq!(names(contention.before(&c, true)), ["urgent", "elsewhere", "a", "b"]);
+    assert_eq!(names(contention.before(&urgent, true)), [""; 0]);
+    assert_eq!(names(contention.oldest(&c, false)), ["a", "b", "c", "urgent"]);
+}
+
+#[test]
+fn another_shape_has_a_queue_of_its_own_and_none_is_forgotten() {
+    let other = claim("other-shape", 0, json!({"spec": {"slots": 2, "priority": -1}}));
+    let (a, b) = (waits("a", 1), waits("b", 2));
+    let contention = of(&[&a, &b, &other]);
+    assert_eq!(names(contention.before(&b, false)), ["a"]);
+    assert_eq!(names(&contention.concerned(&Entry::of(&b), false)), ["a", "b", "other-shape"]);
+}
+
+#[test]
+fn a_lock_that_nothing_on_its_key_keeps_waiting_is_passed_over() {
+    let refused = claim(
+        "refused",
+        0,
+        json!({"status": {"transitions": 0, "conditions": [{"type": "Accepted",
+        "status": "False", "reason": "TTLTooLong", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+    );
+    let many: Vec<_> = (1..15).map(|number| waits(&format!("w-{number:02}"), number)).collect();
+    let all: Vec<_> = many.iter().chain([&refused]).collect();
+    let contention = of(&all);
+    assert_eq!(names(contention.before(&many[1], false)), ["w-01"], "no lock waits for one that is refused");
+    assert!(is_accepted(&many[0]) && !is_accepted(&refused), "so it fixes the shape of none");
+    let concerned = contention.concerned(&Entry::of(&many[0]), false);
+    assert_eq!(concerned.len(), LAST_POSITION + 1 + 1, "and the oldest, which fixes the shape");
+    assert!(names(&concerned).contains(&"w-11") && !names(&concerned).contains(&"w-12"));
+}
+
+#[test]
+fn elections_on_a_key_are_known_by_age_while_they_wait_or_hold() {
+    let election = |name: &str, created: u8, extra: serde_json::Value| {
+        let mut lock = claim(name, created, extra);
+        lock.spec.election = Some(serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}})).unwrap());
+        lock.spec.claim = None;
+        lock
+    };
+    let holds = election("holds", 5, json!({"status": {"transitions": 1, "holder": {"identity": "p"}}}));
+    let (young, suspended) = (election("young", 9, json!({})), election("idle", 1, json!({"spec": {"suspend": true}})));
+    let mut contention = of(&[&young, &holds, &suspended, &waits("a", 1)]);
+    assert_eq!(names(&contention.elections("k")), ["holds", "young"]);
+    contention.changed(&shared(&holds), Some(&Entry::of(&holds)), None);
+    assert_eq!(names(&contention.elections("k")), ["young"]);
+}
+
+#[test]
+fn what_a_lock_was_before_is_forgotten() {
+    let before = waits("a", 1);
+    let mut contention = of(&[&before]);
+    let held = claim("a", 1, json!({"status": {"transitions": 1, "holder": {"identity": "a"}}}));
+    contention.changed(&shared(&held), Some(&Entry::of(&before)), Some(&Entry::of(&held)));
+    assert_eq!(names(&contention.holders("k")), ["a"]);
+    assert_eq!(names(contention.before(&waits("b", 2), false)), [""; 0]);
+    let finished = claim(
+        "a",
+        1,
+        json!({"status": {"transitions": 1, "conditions": [{"type": "Finished",
+        "status": "True", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+    );
+    contention.changed(&shared(&held), Some(&Entry::of(&held)), Some(&Entry::of(&finished)));
+    assert!(contention.holders("k").is_empty());
+    assert_eq!(names(&contention.ended("k")), ["a"]);
+    contention.changed(&shared(&held), Some(&Entry::of(&finished)), None);
+    assert!(contention.0.is_empty());
+}

@@ -1,0 +1,196 @@
+//! Pure: what is known of the status writes of a grant whose outcome the API server did not tell, and what to do next.
+
+use kube::ResourceExt;
+
+use super::orphans::holder_nonce;
+use crate::api::requests::RequestError;
+use crate::api::{DistributedLock, DistributedLockStatus};
+use crate::redlock::Nonce;
+
+/// How many writes in a row a reachable API server may leave unconfirmed.
+/// After so many the leader gives up, once the validity that they publish has ended.
+const UNCONFIRMED: usize = 3;
+
+/// The writes of one grant, and what is known of their outcome.
+pub struct Writes {
+    nonce: Nonce,
+    /// The status that the grant was decided on. Metadata and spec may change meanwhile, the status may not: a leader that wrote it
+    /// may have found the key, taken it for an orphan and released it.
+    decided_on: Option<DistributedLockStatus>,
+    /// The version that the last write carried. Every earlier one carried an older version.
+    version: Option<String>,
+    /// A write that carried this version may still land.
+    open: bool,
+    unconfirmed: usize,
+}
+
+/// The next step after a read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The status names the grant.
+    Named,
+    /// No write of it can land any more.
+    Impossible,
+    /// Write it again.
+    Write,
+    /// Write something else, so that no earlier write can land.
+    Withdraw,
+    /// The API server answers, and does not take any write.
+    GiveUp,
+}
+
+impl Writes {
+    /// No write has been made yet.
+    pub fn new(lock: &DistributedLock, nonce: Nonce) -> Self {
+        Self { nonce, decided_on: lock.status.clone(), version: lock.resource_version(), open: false, unconfirmed: 0 }
+    }
+
+    /// A write that carried the version of `lock` failed. Whether that settles that no write of the grant can land.
+    pub fn failed(&mut self, lock: &DistributedLock, error: &RequestError) -> bool {
+        self.version = lock.resource_version();
+        match error {
+            RequestError::Gone => return true,
+            // It says nothing about an earlier write whose outcome is not known.
+            RequestError::Refused(_) if !self.open => return true,
+            RequestError::Conflict => {}
+            RequestError::Refused(_) => self.unconfirmed += 1,
+            RequestError::Unknown(_) => (self.open, self.unconfirmed) = (true, self.unconfirmed + 1),
+        }
+        false
+    }
+
+    /// Decides by the object as it was read after a write.
+    ///
+    /// `valid` says whether the grant is worth publishing, `late` whether the validity that it publishes has ended.
+    pub fn read(&mut self, lock: &DistributedLock, valid: bool, late: bool) -> Next {
+        if holder_nonce(lock).as_ref() == Some(&self.nonce) {
+            return Next::Named;
+        }
+        if lock.resource_version() != self.version {
+            (self.open, self.unconfirmed) = (false, 0);
+        }
+        let spec = &lock.spec;
+        let wanted = lock.metadata.deletion_timestamp.is_none() && !spec.suspend && spec.unreadable.is_none();
+        let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
+        match self.open {
+            // A holder without a nonce can be this one.
+            _ if !unheld && holder_nonce(lock).is_none() => Next::GiveUp,
+            true if late && self.unconfirmed >= UNCONFIRMED => Next::GiveUp,
+            _ if valid && wanted && unheld && lock.status == self.decided_on => Next::Write,
+            true => Next::Withdraw,
+            false => Next::Impossible,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NONCE: [u8; 10] = [7; 10];
+
+    fn lock(version: &str, status: serde_json::Value) -> DistributedLock {
+        serde_json::from_value(json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "l", "namespace": "ns", "uid": "u", "resourceVersion": version},
+            "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status
+        }))
+        .unwrap()
+    }
+
+    fn free() -> serde_json::Value {
+        json!({"transitions": 0})
+    }
+
+    fn named() -> serde_json::Value {
+        json!({"transitions": 1, "holder": {"identity": "a", "nonce": Nonce::from_bytes(NONCE).to_string()}})
+    }
+
+    fn writes(lock: &DistributedLock) -> Writes {
+        Writes::new(lock, Nonce::from_bytes(NONCE))
+    }
+
+    fn refused() -> RequestError {
+        RequestError::Refused(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded))
+    }
+
+    fn unknown() -> RequestError {
+        RequestError::Unknown(None)
+    }
+
+    #[test]
+    fn a_grant_is_written_again_after_somebody_changed_the_spec() {
+        let decided_on = lock("5", free());
+        let mut writes = writes(&decided_on);
+        assert!(!writes.failed(&decided_on, &RequestError::Conflict));
+        assert_eq!(writes.read(&lock("6", free()), true, false), Next::Write);
+    }
+
+    #[test]
+    fn a_grant_is_not_written_over_a_status_that_somebody_else_has_written() {
+        let decided_on = lock("5", free());
+        let mut writes = writes(&decided_on);
+        assert!(!writes.failed(&decided_on, &RequestError::Conflict));
+        // Another leader took the key for an orphan: it has withdrawn the grant, and is releasing the key.
+        let withdrawn = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Pending",
+            "message": "a grant was withdrawn", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        assert_eq!(writes.read(&lock("6", withdrawn), true, false), Next::Impossible);
+    }
+
+    #[test]
+    fn a_write_whose_outcome_is_unknown_stays_possible_until_the_object_has_moved_on() {
+        let decided_on = lock("5", free());
+        let mut writes = writes(&decided_on);
+        assert!(!writes.failed(&decided_on, &unknown()));
+        assert_eq!(writes.read(&decided_on, false, false), Next::Withdraw, "it may still land");
+        assert_eq!(writes.read(&lock("6", free()), false, false), Next::Impossible, "it carried version 5");
+    }
+
+    #[test]
+    fn a_refusal_settles_nothing_while_an_earlier_write_may_still_land() {
+        let decided_on = lock("5", free());
+        let mut writes = writes(&decided_on);
+        assert!(!writes.failed(&decided_on, &unknown()));
+        assert!(!writes.failed(&decided_on, &refused()));
+        assert_eq!(writes.read(&decided_on, true, false), Next::Write);
+        assert_eq!(writes.read(&lock("6", named()), true, false), Next::Named);
+    }
+
+    #[test]
+    fn a_refusal_of_the_only_write_settles_it() {
+        let decided_on = lock("5", free());
+        assert!(writes(&decided_on).failed(&decided_on, &refused()));
+        let mut after_a_conflict = writes(&decided_on);
+        assert!(!after_a_conflict.failed(&decided_on, &unknown()));
+        let changed = lock("6", free());
+        assert_eq!(after_a_conflict.read(&changed, true, false), Next::Write);
+        assert!(after_a_conflict.failed(&changed, &refused()), "the unknown write carried version 5");
+    }
+
+    #[test]
+    fn a_grant_is_neither_written_into_a_lock_that_cannot_be_read_nor_taken_back_beside_a_holder_without_a_nonce() {
+        let decided_on = lock("5", free());
+        let mut writes = writes(&decided_on);
+        assert!(!writes.failed(&decided_on, &unknown()));
+        let mut unreadable = lock("6", free());
+        unreadable.spec.unreadable = Some("why".into());
+        assert_eq!(writes.read(&unreadable, true, false), Next::Impossible, "the write carried version 5");
+        let unclear = lock("7", json!({"transitions": 1, "holder": {"identity": "unknown"}}));
+        assert_eq!(writes.read(&unclear, true, false), Next::GiveUp);
+    }
+
+    #[test]
+    fn an_api_server_that_takes_no_write_is_given_up_when_the_validity_is_over() {
+        let decided_on = lock("5", free());
+        let mut writes = writes(&decided_on);
+        for _ in 0..UNCONFIRMED {
+            assert_ne!(writes.read(&decided_on, true, true), Next::GiveUp);
+            assert!(!writes.failed(&decided_on, &unknown()));
+        }
+        assert_eq!(writes.read(&decided_on, true, false), Next::Write);
+        assert_eq!(writes.read(&decided_on, true, true), Next::GiveUp);
+        assert!(writes.open, "so its key is left to lapse");
+    }
+}
