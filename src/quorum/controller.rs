@@ -11,12 +11,12 @@ mod copies;
 mod decide;
 mod decommission;
 mod default;
+mod error;
 mod fencing;
 mod leave;
 mod level;
 mod locks;
 mod look;
-mod members;
 mod memory;
 mod observe;
 mod owned;
@@ -25,6 +25,7 @@ mod publish;
 mod roll;
 mod room;
 mod rotation;
+mod settle;
 mod tls;
 
 use std::collections::HashMap;
@@ -44,7 +45,7 @@ use tokio_stream::wrappers::IntervalStream;
 use super::model::build::{OperatorPods, build};
 use super::model::plan::{self, Plan};
 use super::model::problems::Problem;
-use super::session::{ActError, FloorError, QuorumSession, Sessions};
+use super::session::{QuorumSession, Sessions};
 use crate::api::RedisQuorum;
 use crate::api::requests::RequestError;
 use crate::runtime::cache::{Cache, Change, Kind};
@@ -54,6 +55,7 @@ use crate::runtime::panics::caught;
 use auth::Secrets;
 use change::Changed;
 use cluster::Cluster;
+use error::{Error, LONGEST_BACKOFF, RESYNC};
 use look::Sights;
 use memory::{Applied, Memory, SECRETS_PERIOD};
 use observe::Observer;
@@ -63,38 +65,9 @@ use tls::Tls;
 pub use default::{DefaultQuorumError, ensure_default_quorum};
 pub use locks::HeldVotes;
 
-/// Between two looks at a quorum without news.
-const RESYNC: Duration = Duration::from_secs(60);
 /// After a conflict: another write, or an older state of ours, has reached the API server first.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
-
-/// Why a reconciliation ended early. None of them shows a password, key or value.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Request(RequestError),
-    #[error("the object has changed in the meantime")]
-    Conflict,
-    #[error("the quorum was deleted")]
-    Gone,
-    #[error("handling the quorum panicked")]
-    Panicked,
-    #[error(transparent)]
-    Member(#[from] ActError),
-    #[error(transparent)]
-    Floor(#[from] FloorError),
-}
-
-impl From<RequestError> for Error {
-    fn from(error: RequestError) -> Self {
-        match error {
-            RequestError::Conflict => Self::Conflict,
-            other => Self::Request(other),
-        }
-    }
-}
 
 /// One term of leadership.
 struct Leader {
@@ -242,7 +215,7 @@ async fn carry_out(
         return Ok(Duration::ZERO);
     }
     // Before the objects: a member is waited for by the second, and needs nothing of them.
-    let members_due = members::settle(&observer, cluster, term).await?;
+    let members_due = settle::settle(&observer, cluster, term).await?;
     let applied = apply(leader, &observer, cluster, memory, &tls).await?;
     let mut dues = vec![applied.due];
     if tls.obstacle().is_none() {

@@ -2,7 +2,7 @@
 //!
 //! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
-//! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], and for shared masters [`agreement`].
+//! step each: [`membership`], [`rollout`], [`rotation`], [`lost_secrets`], and for shared masters [`agreement`].
 //! [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`quantity`] how Kubernetes writes bytes, [`lookup`] which quorum a lock means, [`version`] which servers have known faults, [`status`] the
 //! conditions. [`problems`], [`blocked`], [`doing`] and [`events`] are what it says in words.
 
@@ -20,6 +20,7 @@ pub mod facts;
 pub mod invalid;
 pub mod lists;
 pub mod lookup;
+pub mod lost_secrets;
 pub mod member;
 pub mod membership;
 pub mod plan;
@@ -28,7 +29,6 @@ pub mod quantity;
 pub mod record;
 pub mod rollout;
 pub mod rotation;
-pub mod secrets;
 pub mod status;
 pub mod tls;
 pub mod users;

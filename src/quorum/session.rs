@@ -9,7 +9,7 @@ mod credentials;
 mod electorate;
 mod latency;
 mod link;
-mod links;
+mod link_list;
 mod registry;
 mod restarts;
 mod scripts;
@@ -46,7 +46,7 @@ use crate::runtime::metrics::MemberLabels;
 use crate::time::Clock;
 use alarm::Alarm;
 use link::{Access, Shared};
-use links::Links;
+use link_list::LinkList;
 use timers::Timers;
 use tokens::Tokens;
 
@@ -63,14 +63,14 @@ pub struct QuorumSession {
     authorities: watch::Sender<Option<Authorities>>,
     /// The Secrets are to be read now.
     read_secrets: Arc<Notify>,
-    links: Links,
+    links: LinkList,
     clocks: Arc<ClockGuard>,
     agreement: SharedAgreement,
     /// Users of masters that others run, by member.
     credentials: Mutex<BTreeMap<String, Credentials>>,
     tokens: Tokens,
     timers: Timers,
-    /// Links follow one state of the quorum after the other, never an older one.
+    /// The links follow one state of the quorum after the other, never an older one.
     placing: Mutex<()>,
     announcements: Announcements,
     /// Raised when one of its tasks has panicked.
@@ -93,7 +93,7 @@ impl QuorumSession {
             clocks: clocks.clone(),
             agreement: agreement.clone(),
         };
-        let links = Links::new(shared, reference.clone(), announcements.clone(), stop.clone());
+        let links = LinkList::new(shared, reference.clone(), announcements.clone(), stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
             reference,

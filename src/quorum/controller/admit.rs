@@ -9,10 +9,11 @@ use futures::future::join_all;
 use tokio::time::timeout;
 
 use super::cluster::Cluster;
+use super::error::Error;
 use super::fencing::{close_users, write};
 use super::look::Look;
 use super::observe::Observer;
-use super::{Error, level, publish};
+use super::{level, publish};
 use crate::api::{MilliTime, RedisQuorum};
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::effective;
@@ -98,8 +99,7 @@ async fn record_admission(
         ..Stamps::default()
     };
     let floor = floor_of(&look.quorum).max(counter.saturating_add(FLOOR_STEP));
-    let observed = observer.observe_at(look.quorum.clone());
-    let written = publish::write(cluster, &observed, |status| {
+    let written = cluster.replace(&look.quorum, |status| {
         status.token_floor = Some(floor.get());
         publish_named(status, look.name(), &record, stamps);
         if let Some(member) = status.members.iter_mut().find(|member| external && member.name == look.name()) {

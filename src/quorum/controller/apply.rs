@@ -5,10 +5,11 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
+use super::error::{Error, RESYNC};
 use super::memory::{Applied, KeptObjects};
 use super::observe::Observer;
 use super::owned::{Owned, keep};
-use super::{Error, RESYNC, clients, copies};
+use super::{clients, copies};
 use crate::api::QUORUM_LABEL;
 use crate::api::requests::is_ours;
 use crate::quorum::model::build::{Objects, Transport};

@@ -1,5 +1,5 @@
 //! The auth Secret: made once, written back from memory, and replaced by a new one only when no copy of it is left
-//! ([`secrets`]).
+//! ([`lost_secrets`]).
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
+use super::error::{Error, LONGEST_BACKOFF};
 use super::memory::Applied;
-use super::{Error, LONGEST_BACKOFF};
 use crate::api::requests::{is_ours, put};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
+use crate::quorum::model::lost_secrets::{self, Found, SecretsStep, View};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
-use crate::quorum::model::secrets::{self, Found, SecretsStep, View};
 use crate::quorum::session::{QuorumSession, auth_of, says_lost};
 use crate::time::Monotonic;
 
@@ -67,33 +67,34 @@ pub(super) async fn ensure(
         *since = is_missing.then(|| since.unwrap_or(now));
         *since
     };
-    let made = match secrets::decide(&View { found: &found, known: known.as_ref(), has_members, missing_since, now }) {
-        SecretsStep::Keep(auth) => return Ok(Secrets::Known(auth)),
-        SecretsStep::Overwrite(auth) => {
-            if let Some(secret) = &stored {
-                write_over(cluster, plan, secret, &auth).await?;
+    let made =
+        match lost_secrets::decide(&View { found: &found, known: known.as_ref(), has_members, missing_since, now }) {
+            SecretsStep::Keep(auth) => return Ok(Secrets::Known(auth)),
+            SecretsStep::Overwrite(auth) => {
+                if let Some(secret) = &stored {
+                    write_over(cluster, plan, secret, &auth).await?;
+                }
+                return Ok(Secrets::Known(auth));
             }
-            return Ok(Secrets::Known(auth));
-        }
-        SecretsStep::WriteBack(auth) => {
-            create(cluster, plan, &auth).await?;
-            tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
-            return Ok(Secrets::Known(auth));
-        }
-        SecretsStep::AwaitCopy { until } => {
-            return Ok(Secrets::Lost { obstacle: gone(plan), look_again: until.since(now) });
-        }
-        SecretsStep::AwaitPerson => {
-            return Ok(Secrets::Lost { obstacle: useless(plan), look_again: LONGEST_BACKOFF });
-        }
-        SecretsStep::Adopt(stored) => stored,
-        SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
-        SecretsStep::MakeAnew => {
-            let made = create(cluster, plan, &Auth::anew(cluster.api_now())).await?;
-            cluster.tell(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
-            made
-        }
-    };
+            SecretsStep::WriteBack(auth) => {
+                create(cluster, plan, &auth).await?;
+                tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
+                return Ok(Secrets::Known(auth));
+            }
+            SecretsStep::AwaitCopy { until } => {
+                return Ok(Secrets::Lost { obstacle: gone(plan), look_again: until.since(now) });
+            }
+            SecretsStep::AwaitPerson => {
+                return Ok(Secrets::Lost { obstacle: useless(plan), look_again: LONGEST_BACKOFF });
+            }
+            SecretsStep::Adopt(stored) => stored,
+            SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
+            SecretsStep::MakeAnew => {
+                let made = create(cluster, plan, &Auth::anew(cluster.api_now())).await?;
+                cluster.tell(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
+                made
+            }
+        };
     session.set_auth(made.clone());
     Ok(Secrets::Known(made))
 }

@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use super::admit::counters_of_others;
 use super::clients::former_users_on_file;
 use super::cluster::Cluster;
+use super::decide;
+use super::error::{Error, RESYNC};
 use super::observe::{Observed, Observer};
-use super::{Error, RESYNC, decide, publish};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, Obstacle, users_since};
@@ -78,7 +79,7 @@ pub(super) async fn keep_epoch(cluster: &Cluster<'_>, observed: &Observed<'_>) -
         return Err(Error::Conflict);
     }
     tracing::warn!(quorum = %observed.plan.name, epoch, "the status had lost the membership epoch");
-    publish::write(cluster, observed, |status| status.membership_epoch = Some(epoch)).await?;
+    cluster.replace(&observed.quorum, |status| status.membership_epoch = Some(epoch)).await?;
     Ok(true)
 }
 
@@ -105,7 +106,7 @@ async fn switch(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<bool, 
         return Ok(false);
     }
     let lists = &observed.plan.lists;
-    publish::write(cluster, &observed, |status| lists.switch(status)).await?;
+    cluster.replace(&observed.quorum, |status| lists.switch(status)).await?;
     let (from, to) = (lists.voters.join(", "), lists.wanted.join(", "));
     cluster.tell(QuorumEvent::MembersChanging { from, to }).await;
     Ok(true)
@@ -137,7 +138,7 @@ async fn close_former_users(
             continue;
         }
         // Of the very state that names this process: another one would be opened under the new epoch.
-        let written = publish::write(cluster, &observed, |status| {
+        let written = cluster.replace(&observed.quorum, |status| {
             if let Some(member) = status.members.iter_mut().find(|member| member.name == *name) {
                 member.epoch = Some(lists.epoch);
             }
@@ -177,7 +178,7 @@ async fn finish(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option
     if raised < majority(&lists.voters) {
         return Ok(Some(failures));
     }
-    publish::write(cluster, &observed, |status| status.former_voters.clear()).await?;
+    cluster.replace(&observed.quorum, |status| status.former_voters.clear()).await?;
     cluster.tell(QuorumEvent::MembersChanged { members: lists.voters.join(", ") }).await;
     Ok(None)
 }

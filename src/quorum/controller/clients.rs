@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 
-use super::Error;
 use super::auth::{self, Stored};
 use super::cluster::Cluster;
+use super::error::Error;
 use super::memory::Applied;
 use super::observe::{Member, Observed, Observer};
 use crate::api::requests::is_ours;

@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::Error;
+use super::error::Error;
 use crate::api::requests::{self, Namespaced, request};
 use crate::api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::quorum::model::events::QuorumEvent;

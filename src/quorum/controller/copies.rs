@@ -6,8 +6,8 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 
 use super::cluster::Cluster;
+use super::error::Error;
 use super::observe::Observer;
-use super::{Error, publish};
 use crate::api::requests::request;
 use crate::api::{
     CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL, RedisQuorum,
@@ -52,7 +52,8 @@ pub(super) async fn keep(
         }
     }
     let (remembered, too_many) = remembered(&copies.wanted, left);
-    publish::write(cluster, &observer.observe(), |status| status.client_copies.clone_from(&remembered)).await?;
+    let quorum = observer.sights.session.quorum();
+    cluster.replace(&quorum, |status| status.client_copies.clone_from(&remembered)).await?;
     for copy in &copies.wanted {
         if too_many.contains(copy) {
             blocked.push(Blocked::Waits { name: shown(plan, copy) }.to_string());

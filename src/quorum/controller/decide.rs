@@ -7,11 +7,11 @@ use super::observe::Observed;
 use crate::api::{ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::condition::Condition;
+use crate::quorum::model::lost_secrets;
 use crate::quorum::model::member::MemberView;
 use crate::quorum::model::membership::{self, Busy, ChangeStep};
 use crate::quorum::model::rollout::{self, Progress, RolloutStep};
 use crate::quorum::model::rotation::{self, RotationStep};
-use crate::quorum::model::secrets;
 use crate::quorum::model::status::{self, Overview};
 use crate::quorum::model::tls::{Served, report};
 use crate::quorum::session::says_lost;
@@ -102,7 +102,7 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
         change: membership::describe(&observed.plan.lists, &change(observed), &observed.change_failures),
         blocked_clients: applied.map(|applied| applied.blocked_clients.clone()).unwrap_or_default(),
         rotation: applied.and_then(rotation),
-        loss: secrets::loss(observed.auth, said, observed.own_views(), rollout.as_ref()),
+        loss: lost_secrets::loss(observed.auth, said, observed.own_views(), rollout.as_ref()),
         tls: tls(observed),
         obstacle: applied.and_then(|applied| applied.obstacle.clone()),
         agreement: Some(status::quorum_agrees(&observed.agreement, observed.plan, observed.boottime)),

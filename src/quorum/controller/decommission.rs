@@ -12,11 +12,12 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
+use super::error::{Error, RESYNC};
 use super::look::Sights;
 use super::members::raise_epoch;
 use super::memory::KeptObjects;
 use super::owned::remove;
-use super::{Error, RESYNC, copies, locks};
+use super::{copies, locks};
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::decommission::{EndStep, EndView, decide_end};

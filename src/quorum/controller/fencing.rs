@@ -1,9 +1,9 @@
 //! A process that may not vote: its record, its users, and the Event that tells of it.
 
 use super::cluster::Cluster;
+use super::error::Error;
 use super::look::Look;
 use super::observe::Observer;
-use super::{Error, publish};
 use crate::api::MilliTime;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::effective;
@@ -38,8 +38,7 @@ pub(super) async fn write(
     };
     let rejoin_at = rejoin_at.and_then(|at| cluster.wall_time(at, look.now));
     let stamps = Stamps { rejoin_at, joins: observer.plan.lists.learns(look.name()), ..Stamps::default() };
-    let observed = observer.observe_at(look.quorum.clone());
-    publish::write(cluster, &observed, |status| publish_named(status, look.name(), &next, stamps)).await?;
+    cluster.replace(&look.quorum, |status| publish_named(status, look.name(), &next, stamps)).await?;
     let quorum = observer.sights.session.reference();
     let run_id = next.run_id.as_ref().map(tracing::field::display);
     tracing::info!(%quorum, member = look.name(), state = ?next.state, reason = ?next.reason, run_id, "member");

@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::decommission::{Ending, Leaver, end_member, end_of};
+use super::error::{Error, RESYNC};
 use super::memory::KeptObjects;
 use super::observe::Observer;
 use super::owned::remove;
-use super::{Error, RESYNC, publish};
 use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
@@ -48,7 +48,8 @@ pub(super) async fn settle(
         match standing {
             Ending::Ended if removed => {
                 let forget = |member: &crate::api::MemberStatus| member.name != name;
-                publish::write(cluster, &observer.observe(), |status| status.members.retain(forget)).await?;
+                let quorum = observer.sights.session.quorum();
+                cluster.replace(&quorum, |status| status.members.retain(forget)).await?;
                 closed.lock().remove(&end_of(name));
                 tracing::info!(quorum = %observer.sights.session.reference(), member = name, "member has left");
             }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 
-use super::Error;
+use super::error::Error;
 use super::locks::{self, HeldLock, HeldVotes};
 use crate::api::requests::request;
 use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};

@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::Error;
 use super::cluster::Cluster;
+use super::error::Error;
 use super::memory::{Digest, Kept, KeptObjects};
 use crate::api::QUORUM_LABEL;
 use crate::api::requests::{Namespaced, RequestError, is_ours, put};

@@ -6,10 +6,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
+use super::decide;
+use super::error::Error;
 use super::locks::is_any_longer;
 use super::look::Look;
 use super::observe::{Observed, Observer};
-use super::{Error, decide};
 use crate::api::conditions::cut;
 use crate::api::{
     MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, PasswordStage, RedisQuorum,
@@ -53,32 +54,21 @@ pub(super) async fn begin(
     Ok(due)
 }
 
-/// Writes a change of the very state that was observed, and all that follows from it.
+/// Publishes everything that follows from what was observed: columns, conditions and messages.
 ///
-/// It writes nothing if the object has changed since.
-pub(super) async fn write(
-    cluster: &Cluster<'_>,
-    observed: &Observed<'_>,
-    change: impl FnOnce(&mut RedisQuorumStatus),
-) -> Result<(), Error> {
-    let (overview, now) = (decide::overview(observed), cluster.api_time());
-    let written = cluster.replace(&observed.quorum, |status| {
-        change(status);
-        refresh(status, observed);
-        let (generation, lists) = (observed.quorum.metadata.generation, lists_of(status, observed));
-        status::conditions(status, &lists, &overview, generation, now);
-        status::watch_conditions(status, &observed.watched, generation, now);
-    });
-    written.await
-}
-
-/// The last write of a reconciliation: everything that follows from what was observed.
-///
-/// It also writes when fenced members may vote as it stands now. A leader that saw a process later than the leader
+/// It is the last write of a reconciliation. Steps before it write only the record that their next act depends on. It also writes when fenced members may vote as it stands now. A leader that saw a process later than the leader
 /// before it counts longer, and larger settings make the count longer, too.
 pub(super) async fn conclude(cluster: &Cluster<'_>, observer: &Observer<'_>) -> Result<(), Error> {
     let observed = observer.observe();
-    write(cluster, &observed, |status| announce_counts(status, cluster, &observed)).await
+    let (overview, now) = (decide::overview(&observed), cluster.api_time());
+    let everything = |status: &mut RedisQuorumStatus| {
+        announce_counts(status, cluster, &observed);
+        refresh(status, &observed);
+        let (generation, lists) = (observed.quorum.metadata.generation, lists_of(status, &observed));
+        status::conditions(status, &lists, &overview, generation, now);
+        status::watch_conditions(status, &observed.watched, generation, now);
+    };
+    cluster.replace(&observed.quorum, everything).await
 }
 
 /// Says that a quorum cannot be carried out.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cluster::Cluster;
+use super::decide;
+use super::error::Error;
 use super::fencing::{close_users, say_fenced, write};
 use super::observe::Observer;
-use super::{Error, decide};
 use crate::api::RedisQuorum;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::rollout::{Obstacle, RolloutStep};

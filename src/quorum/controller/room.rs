@@ -4,7 +4,7 @@ use kube::api::PostParams;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 
-use super::{Error, LONGEST_BACKOFF};
+use super::error::{Error, LONGEST_BACKOFF};
 use crate::api::RedisQuorum;
 use crate::api::requests::request;
 use crate::quorum::model::problems::Problem;

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 
 use super::auth::{self, Stored};
 use super::cluster::Cluster;
+use super::decide;
+use super::error::Error;
 use super::memory::{Applied, Passwords};
 use super::observe::{Member, Observed, Observer};
-use super::{Error, decide};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::rotation::RotationStep;

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
-use super::Error;
 use super::cluster::Cluster;
+use super::error::Error;
 use super::memory::{ReadTls, SECRETS_PERIOD};
 use super::observe::{Member, Observed};
 use crate::api::requests::{is_ours, put};

@@ -1,8 +1,8 @@
 //! What the status of a quorum says beside the records of its members: columns and conditions. Pure.
 
 mod agreement;
-mod conditions;
 mod external;
+mod overview;
 mod said;
 mod watches;
 
@@ -10,8 +10,8 @@ use super::lists::Lists;
 use crate::api::{MemberState, MemberStatus, RedisQuorumStatus};
 
 pub use agreement::quorum_agrees;
-pub use conditions::{Overview, conditions, refused};
 pub use external::{has_forgotten, memory, merged, unfit};
+pub use overview::{Overview, conditions, refused};
 pub use said::{MemberWaits, Said};
 pub use watches::{ClockReport, Keys, Watched, watch_conditions};
 

@@ -6,9 +6,9 @@ use super::*;
 use crate::api::RedisQuorum;
 use crate::quorum::model::plan::validate;
 
-mod changes;
 mod outside;
 mod pods;
+mod updates;
 
 /// Names of the fixture differ from each other and from the product, so that swapped values are seen.
 fn quorum(spec: Value) -> RedisQuorum {

@@ -12,7 +12,7 @@ use crate::api::RedisQuorum;
 use crate::quorum::model::plan::MemberPlan;
 
 /// A list that follows the members.
-pub(super) struct Links {
+pub(super) struct LinkList {
     shared: Shared,
     quorum: ObjectRef<RedisQuorum>,
     announcements: Announcements,
@@ -21,7 +21,7 @@ pub(super) struct Links {
     list: Mutex<Arc<[Arc<MemberLink>]>>,
 }
 
-impl Links {
+impl LinkList {
     /// No links yet.
     pub(super) fn new(
         shared: Shared,
@@ -99,7 +99,7 @@ mod tests {
             alarm: Alarm::default(),
         };
         let (news, _) = tokio::sync::broadcast::channel(8);
-        let links = Links::new(shared, ObjectRef::new("main").within("locks"), news, CancellationToken::new());
+        let links = LinkList::new(shared, ObjectRef::new("main").within("locks"), news, CancellationToken::new());
         links.follow(members(&[0, 1, 2]));
         let before = links.list();
         links.follow(members(&[2, 3, 0]));

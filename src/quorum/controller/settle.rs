@@ -7,10 +7,11 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::cluster::Cluster;
+use super::error::{Error, RESYNC};
 use super::fencing::{close_users, say_fenced, write};
 use super::look::Look;
 use super::observe::Observer;
-use super::{Error, RESYNC, admit, publish};
+use super::{admit, publish};
 use crate::api::RedisQuorumStatus;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::status::merged;

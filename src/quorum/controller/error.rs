@@ -1,0 +1,37 @@
+//! Why a reconciliation ends early, and the pauses between reconciliations.
+
+use std::time::Duration;
+
+use crate::quorum::session::{ActError, FloorError};
+use crate::runtime::requests::RequestError;
+
+/// The pause before a quorum without news is reconciled again.
+pub(super) const RESYNC: Duration = Duration::from_secs(60);
+/// The pause after many failures, and the longest one.
+pub(super) const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+
+/// Why a reconciliation ended early. None of them shows a password, key or value.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error(transparent)]
+    Request(RequestError),
+    #[error("the object has changed in the meantime")]
+    Conflict,
+    #[error("the quorum was deleted")]
+    Gone,
+    #[error("handling the quorum panicked")]
+    Panicked,
+    #[error(transparent)]
+    Member(#[from] ActError),
+    #[error(transparent)]
+    Floor(#[from] FloorError),
+}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Conflict => Self::Conflict,
+            other => Self::Request(other),
+        }
+    }
+}
