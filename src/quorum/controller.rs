@@ -42,25 +42,22 @@ use parking_lot::Mutex;
 use tokio::time::interval;
 use tokio_stream::wrappers::IntervalStream;
 
-use super::model::build::{OperatorPods, build};
 use super::model::plan::{self, Plan};
 use super::model::problems::Problem;
-use super::session::{QuorumSession, Sessions};
+use super::session::Sessions;
 use crate::api::RedisQuorum;
 use crate::api::requests::RequestError;
 use crate::runtime::cache::{Cache, Change, Kind};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
-use auth::Secrets;
-use change::Changed;
+use crate::time::Monotonic;
 use cluster::Cluster;
 use error::{Error, LONGEST_BACKOFF, RESYNC};
 use look::Sights;
-use memory::{Applied, Memory, SECRETS_PERIOD};
+use memory::Memory;
 use observe::Observer;
 use owned::Owned;
-use tls::Tls;
 
 pub use default::{DefaultQuorumError, ensure_default_quorum};
 pub use locks::HeldVotes;
@@ -162,14 +159,17 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         return Ok(Action::requeue(FIRST_BACKOFF));
     };
     let (memory, cluster) = (leader.memory(session.uid()), Cluster::new(context, &session));
-    let sights = Sights::new(context, &leader.sessions, &session, &leader.votes, &memory.away, term.epoch);
+    let sights = Sights::new(context, &leader.sessions, &session, &leader.votes, &memory, term.epoch);
     session.learn(quorum);
     let quorum = session.quorum();
-    let wake = match plan::validate(&quorum) {
+    let pause = match plan::validate(&quorum) {
         _ if quorum.metadata.deletion_timestamp.is_some() => {
             decommission::end(&sights, &cluster, term, &memory.closed, &memory.kept).await?
         }
-        Ok(plan) => carry_out(&leader, &session, &cluster, sights, &memory, &plan).await?,
+        Ok(plan) => match carry_out(&leader, &cluster, sights, &plan).await {
+            Err(Error::Later(pause)) => pause,
+            outcome => outcome?,
+        },
         Err(invalid) => {
             // Only an edit can mend it: say so, and wait for the edit.
             publish::refuse(&cluster, &quorum, &Problem::Invalid(invalid)).await?;
@@ -177,101 +177,46 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         }
     };
     memory.failures.store(0, Ordering::Relaxed);
-    Ok(Action::requeue(wake))
+    Ok(Action::requeue(pause))
 }
 
-/// Everything for a quorum that is to be; how long nothing has to be done unless something happens.
-async fn carry_out(
-    leader: &Leader,
-    session: &QuorumSession,
-    cluster: &Cluster<'_>,
-    sights: Sights<'_>,
-    memory: &Memory,
-    plan: &Plan,
-) -> Result<Duration, Error> {
-    let (context, term) = (&leader.context, &leader.term);
+/// Carries out the spec of a quorum that stays, and returns the pause until it is reconciled again.
+async fn carry_out(leader: &Leader, cluster: &Cluster<'_>, sights: Sights<'_>, plan: &Plan) -> Result<Duration, Error> {
+    let (context, session, memory) = (&leader.context, sights.session, sights.memory);
     let namespace = context.namespaces.cluster_named(&plan.namespace);
     if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
         // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
         return Ok(LONGEST_BACKOFF);
     }
     cluster.hold_finalizer().await?;
-    let auth = match auth::ensure(cluster, session, plan, &memory.applied, &memory.auth_missing_since).await? {
-        Secrets::Known(auth) => auth,
-        Secrets::Lost { obstacle, look_again } => {
-            publish::refuse(cluster, &session.quorum(), &obstacle).await?;
-            return Ok(look_again);
-        }
-    };
+    let auth = auth::ensure(cluster, session, plan, &memory.applied, &memory.auth_missing_since).await?;
     let (auth, plan) = clients::grant(cluster, session, plan, auth, &memory.applied).await?;
-    let observer = Observer::new(sights, context, &leader.owned, memory, &plan, &auth);
-    let settings_due = publish::begin(cluster, &observer.observe(), &memory.lowering).await?;
-    let tls = tls::ensure(cluster, session, &observer.observe(), &memory.tls).await?;
-    memory.certificate.lock().clone_from(&tls.certificate);
-    let span = tls.certificate.as_ref().and_then(|certificate| certificate.as_ref().ok()).map(|found| found.span);
-    cluster.certificate_expires(span.map(|span| span.not_after));
-    if change::keep_epoch(cluster, &observer.observe()).await? {
-        // Nothing of this plan is true any more.
-        return Ok(Duration::ZERO);
+    let (owned, term) = (&leader.owned, &leader.term);
+    let observer = Observer { sights, context, cluster, term, owned, memory, plan: &plan, auth: &auth };
+    let due = steps(&observer).await;
+    if !matches!(due, Err(Error::Conflict | Error::Later(_))) {
+        // Records that were written get their conditions, though a later step failed.
+        publish::conclude(&observer).await?;
+        session.raise_floor_ahead().await?;
     }
-    // Before the objects: a member is waited for by the second, and needs nothing of them.
-    let members_due = settle::settle(&observer, cluster, term).await?;
-    let applied = apply(leader, &observer, cluster, memory, &tls).await?;
-    let mut dues = vec![applied.due];
-    if tls.obstacle().is_none() {
-        dues.extend(roll::roll(&observer, cluster).await?);
-    }
-    // Whom to trust must be written down before any member serves a certificate of theirs.
-    if applied.config_kept {
-        dues.extend(tls::reload(cluster, &observer.observe(), &tls).await);
-    }
-    let written = applied.config_kept;
-    dues.extend(rotation::rotate(&observer, cluster, &memory.passwords, &memory.applied, written).await?);
-    clients::open_new(&observer.observe()).await;
-    match change::carry_out(&observer, cluster, &memory.change_failures).await? {
-        Changed::Lists => return Ok(Duration::ZERO),
-        Changed::Nothing { look_again } => dues.push(look_again),
-    }
-    dues.push(leave::settle(&observer, cluster, term, &memory.closed, &memory.kept).await?);
-    dues.extend(podless::ask(&observer, cluster, &memory.podless).await.map(|due| due.since(cluster.now())));
-    publish::conclude(cluster, &observer).await?;
-    session.raise_floor_ahead().await?;
-    dues.extend([members_due].into_iter().chain(settings_due).map(|due| due.since(cluster.now())));
-    Ok(dues.into_iter().fold(RESYNC, Duration::min))
+    Ok(due?.since(cluster.now()))
 }
 
-/// Everything that the quorum is made of.
-async fn apply(
-    leader: &Leader,
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    memory: &Memory,
-    tls: &Tls,
-) -> Result<Applied, Error> {
-    let (replica, pods) = (&leader.context.replica, &leader.context.pods);
-    let labels = pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
-    let operator = OperatorPods::new(&replica.namespace, &labels.unwrap_or_default());
-    let mut objects = build(observer.plan, observer.auth, &operator, &tls.transport);
-    let without_certificate = tls.obstacle();
-    if without_certificate.is_some() {
-        // A new pod could not start, or not be spoken to.
-        objects.stateful_sets.clear();
-    }
-    let secrets = (objects.config.clone(), objects.clients.clone());
-    let (kept, transport) = (&memory.kept, &tls.transport);
-    let mut applied = apply::keep_secrets(observer, cluster, kept, &memory.applied, secrets, transport).await?;
-    let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
-    in_the_way.extend(apply::keep_objects(cluster, &leader.owned, kept, observer.plan, &objects).await?);
-    applied.obstacle =
-        (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);
-    if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
-        // What is in the way belongs to others, so nothing tells when it goes.
-        applied.due = applied.due.min(SECRETS_PERIOD);
-    }
-    if let Some(remembered) = memory.applied.lock().as_mut() {
-        remembered.obstacle.clone_from(&applied.obstacle);
-    }
-    Ok(applied)
+/// All steps in their order. Each observes the quorum as the step before has left it, and returns when it has to run again.
+async fn steps(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+    let settings = publish::begin(observer).await?;
+    let tls = tls::ensure(observer).await?;
+    change::keep_epoch(observer).await?;
+    // Before the objects: an admission needs none of them.
+    let members = settle::settle(observer).await?;
+    let applied = apply::apply(observer, &tls).await?;
+    let updates = roll::update(observer, &tls, &applied).await?;
+    let passwords = rotation::rotate(observer, applied.config_kept).await?;
+    clients::open_new(observer).await;
+    let lists = change::carry_out(observer).await?;
+    let leavers = leave::settle(observer).await?;
+    let dues = [settings, members, observer.cluster.after(applied.due), updates, passwords, lists, leavers];
+    Ok(dues.into_iter().fold(podless::ask(observer).await, Monotonic::min))
 }
 
 fn on_error(quorum: Arc<RedisQuorum>, error: &Error, leader: Arc<Leader>) -> Action {

@@ -6,18 +6,48 @@ use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
-use super::memory::{Applied, KeptObjects};
+use super::memory::{Applied, KeptObjects, SECRETS_PERIOD};
 use super::observe::Observer;
 use super::owned::{Owned, keep};
+use super::tls::Tls;
 use super::{clients, copies};
 use crate::api::QUORUM_LABEL;
-use crate::api::requests::is_ours;
-use crate::quorum::model::build::{Objects, Transport};
+use crate::quorum::model::build::{Objects, OperatorPods, Transport, build};
 use crate::quorum::model::expose::SUFFIX;
 use crate::quorum::model::plan::Plan;
+use crate::quorum::model::problems::Problem;
+use crate::api::requests::is_ours;
+
+/// Writes every object that the quorum consists of.
+pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied, Error> {
+    let (replica, pods) = (&observer.context.replica, &observer.context.pods);
+    let (cluster, memory, kept) = (observer.cluster, observer.memory, &observer.memory.kept);
+    let labels = pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
+    let operator = OperatorPods::new(&replica.namespace, &labels.unwrap_or_default());
+    let mut objects = build(observer.plan, observer.auth, &operator, &tls.transport);
+    let without_certificate = tls.obstacle();
+    if without_certificate.is_some() {
+        // A new pod could not start, or not be spoken to.
+        objects.stateful_sets.clear();
+    }
+    let secrets = (objects.config.clone(), objects.clients.clone());
+    let mut applied = keep_secrets(observer, cluster, kept, &memory.applied, secrets, &tls.transport).await?;
+    let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
+    in_the_way.extend(keep_objects(cluster, observer.owned, kept, observer.plan, &objects).await?);
+    applied.obstacle =
+        (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);
+    if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
+        // What is in the way belongs to others, so nothing tells when it goes.
+        applied.due = applied.due.min(SECRETS_PERIOD);
+    }
+    if let Some(remembered) = memory.applied.lock().as_mut() {
+        remembered.obstacle.clone_from(&applied.obstacle);
+    }
+    Ok(applied)
+}
 
 /// The Secrets, before the StatefulSets whose pods need them. They are read one by one, so not every time.
-pub(super) async fn keep_secrets(
+async fn keep_secrets(
     observer: &Observer<'_>,
     cluster: &Cluster<'_>,
     kept: &Mutex<KeptObjects>,
@@ -49,7 +79,7 @@ pub(super) async fn keep_secrets(
 }
 
 /// Everything else. What is in the way.
-pub(super) async fn keep_objects(
+async fn keep_objects(
     cluster: &Cluster<'_>,
     owned: &Owned,
     kept: &Mutex<KeptObjects>,

@@ -1,5 +1,5 @@
 //! The auth Secret: made once, written back from memory, and replaced by a new one only when no copy of it is left
-//! ([`lost_secrets`]).
+//! ([`crate::quorum::model::lost_secrets`]).
 
 use std::time::Duration;
 
@@ -10,28 +10,16 @@ use parking_lot::Mutex;
 use super::cluster::Cluster;
 use super::error::{Error, LONGEST_BACKOFF};
 use super::memory::Applied;
+use super::publish;
 use crate::api::requests::{is_ours, put};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::lost_secrets::{self, Found, SecretsStep, View};
+use crate::quorum::model::lost_secrets::{Found, SecretsStep, View, decide};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::session::{QuorumSession, auth_of, says_lost};
 use crate::time::Monotonic;
-
-/// What there is to work with.
-pub(super) enum Secrets {
-    /// The quorum's secrets.
-    Known(Auth),
-    /// None, and nothing may be done.
-    Lost {
-        /// What the status says.
-        obstacle: Problem,
-        /// When to look again.
-        look_again: Duration,
-    },
-}
 
 /// What came of a change of the secrets.
 pub(super) enum Stored {
@@ -41,18 +29,20 @@ pub(super) enum Stored {
     InTheWay,
 }
 
-/// The quorum's secrets, kept or made. `missing_since`: since when they have been missing, with no copy here.
+/// Keeps or makes the quorum's secrets. Where they are lost, the status says so, and this reconciliation ends.
+///
+/// `missing_since`: since when they have been missing, with no copy here.
 pub(super) async fn ensure(
     cluster: &Cluster<'_>,
     session: &QuorumSession,
     plan: &Plan,
     applied: &Mutex<Option<Applied>>,
     missing_since: &Mutex<Option<Monotonic>>,
-) -> Result<Secrets, Error> {
+) -> Result<Auth, Error> {
     let (known, now) = (session.auth(), cluster.now());
     let fresh = applied.lock().as_ref().is_some_and(|applied| applied.fresh_for(now).is_some());
     if let Some(known) = known.clone().filter(|_| fresh) {
-        return Ok(Secrets::Known(known));
+        return Ok(known);
     }
     let stored: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
     let found = match &stored {
@@ -67,36 +57,46 @@ pub(super) async fn ensure(
         *since = is_missing.then(|| since.unwrap_or(now));
         *since
     };
-    let made =
-        match lost_secrets::decide(&View { found: &found, known: known.as_ref(), has_members, missing_since, now }) {
-            SecretsStep::Keep(auth) => return Ok(Secrets::Known(auth)),
-            SecretsStep::Overwrite(auth) => {
-                if let Some(secret) = &stored {
-                    write_over(cluster, plan, secret, &auth).await?;
-                }
-                return Ok(Secrets::Known(auth));
+    let made = match decide(&View { found: &found, known: known.as_ref(), has_members, missing_since, now }) {
+        SecretsStep::Keep(auth) => return Ok(auth),
+        SecretsStep::Overwrite(auth) => {
+            if let Some(secret) = &stored {
+                write_over(cluster, plan, secret, &auth).await?;
             }
-            SecretsStep::WriteBack(auth) => {
-                create(cluster, plan, &auth).await?;
-                tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
-                return Ok(Secrets::Known(auth));
-            }
-            SecretsStep::AwaitCopy { until } => {
-                return Ok(Secrets::Lost { obstacle: gone(plan), look_again: until.since(now) });
-            }
-            SecretsStep::AwaitPerson => {
-                return Ok(Secrets::Lost { obstacle: useless(plan), look_again: LONGEST_BACKOFF });
-            }
-            SecretsStep::Adopt(stored) => stored,
-            SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
-            SecretsStep::MakeAnew => {
-                let made = create(cluster, plan, &Auth::anew(cluster.api_now())).await?;
-                cluster.tell(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
-                made
-            }
-        };
+            return Ok(auth);
+        }
+        SecretsStep::WriteBack(auth) => {
+            create(cluster, plan, &auth).await?;
+            tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
+            return Ok(auth);
+        }
+        SecretsStep::AwaitCopy { until } => {
+            return refuse(cluster, session, &gone(plan), until.since(now)).await;
+        }
+        SecretsStep::AwaitPerson => {
+            return refuse(cluster, session, &useless(plan), LONGEST_BACKOFF).await;
+        }
+        SecretsStep::Adopt(stored) => stored,
+        SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
+        SecretsStep::MakeAnew => {
+            let made = create(cluster, plan, &Auth::anew(cluster.api_now())).await?;
+            cluster.tell(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
+            made
+        }
+    };
     session.set_auth(made.clone());
-    Ok(Secrets::Known(made))
+    Ok(made)
+}
+
+/// Publishes why nothing can be done without the secrets, and ends this reconciliation.
+async fn refuse(
+    cluster: &Cluster<'_>,
+    session: &QuorumSession,
+    problem: &Problem,
+    pause: Duration,
+) -> Result<Auth, Error> {
+    publish::refuse(cluster, &session.quorum(), problem).await?;
+    Err(Error::Later(pause))
 }
 
 /// Creates the auth Secret.

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::admit::counters_of_others;
 use super::clients::former_users_on_file;
 use super::cluster::Cluster;
@@ -17,43 +15,33 @@ use crate::quorum::model::membership::{ChangeStep, Obstacle, users_since};
 use crate::quorum::session::{ActError, floor_of};
 use crate::redis_member::acl::UserRule;
 use crate::redlock::FencingToken;
+use crate::time::Monotonic;
 
 /// Steps in one reconciliation.
 const STEPS: usize = 8;
 /// Locks, and updates, are looked at this often while a change waits for them, and members that failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a reconciliation has made of a change.
-pub(super) enum Changed {
-    /// The lists are others now.
-    Lists,
-    /// They are as they were; to be looked at again after this, or when there is news.
-    Nothing {
-        /// For how long nothing has to be done.
-        look_again: Duration,
-    },
-}
-
-/// Takes the steps of a change that can be taken now. `failures`: why it does not go on, as far as acts on members have failed.
-pub(super) async fn carry_out(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    failures: &Mutex<Vec<String>>,
-) -> Result<Changed, Error> {
+/// Takes the steps of a change that can be taken now, and returns when to check it again.
+///
+/// The memory keeps why it waits, as far as acts on members have failed.
+pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+    let (cluster, failures) = (observer.cluster, &observer.memory.change_failures);
     for _ in 0..STEPS {
         let observed = observer.observe();
         let failed = match decide::change(&observed) {
             ChangeStep::Nothing | ChangeStep::Wait(Obstacle::Members(_) | Obstacle::Unclosed(_)) => {
-                return Ok(Changed::Nothing { look_again: RESYNC });
+                return Ok(cluster.after(RESYNC));
             }
             ChangeStep::Wait(_) => break,
-            ChangeStep::WaitUntil(until) => return Ok(Changed::Nothing { look_again: until.since(observed.now) }),
+            ChangeStep::WaitUntil(until) => return Ok(until),
             ChangeStep::OpenNext(names) => open_next(&observed, &names).await,
             ChangeStep::Close(names) => close_former_users(observer, cluster, &names).await?,
-            ChangeStep::Switch if switch(observer, cluster).await? => return Ok(Changed::Lists),
+            // The plan is of other lists.
+            ChangeStep::Switch if switch(observer, cluster).await? => return Err(Error::Later(Duration::ZERO)),
             ChangeStep::Switch => break,
             ChangeStep::Finish => match finish(observer, cluster).await? {
-                None => return Ok(Changed::Lists),
+                None => return Err(Error::Later(Duration::ZERO)),
                 Some(failed) => failed,
             },
         };
@@ -63,24 +51,25 @@ pub(super) async fn carry_out(
             break;
         }
     }
-    Ok(Changed::Nothing { look_again: LOOK_AGAIN })
+    Ok(cluster.after(LOOK_AGAIN))
 }
 
-/// Raises the membership epoch to one that a member has users of, and returns whether it did.
+/// Raises the membership epoch to one that a member has users of, and ends this reconciliation if it did.
 ///
 /// So the epoch never falls below that, whatever a person has made of the status.
-pub(super) async fn keep_epoch(cluster: &Cluster<'_>, observed: &Observed<'_>) -> Result<bool, Error> {
+pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
+    let observed = observer.observe();
     let seen = observed.members.iter().filter_map(|member| member.seen.as_ref());
     let found = seen.filter_map(|(_, view)| view.highest_epoch).max();
     let seen = observed.members.iter().filter_map(|member| member.seen.as_ref());
     let open = seen.filter_map(|(_, view)| view.observation.as_ref()).map(|observation| &*observation.open_users);
-    let Some(epoch) = lost_epoch(&observed.plan.lists, found, open) else { return Ok(false) };
+    let Some(epoch) = lost_epoch(&observed.plan.lists, found, open) else { return Ok(()) };
     if !observed.is_of_plan() {
         return Err(Error::Conflict);
     }
     tracing::warn!(quorum = %observed.plan.name, epoch, "the status had lost the membership epoch");
-    cluster.replace(&observed.quorum, |status| status.membership_epoch = Some(epoch)).await?;
-    Ok(true)
+    observer.cluster.replace(&observed.quorum, |status| status.membership_epoch = Some(epoch)).await?;
+    Err(Error::Later(Duration::ZERO))
 }
 
 /// Opens the operator's user of the next epoch on these members, and returns what failed.

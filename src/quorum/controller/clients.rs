@@ -74,7 +74,8 @@ pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
 /// These clients were added after the member was admitted, or they waited for the end of a change of the members. The
 /// opening is guarded by the epoch, and is done only on the process that is admitted. That process has been open all
 /// along, so nothing is waited for.
-pub(super) async fn open_new(observed: &Observed<'_>) {
+pub(super) async fn open_new(observer: &Observer<'_>) {
+    let observed = &observer.observe();
     let locker = UserRule::locker_name(observed.plan.lists.epoch);
     let members = observed.own().iter().zip(&observed.views);
     for (member, view) in members.filter(|(_, view)| observed.is_of_plan() && view.admitted && view.obeys) {

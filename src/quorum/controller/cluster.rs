@@ -1,6 +1,7 @@
 //! The API server, as far as the controller of one quorum needs it: the RedisQuorum, its Events, and other objects by name.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
@@ -142,6 +143,11 @@ impl<'a> Cluster<'a> {
 
     pub(super) fn now(&self) -> Monotonic {
         self.context.clock.monotonic()
+    }
+
+    /// The moment after a pause that begins now.
+    pub(super) fn after(&self, pause: Duration) -> Monotonic {
+        self.now() + pause
     }
 
     pub(super) fn api_now(&self) -> UnixMillis {

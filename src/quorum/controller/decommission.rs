@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
 use super::look::Sights;
-use super::members::raise_epoch;
+use super::settle::raise_epoch;
 use super::memory::KeptObjects;
 use super::owned::remove;
 use super::{copies, locks};

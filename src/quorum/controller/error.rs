@@ -19,6 +19,9 @@ pub(super) enum Error {
     Conflict,
     #[error("the quorum was deleted")]
     Gone,
+    /// Nothing more can be done with the state that this reconciliation began with.
+    #[error("the next reconciliation begins after {0:?}")]
+    Later(Duration),
     #[error("handling the quorum panicked")]
     Panicked,
     #[error(transparent)]

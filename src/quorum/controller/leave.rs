@@ -1,20 +1,15 @@
 //! Members that are in no list any more: closed for good, then their objects are removed, and the status forgets them when nothing
 //! that they promised, and no process of theirs, can matter any more.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
-use parking_lot::Mutex;
 
-use super::cluster::Cluster;
 use super::decommission::{Ending, Leaver, end_member, end_of};
 use super::error::{Error, RESYNC};
-use super::memory::KeptObjects;
 use super::observe::Observer;
 use super::owned::remove;
-use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
 /// Between two looks at a member that leaves: the controller does not hear of the end of its objects.
@@ -22,16 +17,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Takes the members that leave as far as they can go.
 ///
-/// It returns for how long nothing has to be done unless something happens. They wait for no other member, and no other
-/// member waits for them.
-pub(super) async fn settle(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    term: &Term,
-    closed: &Mutex<HashMap<String, Monotonic>>,
-    kept: &Mutex<KeptObjects>,
-) -> Result<Duration, Error> {
-    let (plan, mut wake) = (observer.plan, RESYNC);
+/// It returns when to check them again. They wait for no other member, and no other member waits for them.
+pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+    let (plan, cluster, term) = (observer.plan, observer.cluster, observer.term);
+    let (closed, kept, mut wake) = (&observer.memory.closed, &observer.memory.kept, cluster.after(RESYNC));
     for link in observer.sights.session.links().iter() {
         let name = link.name().as_str();
         if plan.member(name).is_some() {
@@ -53,9 +42,9 @@ pub(super) async fn settle(
                 closed.lock().remove(&end_of(name));
                 tracing::info!(quorum = %observer.sights.session.reference(), member = name, "member has left");
             }
-            Ending::Ended => wake = wake.min(LOOK_AGAIN),
+            Ending::Ended => wake = wake.min(cluster.after(LOOK_AGAIN)),
             Ending::Unconfirmed(until, _) | Ending::Waits(until, _) => {
-                wake = wake.min(until.map_or(LOOK_AGAIN, |until| until.since(cluster.now())));
+                wake = wake.min(until.unwrap_or_else(|| cluster.after(LOOK_AGAIN)));
             }
         }
     }

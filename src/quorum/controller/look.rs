@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
-use parking_lot::Mutex;
 
 use super::error::Error;
 use super::locks::{self, HeldLock, HeldVotes};
+use super::memory::Memory;
 use crate::api::requests::request;
 use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::evidence::{ContainerEvidence, container_state};
@@ -34,8 +34,7 @@ pub(super) struct Sights<'a> {
     sessions: &'a Sessions,
     pub(super) session: &'a QuorumSession,
     votes: &'a HeldVotes,
-    /// Since when each member has been away, as far as this leader knows.
-    away: &'a Mutex<BTreeMap<String, Monotonic>>,
+    pub(super) memory: &'a Memory,
     /// Of this leader.
     pub(super) epoch: i64,
 }
@@ -68,10 +67,10 @@ impl<'a> Sights<'a> {
         sessions: &'a Sessions,
         session: &'a QuorumSession,
         votes: &'a HeldVotes,
-        away: &'a Mutex<BTreeMap<String, Monotonic>>,
+        memory: &'a Memory,
         epoch: i64,
     ) -> Self {
-        Self { context, sessions, session, votes, away, epoch }
+        Self { context, sessions, session, votes, memory, epoch }
     }
 
     /// The locks that are held on the quorum.
@@ -243,7 +242,7 @@ impl<'a> Sights<'a> {
         let members = quorum.status.iter().flat_map(|status| &status.members);
         let others = members.filter(|member| member.name != name && is_away(member));
         let others: Vec<&str> = others.map(|member| member.name.as_str()).collect();
-        are_all_back(&mut self.away.lock(), &others, now, effective::rejoin_delay_of(quorum))
+        are_all_back(&mut self.memory.away.lock(), &others, now, effective::rejoin_delay_of(quorum))
     }
 }
 

@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::ResourceExt;
 
+use super::cluster::Cluster;
 use super::locks::HeldLock;
 use super::look::Sights;
 use super::memory::{Applied, Memory, Podless};
@@ -31,6 +32,7 @@ use crate::quorum::session::{ActError, LinkView, MemberLink};
 use crate::redis_member::acl::UserRule;
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
 use crate::time::{Boottime, Monotonic};
 
 /// The label by which a StatefulSet marks its pods with the revision of their template.
@@ -40,9 +42,11 @@ const REVISION_LABEL: &str = "controller-revision-hash";
 #[derive(Clone, Copy)]
 pub(super) struct Observer<'a> {
     pub(super) sights: Sights<'a>,
-    context: &'a Context,
-    owned: &'a Owned,
-    memory: &'a Memory,
+    pub(super) context: &'a Context,
+    pub(super) cluster: &'a Cluster<'a>,
+    pub(super) term: &'a Term,
+    pub(super) owned: &'a Owned,
+    pub(super) memory: &'a Memory,
     pub(super) plan: &'a Plan,
     pub(super) auth: &'a Auth,
 }
@@ -92,17 +96,6 @@ pub(super) struct Member {
 }
 
 impl<'a> Observer<'a> {
-    pub(super) const fn new(
-        sights: Sights<'a>,
-        context: &'a Context,
-        owned: &'a Owned,
-        memory: &'a Memory,
-        plan: &'a Plan,
-        auth: &'a Auth,
-    ) -> Self {
-        Self { sights, context, owned, memory, plan, auth }
-    }
-
     /// The quorum as it is known now.
     pub(super) fn observe(&self) -> Observed<'a> {
         self.observe_at(self.sights.session.quorum())

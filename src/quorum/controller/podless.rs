@@ -1,12 +1,9 @@
 //! Members without a pod: why their StatefulSets make none. A quota, an admission policy, a PriorityClass or a service account is named
 //! in Events only.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::cluster::Cluster;
+use super::error::RESYNC;
 use super::memory::Podless;
 use super::observe::Observer;
 use crate::time::Monotonic;
@@ -16,13 +13,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two requests.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Asks for each own member that has had no pod for a while. When to ask again.
-pub(super) async fn ask(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    memory: &Mutex<BTreeMap<String, Podless>>,
-) -> Option<Monotonic> {
-    let (observed, now) = (observer.observe(), cluster.now());
+/// Asks for each own member that has had no pod for a while, and returns when to ask again.
+pub(super) async fn ask(observer: &Observer<'_>) -> Monotonic {
+    let (cluster, memory, observed) = (observer.cluster, &observer.memory.podless, observer.observe());
+    let now = cluster.now();
     let names: Vec<&str> = observed
         .own()
         .iter()
@@ -40,5 +34,5 @@ pub(super) async fn ask(
     }
     let due = known.values().map(|podless| podless.due).min();
     *memory.lock() = known;
-    due
+    due.unwrap_or_else(|| cluster.after(RESYNC))
 }

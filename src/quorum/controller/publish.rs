@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::cluster::Cluster;
 use super::decide;
-use super::error::Error;
+use super::error::{Error, RESYNC};
 use super::locks::is_any_longer;
 use super::look::Look;
 use super::observe::{Observed, Observer};
@@ -18,7 +16,7 @@ use crate::api::{
 };
 use crate::fence::count_from;
 use crate::quorum::model::auth::{Auth, Stage};
-use crate::quorum::model::effective::{self, Effective, Lowering};
+use crate::quorum::model::effective::{self, Effective};
 use crate::quorum::model::facts;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::Plan;
@@ -33,13 +31,10 @@ const ANNOUNCED_WITHIN: i64 = 1_000;
 
 /// Publishes first what everything else rests on.
 ///
-/// That is the membership epoch, and the settings that fences have to outlast before anything may use them. It returns
-/// when the settings are to be looked at again, if they are being lowered.
-pub(super) async fn begin(
-    cluster: &Cluster<'_>,
-    observed: &Observed<'_>,
-    lowering: &Mutex<Option<Lowering>>,
-) -> Result<Option<Monotonic>, Error> {
+/// That is the membership epoch, and the settings that fences have to outlast before anything may use them. Settings that
+/// are being lowered are checked again at the time that it returns.
+pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+    let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
     let quorum = &observed.quorum;
     let held = is_any_longer(&observed.locks, Effective::wanted(quorum).max_ttl);
     let (mut in_force, due) = effective::next(quorum, &mut lowering.lock(), held, observed.now);
@@ -51,15 +46,15 @@ pub(super) async fn begin(
         in_force.publish(status);
     };
     cluster.replace(quorum, publish).await?;
-    Ok(due)
+    Ok(due.unwrap_or_else(|| cluster.after(RESYNC)))
 }
 
 /// Publishes everything that follows from what was observed: columns, conditions and messages.
 ///
 /// It is the last write of a reconciliation. Steps before it write only the record that their next act depends on. It also writes when fenced members may vote as it stands now. A leader that saw a process later than the leader
 /// before it counts longer, and larger settings make the count longer, too.
-pub(super) async fn conclude(cluster: &Cluster<'_>, observer: &Observer<'_>) -> Result<(), Error> {
-    let observed = observer.observe();
+pub(super) async fn conclude(observer: &Observer<'_>) -> Result<(), Error> {
+    let (cluster, observed) = (observer.cluster, observer.observe());
     let (overview, now) = (decide::overview(&observed), cluster.api_time());
     let everything = |status: &mut RedisQuorumStatus| {
         announce_counts(status, cluster, &observed);

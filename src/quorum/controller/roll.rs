@@ -5,20 +5,32 @@ use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::decide;
-use super::error::Error;
+use super::error::{Error, RESYNC};
 use super::fencing::{close_users, say_fenced, write};
+use super::memory::Applied;
 use super::observe::Observer;
+use super::tls::{self, Tls};
 use crate::api::RedisQuorum;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::rollout::{Obstacle, RolloutStep};
 use crate::quorum::session::{ActError, MemberLink};
+use crate::time::Monotonic;
 
 /// How often locks are looked at while an update waits for them.
 /// The controller does not hear of their renewals.
 const LOCKS_PERIOD: Duration = Duration::from_secs(1);
 
-/// Takes one step of an update, if there is one; when to look again unless something happens.
-pub(super) async fn roll(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option<Duration>, Error> {
+/// Gives members the pods and the certificates that they are to have, and returns when to check again.
+pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied) -> Result<Monotonic, Error> {
+    let pause = if tls.obstacle().is_none() { roll(observer).await? } else { None };
+    let rolled = observer.cluster.after(pause.unwrap_or(RESYNC));
+    // Whom to trust must be written down before any member serves a certificate of theirs.
+    Ok(if applied.config_kept { rolled.min(tls::reload(observer, tls).await) } else { rolled })
+}
+
+/// Takes one step of an update, if there is one, and returns the pause before the next one.
+async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
+    let cluster = observer.cluster;
     let step = decide::rollout(&observer.observe());
     let name = match &step {
         RolloutStep::Wait { until: Obstacle::Locks(_), .. } => return Ok(Some(LOCKS_PERIOD)),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::auth::{self, Stored};
 use super::cluster::Cluster;
 use super::decide;
-use super::error::Error;
+use super::error::{Error, RESYNC};
 use super::memory::{Applied, Passwords};
 use super::observe::{Member, Observed, Observer};
 use crate::quorum::model::auth::{Auth, Stage};
@@ -16,19 +16,19 @@ use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::rotation::RotationStep;
 use crate::quorum::session::ActError;
 use crate::redis_member::acl::OPERATOR_USER;
+use crate::time::Monotonic;
 
 /// A member that failed is tried again after this.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Takes steps until there is nothing to do but wait; when to look again unless something happens.
-pub(super) async fn rotate(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    passwords: &Mutex<Passwords>,
-    applied: &Mutex<Option<Applied>>,
-    files_written: bool,
-) -> Result<Option<Duration>, Error> {
-    let (known, plan) = (observer.auth, observer.plan);
+/// Takes steps until there is nothing to do but wait, and returns when to check again.
+pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Result<Monotonic, Error> {
+    let pause = pause_after_steps(observer, files_written).await?;
+    Ok(observer.cluster.after(pause.unwrap_or(RESYNC)))
+}
+
+async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Result<Option<Duration>, Error> {
+    let (known, plan, passwords) = (observer.auth, observer.plan, &observer.memory.passwords);
     // Neither disturbs the other: a change waits for passwords that are under way before it is joint.
     if plan.lists.is_joint() {
         return Ok(None);
@@ -62,7 +62,7 @@ pub(super) async fn rotate(
                 continue;
             }
         };
-        change(cluster, observer, applied, next, event).await?;
+        change(observer.cluster, observer, &observer.memory.applied, next, event).await?;
         return Ok(Some(Duration::ZERO));
     }
     Ok(Some(AFTER_FAILURE))

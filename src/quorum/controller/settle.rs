@@ -28,10 +28,11 @@ const STEPS: usize = 8;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Carries every member as far as it goes; until when nothing has to be done unless something happens.
-pub(super) async fn settle(observer: &Observer<'_>, cluster: &Cluster<'_>, term: &Term) -> Result<Monotonic, Error> {
+pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+    let cluster = observer.cluster;
     let mut wake = cluster.now() + RESYNC;
     for link in observer.sights.links_of(observer.plan) {
-        match settle_one(observer, cluster, term, &link).await {
+        match settle_one(observer, &link).await {
             Ok(until) => wake = wake.min(until.unwrap_or(wake)),
             // One member that fails must not keep the others waiting.
             Err(Error::Member(error)) => {
@@ -50,12 +51,8 @@ pub(super) async fn settle(observer: &Observer<'_>, cluster: &Cluster<'_>, term:
 }
 
 /// Steps until there is nothing left to do but wait; until when, at the latest.
-async fn settle_one(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    term: &Term,
-    link: &Arc<MemberLink>,
-) -> Result<Option<Monotonic>, Error> {
+async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>, Error> {
+    let cluster = observer.cluster;
     for _ in 0..STEPS {
         let look = observer.sights.look_now(link).await?;
         match look.step() {
@@ -67,7 +64,7 @@ async fn settle_one(
             }
             FenceStep::RaiseEpoch => {
                 if let Some(seen) = &look.seen {
-                    raise_epoch(term, &mut link.admin_session(&seen.run_id).await?).await?;
+                    raise_epoch(observer.term, &mut link.admin_session(&seen.run_id).await?).await?;
                 }
             }
             FenceStep::Admit => match publish::announced_later(cluster, &look) {

@@ -12,9 +12,9 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
-use super::error::Error;
+use super::error::{Error, RESYNC};
 use super::memory::{ReadTls, SECRETS_PERIOD};
-use super::observe::{Member, Observed};
+use super::observe::{Member, Observed, Observer};
 use crate::api::requests::{is_ours, put};
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{TLS_DIRECTORY, Transport, tls_secret};
@@ -25,7 +25,8 @@ use crate::quorum::model::tls::authority::{Authority, Pair, advance};
 use crate::quorum::model::tls::{
     AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Unfit, is_lent, issue, read, union,
 };
-use crate::quorum::session::{ActError, MemberLink, QuorumSession, authorities_of};
+use crate::quorum::session::{ActError, MemberLink, authorities_of};
+use crate::time::Monotonic;
 
 /// Between two looks at a member that serves an older certificate.
 const RELOAD_PERIOD: Duration = Duration::from_secs(3);
@@ -50,12 +51,16 @@ impl Tls {
 }
 
 /// Reads or makes the certificate, and lets this replica trust it.
-pub(super) async fn ensure(
-    cluster: &Cluster<'_>,
-    session: &QuorumSession,
-    observed: &Observed<'_>,
-    memory: &Mutex<Option<ReadTls>>,
-) -> Result<Tls, Error> {
+pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls, Error> {
+    let tls = find(observer).await?;
+    let span = tls.certificate.as_ref().and_then(|certificate| certificate.as_ref().ok()).map(|found| found.span);
+    observer.cluster.certificate_expires(span.map(|span| span.not_after));
+    observer.memory.certificate.lock().clone_from(&tls.certificate);
+    Ok(tls)
+}
+
+async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
+    let (session, observed) = (observer.sights.session, &observer.observe());
     let plan = observed.plan;
     // Whether a member's pod speaks TLS, or will when there is one.
     let tls: Vec<bool> =
@@ -63,7 +68,7 @@ pub(super) async fn ensure(
     if plan.tls.is_none() && !tls.contains(&true) {
         return Ok(Tls { transport: Transport { tls, ..Transport::default() }, certificate: None });
     }
-    let ReadTls { certificate, published, .. } = read_again(cluster, observed, memory).await?;
+    let ReadTls { certificate, published, .. } = read_again(observer.cluster, observed, &observer.memory.tls).await?;
     let authorities = match &certificate {
         Some(Ok(certificate)) if all_serve(observed, certificate, &tls) => Some(certificate.authorities.clone()),
         Some(Ok(certificate)) => Some(union(&certificate.authorities, published.as_deref().unwrap_or_default())),
@@ -194,10 +199,11 @@ async fn write_secret(
     Ok(())
 }
 
-/// Has members that serve an older certificate read the new one; when to look again, if any does.
-pub(super) async fn reload(cluster: &Cluster<'_>, observed: &Observed<'_>, tls: &Tls) -> Option<Duration> {
-    let Some(Ok(certificate)) = &tls.certificate else { return None };
-    let mut look_again = None;
+/// Has members that serve an older certificate read the new one, and returns when to check again.
+pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
+    let (cluster, observed) = (observer.cluster, observer.observe());
+    let mut due = cluster.after(RESYNC);
+    let Some(Ok(certificate)) = &tls.certificate else { return due };
     for (member, _) in observed.own().iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
         let Some((link, view)) = member.answers() else { continue };
         if view.certificate == Some(certificate.fingerprint) {
@@ -207,14 +213,14 @@ pub(super) async fn reload(cluster: &Cluster<'_>, observed: &Observed<'_>, tls: 
             Ok(true) => {
                 cluster.tell(QuorumEvent::CertificateReloaded { member: link.name().to_string() }).await;
             }
-            Ok(false) => look_again = Some(RELOAD_PERIOD),
+            Ok(false) => due = cluster.after(RELOAD_PERIOD),
             Err(error) => {
                 tracing::debug!(member = %link.name(), %error, "certificate not reloaded yet");
-                look_again = Some(RELOAD_PERIOD);
+                due = cluster.after(RELOAD_PERIOD);
             }
         }
     }
-    look_again
+    due
 }
 
 /// Whether the member serves it now. The file in its pod may be an old one for a minute or so, or half a pair.
