@@ -202,7 +202,9 @@ async fn carry_out(leader: &Leader, cluster: &Cluster<'_>, sights: Sights<'_>, p
     Ok(due?.since(cluster.now()))
 }
 
-/// All steps in their order. Each observes the quorum as the step before has left it, and returns when it has to run again.
+/// Takes all steps in their order, and returns when they have to be taken again.
+///
+/// Each step observes the quorum as the step before has left it.
 async fn steps(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let settings = publish::begin(observer).await?;
     let tls = tls::ensure(observer).await?;

@@ -29,9 +29,10 @@ pub(super) enum Stored {
     InTheWay,
 }
 
-/// Keeps or makes the quorum's secrets. Where they are lost, the status says so, and this reconciliation ends.
+/// Keeps or makes the quorum's secrets.
 ///
-/// `missing_since`: since when they have been missing, with no copy here.
+/// Where they are lost, the status says so, and this reconciliation ends. `missing_since` is the time since which they
+/// have been missing, with no copy here.
 pub(super) async fn ensure(
     cluster: &Cluster<'_>,
     session: &QuorumSession,

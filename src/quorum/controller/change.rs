@@ -54,7 +54,7 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
     Ok(cluster.after(LOOK_AGAIN))
 }
 
-/// Raises the membership epoch to one that a member has users of, and ends this reconciliation if it did.
+/// Raises the membership epoch to one that a member has users of, and then ends this reconciliation.
 ///
 /// So the epoch never falls below that, whatever a person has made of the status.
 pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {

@@ -51,8 +51,9 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
 
 /// Publishes everything that follows from what was observed: columns, conditions and messages.
 ///
-/// It is the last write of a reconciliation. Steps before it write only the record that their next act depends on. It also writes when fenced members may vote as it stands now. A leader that saw a process later than the leader
-/// before it counts longer, and larger settings make the count longer, too.
+/// It is the last write of a reconciliation. Steps before it write only the record that their next act depends on. It also
+/// writes when fenced members may vote as it stands now. A leader that saw a process later than the leader before it counts
+/// longer, and larger settings make the count longer, too.
 pub(super) async fn conclude(observer: &Observer<'_>) -> Result<(), Error> {
     let (cluster, observed) = (observer.cluster, observer.observe());
     let (overview, now) = (decide::overview(&observed), cluster.api_time());
