@@ -46,7 +46,6 @@ use super::model::plan::{self, Plan};
 use super::model::problems::Problem;
 use super::session::Sessions;
 use crate::api::RedisQuorum;
-use crate::api::requests::RequestError;
 use crate::runtime::cache::{Cache, Change, Kind};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;

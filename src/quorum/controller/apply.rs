@@ -12,11 +12,11 @@ use super::owned::{Owned, keep};
 use super::tls::Tls;
 use super::{clients, copies};
 use crate::api::QUORUM_LABEL;
+use crate::api::requests::is_ours;
 use crate::quorum::model::build::{Objects, OperatorPods, Transport, build};
 use crate::quorum::model::expose::SUFFIX;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
-use crate::api::requests::is_ours;
 
 /// Writes every object that the quorum consists of.
 pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied, Error> {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::api::requests::RequestError;
 use crate::quorum::session::{ActError, FloorError};
-use crate::runtime::requests::RequestError;
 
 /// The pause before a quorum without news is reconciled again.
 pub(super) const RESYNC: Duration = Duration::from_secs(60);

@@ -78,7 +78,7 @@ fn the_library_takes_the_secret_as_it_is() {
 #[test]
 fn a_client_that_only_looks_goes_on_while_the_members_change() {
     let client = json!({"name": "look", "namespace": "shop", "keyPrefix": "shop/", "access": "Read"});
-    let [before, learning, joint, after] = super::changes::from_three_to_five(&client);
+    let [before, learning, joint, after] = super::updates::from_three_to_five(&client);
     let names = |rules: Vec<crate::redis_member::acl::UserRule>| -> Vec<String> {
         rules.iter().map(|rule| rule.name().to_owned()).collect()
     };
