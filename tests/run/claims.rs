@@ -75,8 +75,10 @@ fn a_command_ends_before_what_was_published_last() {
 #[test]
 fn a_hold_that_the_operator_ends_ends_the_command() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    let script = "trap 'touch asked; exit 0' TERM; touch ready; while :; do sleep 0.05; done";
-    let child = run(&place, &server, &[], script).stderr(Stdio::piped()).spawn().unwrap();
+    let script = "trap ': >asked; exit 0' TERM; touch ready; while :; do sleep 0.05; done";
+    // With the shortest ttl the grace is 250 ms, in which a shell on a busy machine gets no processor.
+    let options = ["--ttl", "24s", "--grace", "2s"];
+    let child = run(&place, &server, &options, script).stderr(Stdio::piped()).spawn().unwrap();
     until("the command is ready", || place.folder.join("ready").exists());
     server.end_hold();
     let output = child.wait_with_output().unwrap();
