@@ -4,6 +4,7 @@
 
 mod agent;
 mod api;
+mod children;
 mod claims;
 mod cut;
 mod faults;
