@@ -71,6 +71,9 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
+    if cli::completion::answer(Cli::command)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     let command = match parse() {
         Ok(cli) => cli.command,
         Err(error) => return Ok(explain(&error)),

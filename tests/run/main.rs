@@ -6,6 +6,7 @@ mod agent;
 mod api;
 mod children;
 mod claims;
+mod completion;
 mod cut;
 mod faults;
 mod kubeconfig;

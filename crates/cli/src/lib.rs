@@ -16,6 +16,7 @@ use std::process::ExitCode;
 pub mod agent;
 pub mod change;
 pub mod cluster;
+pub mod completion;
 pub mod console;
 pub mod doctor;
 pub mod help;
@@ -120,7 +121,7 @@ pub fn execute(command: UserCommand, tree: clap::Command) -> ExitCode {
 
 fn dispatch(command: UserCommand, tree: clap::Command) -> anyhow::Result<bool> {
     match command {
-        UserCommand::Completions(args) => shell::completions(&args, tree).map(|()| true),
+        UserCommand::Completions(args) => shell::completions(&args).map(|()| true),
         UserCommand::Man(args) => shell::man(&args, tree).map(|()| true),
         UserCommand::Install(args) => shell::install(&args).map(|()| true),
         asks => tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ask(asks)),

@@ -6,7 +6,7 @@ use std::{fs, io};
 use clap_complete::Shell;
 
 use crate::cluster::Problem;
-use crate::{console, help};
+use crate::{completion, console, help};
 
 /// For which shell.
 #[derive(Debug, clap::Args)]
@@ -24,11 +24,9 @@ pub struct DirectoryArgs {
     directory: PathBuf,
 }
 
-/// Prints the completions of this tree of commands.
-pub fn completions(args: &CompletionsArgs, mut tree: clap::Command) -> anyhow::Result<()> {
-    let name = tree.get_name().to_owned();
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut tree, name, &mut script);
+/// Prints the script that completes command lines in a shell.
+pub fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
+    let script = completion::script(&args.shell.to_string())?;
     io::Write::write_all(&mut io::stdout().lock(), &script)?;
     Ok(())
 }

@@ -84,7 +84,7 @@ pub(crate) async fn the_program_sets_itself_up(bench: Bench) -> anyhow::Result<(
     prints(&bench, &["install", &bin]).await?;
     prints(&bench, &["man", &format!("{directory}/man1")]).await?;
     ensure!(std::fs::read_to_string(format!("{directory}/man1/redlock-explain.1"))?.contains("shop/reindex"));
-    ensure!(prints(&bench, &["completions", "bash"]).await?.contains("step-down"));
+    ensure!(prints(&bench, &["completions", "bash"]).await?.contains("REDLOCK_COMPLETE"));
     // As a plugin, too: kubectl hands on what stands after the name.
     std::fs::rename(format!("{bin}/redlock"), format!("{bin}/kubectl-redlock"))?;
     let kubeconfig = bench.cluster.kubeconfig.display();

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use clap_complete::engine::ArgValueCompleter;
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
@@ -10,9 +11,9 @@ use tokio::time::timeout;
 
 use crate::cluster::target::{Named, Target};
 use crate::cluster::{Cluster, ClusterArgs};
-use crate::console;
 use crate::hold::exit::OWN_ERROR;
 use crate::hold::{block_on, send_release};
+use crate::{completion, console};
 use redlock_api::DistributedLock;
 use redlock_api::requests::request;
 
@@ -24,7 +25,7 @@ const RELEASE: std::time::Duration = std::time::Duration::from_secs(10);
 #[command(after_help = "Example:\n  redlock release shop/deploy --fencing-token \"$token\"")]
 pub struct ReleaseArgs {
     /// The lock: `<namespace>/<key>`, or `dlock/<name>` for one object.
-    #[arg(value_name = "LOCK")]
+    #[arg(value_name = "LOCK", add = ArgValueCompleter::new(completion::locks))]
     lock: String,
     #[command(flatten)]
     cluster: ClusterArgs,

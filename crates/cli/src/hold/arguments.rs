@@ -7,11 +7,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use clap_complete::engine::ArgValueCompleter;
 
 use super::held_lock::reserve;
 use super::mounted_secret::{self, Secret};
 use crate::cluster::target::is_of_key_characters;
 use crate::cluster::{Cluster, ClusterArgs};
+use crate::completion;
 use redlock_api::GoDuration;
 
 /// Entries of a client's Secret as environment variables begin with this (`envFrom` with a prefix).
@@ -56,7 +58,7 @@ impl FromStr for LockName {
 #[derive(Clone, Debug, clap::Args)]
 pub struct LockArgs {
     /// The lock: `<namespace>/<key>`. A key alone is one of the namespace of -n, or of the kubeconfig.
-    #[arg(long, value_name = "LOCK")]
+    #[arg(long, value_name = "LOCK", add = ArgValueCompleter::new(completion::locks))]
     pub lock: LockName,
     /// How long the lock outlives its holder at most.
     #[arg(long, value_name = "DURATION", default_value = "10s")]

@@ -1,5 +1,6 @@
 //! `redlock status`: one lock in full.
 
+use clap_complete::engine::ArgValueCompleter;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -7,6 +8,7 @@ use super::{list, lock_row};
 use crate::cluster::objects::LockObject;
 use crate::cluster::target::Target;
 use crate::cluster::{Cluster, ClusterArgs};
+use crate::completion;
 use crate::output::format::moment;
 use crate::output::{Answer, OutputArgs, Paint, Printer, Tone};
 use redlock_api::MilliTime;
@@ -16,6 +18,7 @@ use redlock_api::conditions::LockCondition;
 #[derive(Debug, clap::Args)]
 pub struct LockArgs {
     /// The lock: `<namespace>/<key>`, `<key>` with -n, or `dlock/<name>`.
+    #[arg(add = ArgValueCompleter::new(completion::locks))]
     pub lock: String,
     /// Which cluster.
     #[command(flatten)]
