@@ -1,8 +1,8 @@
-//! On the leader: observe, decide, act, until there is nothing left to do for a lock.
+//! On the leader: observe, decide and act, until a lock needs no further step.
 //!
-//! `controller` says when a lock is looked at, `reconcile` what happens then: it observes by `view`, asks `model::decide` for the one
-//! next step, and carries that out by `grant`, `publish_grant`, `release`, `seal`, `status`, `labels`, `lease_sync` and `job_sync`. `parts` is what a term has; a
-//! step's signature says which parts it reads and touches. `unreadable` is the same for locks that cannot be read.
+//! `controller` starts a reconcile, and `reconcile` is its table of contents. It observes a lock by `view`, and `model::decide` returns the
+//! next step. Other modules carry out that step: `grant`, `publish_grant`, `release`, `seal`, `status`, `labels`, `lease_sync` and `job_sync`.
+//! `leader_context` has everything of a term, and the signature of a step names all that it uses.
 
 mod contender;
 pub mod controller;
@@ -11,12 +11,14 @@ mod due_renewals;
 mod grant;
 mod index;
 mod job_sync;
+mod key_mutexes;
 mod labels;
+mod leader_context;
 mod lease_sync;
+mod lock_store;
 mod members;
 mod memory;
-pub mod others;
-mod parts;
+pub mod other_installation;
 mod peers;
 mod progress;
 mod publish_grant;
@@ -26,6 +28,4 @@ mod reconcile;
 mod release;
 mod seal;
 mod status;
-mod store;
-mod turns;
 mod view;

@@ -1,8 +1,10 @@
 //! Pure: decisions about a lock, and their messages.
 //!
-//! Is the holder's container alive ([`instance`], [`job`], [`verdict`])? Who may hold ([`candidate`], [`nodes`]), and whose turn is it
-//! ([`queue`], [`contention`])? What did a dead leader leave behind ([`orphans`])? What is next ([`decide`])? What does the status say
-//! ([`status`], [`readiness`])? What does the Lease of an election say ([`lease`])?
+//! - [`decide`]: the next step.
+//! - [`verdict`]: whether a hold is kept, by [`instance`], [`job`] and [`heartbeat`].
+//! - [`queue`], [`contention`]: the order of locks on a key. [`candidate`], [`nodes`]: the pods that can hold one.
+//! - [`orphans`]: values of a dead leader. [`grant_writes`]: open writes of a grant.
+//! - [`status`], [`readiness`], [`lease`]: the content of the status and of an election's Lease.
 
 pub mod candidate;
 pub mod contention;
@@ -14,6 +16,7 @@ pub mod foreign;
 pub mod grant_writes;
 pub mod heartbeat;
 pub mod held_for;
+pub mod held_message;
 pub mod hold;
 pub mod instance;
 pub mod job;
@@ -25,7 +28,6 @@ pub mod queue;
 pub mod readiness;
 pub mod record;
 pub mod refusal;
-pub mod said;
 pub mod status;
 pub mod verdict;
 

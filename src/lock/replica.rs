@@ -6,5 +6,5 @@ pub mod hold_table;
 pub mod holder;
 pub mod liveness;
 pub mod location;
+pub mod observation_times;
 pub mod renewal;
-pub mod sightings;

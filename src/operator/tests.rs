@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{Election, MEMBER_LABEL};
 use crate::evidence;
 use crate::job::model as jobs;
-use crate::lock::model::instance::{self, Sight};
+use crate::lock::model::instance::{self, PodEvidence};
 use crate::lock::model::{candidate, job, nodes, verdict};
 use crate::quorum::model::facts;
 use crate::runtime::cache::{Guarded, Kind};
@@ -88,7 +88,7 @@ fn evidence_candidates_and_causes_are_the_same_from_a_pod_that_is_cut_down() {
         for (state, last) in states.clone() {
             let is_member = labels.get(MEMBER_LABEL).is_some();
             assert_same::<Pod>(&pod(&labels, state, last), |pod| {
-                let sight = Sight { pod: Some(pod), departed: None, node_is_lost: false };
+                let evidence = PodEvidence { pod: Some(pod), departed: None, node_is_lost: false };
                 let owner = &pod.metadata.owner_references.as_ref().unwrap()[0];
                 let elected = candidate::of_election(&election, &[Arc::new(pod.clone())], &[]);
                 let last = pod.last_state();
@@ -96,8 +96,8 @@ fn evidence_candidates_and_causes_are_the_same_from_a_pod_that_is_cut_down() {
                     &["c1", "c2", "s1"].map(|id| evidence::container_state(pod, id)),
                     &(evidence::has_ended(pod), evidence::has_ended_without_proof(pod)),
                     &last.as_ref().map(|last| ["c1", "c2"].map(|id| evidence::container_state(last, id))),
-                    &instance::judge(Some("c2"), sight, NOW),
-                    &instance::judge_pod(sight, NOW),
+                    &instance::judge(Some("c2"), evidence, NOW),
+                    &instance::judge_pod(evidence, NOW),
                     &verdict::belongs_to(pod, owner),
                     &candidate::bound(pod, None),
                     &candidate::bound(pod, Some("side")),

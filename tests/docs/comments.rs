@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use super::{files_below, prose, root};
 
 /// Folders and files whose comments follow every rule. Add a room when it is clean.
-const CLEAN: [&str; 31] = [
+const CLEAN: [&str; 33] = [
     "crates/api",
     "crates/bench",
     "crates/cli/src/agent",
@@ -25,6 +25,8 @@ const CLEAN: [&str; 31] = [
     "crates/engine/src",
     "src/evidence.rs",
     "src/job",
+    "src/lock",
+    "src/lock.rs",
     "src/operator",
     "src/operator.rs",
     "src/redis_member",

@@ -1,4 +1,4 @@
-//! Who would hold a lock if it were acquired now, as the caches have it.
+//! The next holder of a lock by the caches, if the lock were acquired now.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use kube::ResourceExt;
 use crate::api::{Claim, DistributedLock, Election};
 use crate::lock::model::candidate::{self, Ineligible};
 use crate::lock::model::decide::{Contender, WaitReason};
+use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::job::{self, UnfitJob};
-use crate::lock::model::said::Said;
 use crate::lock::model::status::full_name;
 use crate::lock::replica::holder;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 
-/// Between two looks at the older claim of a Job.
+/// How often a younger claim of a Job checks the older one.
 const OLDER_CLAIM: Duration = Duration::from_secs(1);
 
-/// Who would hold the lock if it were acquired now. An error says why nobody would.
+/// Returns the next holder of the lock. An error is the reason why it has no candidate.
 pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Contender, WaitReason> {
     let namespace = lock.namespace().unwrap_or_default();
-    let nobody = |why: String| WaitReason::from(Said::NoCandidate { why });
+    let nobody = |why: String| WaitReason::from(HeldMessage::NoCandidate { why });
     match (&lock.spec.claim, &lock.spec.election) {
         (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
         (Some(Claim { pod_name: Some(name), pod_uid, container, .. }), _) => {
@@ -29,14 +29,16 @@ pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Con
         }
         (Some(Claim { job_name: Some(name), job_uid, .. }), _) => {
             let claims = context.locks.under(&keys::claims_of_job(&namespace, name));
-            // Two claims would start the Job in turns, each without the lock of the other.
+            // Two claims would start the Job alternately, each without the lock of the other.
             if let Some(claim) = job::older_claim(&claims, lock).map(full_name) {
                 let unfit = UnfitJob::OtherClaim { job: format!("{namespace}/{name}"), claim };
                 return Err(WaitReason { retry_after: Some(OLDER_CLAIM), ..nobody(unfit.to_string()) });
             }
             fit_job(context, &namespace, name, job_uid.as_deref()).map_err(|unfit| nobody(unfit.to_string()))
         }
-        (_, Some(election)) => elect(context, lock, &namespace, election).map_err(|why| Said::NoLeader { why }.into()),
+        (_, Some(election)) => {
+            elect(context, lock, &namespace, election).map_err(|why| HeldMessage::NoLeader { why }.into())
+        }
         _ => Err(nobody("the spec has neither claim nor election".to_owned())),
     }
 }
@@ -65,7 +67,7 @@ fn fit_job(context: &Context, namespace: &str, name: &str, asked: Option<&str>) 
     Ok(Contender::Job { name: name.to_owned(), uid })
 }
 
-/// The pod that an election prefers. An error says why there is none.
+/// Returns the pod that an election prefers. An error is the reason why it has none.
 fn elect(context: &Context, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
     let pods = context.pods.under(&keys::namespace(namespace));
     let (candidates, others) =

@@ -1,4 +1,4 @@
-//! Wiring of the lock controller: what makes a lock be looked at again.
+//! Wiring of the lock controller: the events that reconcile a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use kube::runtime::{Config, Controller};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
-use super::parts::Parts;
+use super::leader_context::LeaderContext;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR, Error};
 use super::reconcile::reconcile;
 use super::{default, labels, publish_renewals};
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;
 use crate::lock::model::decide::WaitReason;
-use crate::lock::model::said::Said;
+use crate::lock::model::held_message::HeldMessage;
 use crate::lock::replica::hold_table::Holds;
 use crate::quorum::session::Sessions;
 use crate::runtime::cache::Change;
@@ -26,79 +26,80 @@ use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
 
-/// After the first panic. The pause doubles with each later one in a row.
+/// The pause after the first panic. It doubles with each later one in a row.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// The longest of these pauses.
 const AFTER_PANICS: Duration = Duration::from_secs(600);
 
 /// Runs until the term ends.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
-    let parts = Arc::new(Parts::new(context.clone(), sessions, holds.clone(), term.clone()));
-    default::begin(&context, &parts.store);
+    let leader = Arc::new(LeaderContext::new(context.clone(), sessions, holds.clone(), term.clone()));
+    default::begin(&context, &leader.store);
     let controller = Controller::for_shared_stream(stream::pending(), context.locks.store())
-        // A lock that waits for a turn or a slot costs little, and must not keep others from theirs.
+        // A lock that waits for a mutex or a slot costs little, and must not delay other locks.
         .with_config(Config::default().concurrency(0))
-        .reconcile_on(triggers(&parts))
-        .run(handle, error_policy, parts.clone());
+        .reconcile_on(triggers(&leader))
+        .run(handle, error_policy, leader.clone());
     let controlled = controller.for_each(|_outcome| std::future::ready(()));
     let scope = &context.replica.settings.locks;
     let working = async {
         tokio::select! {
             () = controlled => {}
-            () = labels::tend(&parts.labels, &parts.store, &parts.peers, scope) => {}
-            () = publish_renewals::tend(&parts) => {}
-            () = default::tend(&parts) => {}
+            () = labels::correct_all(&leader.labels, &leader.store, &leader.peers, scope) => {}
+            () = publish_renewals::run(&leader) => {}
+            () = default::follow(&leader) => {}
         }
     };
     term.bound(&*context.clock, working).await;
-    // A grant whose status write is still on its way has no owner now.
+    // No replica owns a grant whose status write is still open.
     holds.forget_unpublished();
 }
 
-/// A panic while one lock is handled harms only that lock, which is tried again later and later. Its hold is renewed all the same.
-async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action, Error> {
+/// Reconciles one lock. A panic delays only this lock, and its hold is still renewed.
+///
+/// The pause before the next attempt doubles with each panic.
+async fn handle(lock: Arc<DistributedLock>, leader: Arc<LeaderContext>) -> Result<Action, Error> {
     let uid = lock.uid().unwrap_or_default();
-    if let Ok(handled) = caught(look_after(&parts, &lock)).await {
-        parts.panics.lock().remove(&uid);
+    if let Ok(handled) = caught(reconcile_or_reread(&leader, &lock)).await {
+        leader.panics.lock().remove(&uid);
         return handled;
     }
     let count = {
-        let mut panics = parts.panics.lock();
+        let mut panics = leader.panics.lock();
         let count = panics.entry(uid.clone()).or_default();
         *count = count.saturating_add(1);
         *count
     };
-    // Until then it keeps no other lock on its key waiting.
-    let reason = WaitReason { message: Said::Fault, retry_after: Some(after_panics(count)) };
-    parts.memory.postpone(&uid, reason, parts.members.now());
-    let _panics_too = caught(async { parts.peers.nudge_others(&lock) }).await;
+    // During the pause the lock does not block other locks on its key.
+    let reason = WaitReason { message: HeldMessage::Fault, retry_after: Some(after_panics(count)) };
+    leader.memory.postpone(&uid, reason, leader.members.now());
+    let _panics_too = caught(async { leader.peers.nudge_others(&lock) }).await;
     Err(Error::Panicked(count))
 }
 
-/// The pause after so many panics in a row.
+/// The pause after this number of panics in a row.
 fn after_panics(count: u32) -> Duration {
     AFTER_PANIC.saturating_mul(1 << count.saturating_sub(1).min(16)).min(AFTER_PANICS)
 }
 
-/// Reconciles a lock, and reads the object at once after a conflict.
+/// Reconciles a lock, and reads the object immediately after a conflict.
 ///
-/// So the next decision is made on what another client has written. If the watch stands still, nothing else would show
-/// that.
-async fn look_after(parts: &Parts, lock: &DistributedLock) -> Result<Action, Error> {
+/// The next decision then uses the write of the other client, even if the watch has stopped.
+async fn reconcile_or_reread(leader: &LeaderContext, lock: &DistributedLock) -> Result<Action, Error> {
     let reference = ObjectRef::from_obj(lock);
-    let handled = reconcile(parts, &reference).await;
+    let handled = reconcile(leader, &reference).await;
     if !matches!(handled, Err(Error::Write(RequestError::Conflict))) {
         return handled;
     }
-    let Some(decided_on) = parts.store.get(&reference) else { return handled };
-    match Box::pin(parts.store.read(&decided_on)).await? {
+    let Some(decided_on) = leader.store.get(&reference) else { return handled };
+    match Box::pin(leader.store.read(&decided_on)).await? {
         Some(_) => handled,
         None => Ok(Action::await_change()),
     }
 }
 
-fn error_policy(lock: Arc<DistributedLock>, error: &Error, parts: Arc<Parts>) -> Action {
-    let metrics = &parts.context.metrics;
+fn error_policy(lock: Arc<DistributedLock>, error: &Error, leader: Arc<LeaderContext>) -> Action {
+    let metrics = &leader.context.metrics;
     metrics.count(&metrics.reconcile_errors, "lock");
     let lock = ObjectRef::from_obj(&*lock);
     match error {
@@ -116,11 +117,11 @@ fn error_policy(lock: Arc<DistributedLock>, error: &Error, parts: Arc<Parts>) ->
     }
 }
 
-/// Every event that may change the decision about some lock.
-fn triggers(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let Parts { context, members, peers, .. } = &**parts;
-    // A reader that lags behind looks at all locks.
-    let told = |news: broadcast::Receiver<ObjectRef<DistributedLock>>| {
+/// Every event that can change the decision about some lock.
+fn triggers(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+    let LeaderContext { context, members, peers, .. } = &**leader;
+    // A receiver that lags behind reconciles all locks.
+    let notified = |news: broadcast::Receiver<ObjectRef<DistributedLock>>| {
         let peers = peers.clone();
         BroadcastStream::new(news)
             .flat_map(move |lock| stream::iter(lock.map_or_else(|_lagged| peers.index.all(), |lock| vec![lock])))
@@ -128,9 +129,9 @@ fn triggers(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>
     let lost_nodes = WatchStream::from_changes(context.node_watch.changes());
     let (nodes, lost, quorums, namespaces) = (peers.clone(), peers.clone(), peers.clone(), peers.clone());
     stream::select_all([
-        lock_changes(parts).boxed(),
-        pod_changes(parts).boxed(),
-        job_changes(parts).boxed(),
+        lock_changes(leader).boxed(),
+        pod_changes(leader).boxed(),
+        job_changes(leader).boxed(),
         context.nodes.news().flat_map(move |change| stream::iter(nodes.index.node_changed(&change))).boxed(),
         lost_nodes.flat_map(move |()| stream::iter(lost.index.bound())).boxed(),
         context.quorums.news().flat_map(move |change| stream::iter(quorums.of_quorum(change.object()))).boxed(),
@@ -139,26 +140,26 @@ fn triggers(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>
             .news()
             .flat_map(move |change| stream::iter(namespaces.index.namespace_changed(&change)))
             .boxed(),
-        told(members.holds.news()).boxed(),
-        told(peers.nudged()).boxed(),
+        notified(members.holds.news()).boxed(),
+        notified(peers.nudged()).boxed(),
     ])
 }
 
 /// The locks that changed, and those that a change of a lock concerns.
-fn lock_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    // Each lock is looked at in the beginning, so none has to be told of what is there already.
-    for lock in parts.context.locks.all() {
-        parts.peers.lock_changed(&Change::Applied(lock));
+fn lock_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+    // The controller reconciles each lock at the start, so existing locks concern no other lock.
+    for lock in leader.context.locks.all() {
+        leader.peers.lock_changed(&Change::Applied(lock));
     }
-    let changes = parts.context.locks.changes();
-    let parts = parts.clone();
+    let changes = leader.context.locks.changes();
+    let leader = leader.clone();
     changes.flat_map(move |change| {
-        let mut concerned = parts.peers.lock_changed(&change);
+        let mut concerned = leader.peers.lock_changed(&change);
         match &change {
             Change::Applied(lock) => concerned.push(ObjectRef::from_obj(&**lock)),
             Change::Deleted(lock) | Change::Vanished(lock) => {
-                parts.forget(lock);
-                concerned.extend(parts.peers.follows(lock));
+                leader.forget(lock);
+                concerned.extend(leader.peers.follows(lock));
             }
         }
         stream::iter(concerned)
@@ -166,23 +167,23 @@ fn lock_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedL
 }
 
 /// The locks that a change of a Job concerns.
-fn job_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let news = parts.context.jobs.as_ref().map(|jobs| jobs.news().boxed());
-    let peers = parts.peers.clone();
+fn job_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+    let news = leader.context.jobs.as_ref().map(|jobs| jobs.news().boxed());
+    let peers = leader.peers.clone();
     news.unwrap_or_else(|| stream::pending().boxed())
         .flat_map(move |change| stream::iter(peers.index.job_changed(change.object())))
 }
 
 /// The locks that a change of a pod concerns.
-fn pod_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let pods = &parts.context.pods;
+fn pod_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+    let pods = &leader.context.pods;
     let news = pods.news();
-    // After the stream has begun, so that no change lies in between.
-    pods.all().iter().for_each(|pod| parts.labels.see(pod));
-    let parts = parts.clone();
+    // The stream has begun, so no change is lost in between.
+    pods.all().iter().for_each(|pod| leader.labels.observe(pod));
+    let leader = leader.clone();
     news.flat_map(move |change| {
-        parts.labels.see(change.object());
-        stream::iter(parts.peers.index.pod_changed(change.object()))
+        leader.labels.observe(change.object());
+        stream::iter(leader.peers.index.pod_changed(change.object()))
     })
 }
 

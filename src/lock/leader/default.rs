@@ -1,21 +1,23 @@
-//! The default quorum in force. An administrator can name another one while locks are held that name no quorum: the earlier one stays in
-//! force until nothing is held there, so that no key has two holders.
+//! The default quorum in force.
+//!
+//! An administrator can move the default while locks without a quorum of their own are held on the earlier one. The earlier default stays
+//! in force until all these holds have ended, so that no key has two holders.
 
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 
-use super::parts::Parts;
-use super::store::Store;
+use super::leader_context::LeaderContext;
+use super::lock_store::LockStore;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::replica::location;
 use crate::runtime::context::Context;
 
-/// Between two looks at what is held on the earlier default.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often the leader checks for holds on the earlier default.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// At the beginning of a term, before anything is granted.
-pub(super) fn begin(context: &Context, store: &Store) {
+/// Sets the default in force at the beginning of a term, before the first grant.
+pub(super) fn begin(context: &Context, store: &LockStore) {
     let wanted = context.replica.settings.default_quorum.clone();
     let earlier = held_elsewhere(context, store);
     if let Some(earlier) = &earlier {
@@ -27,14 +29,14 @@ pub(super) fn begin(context: &Context, store: &Store) {
     context.put_default_in_force(earlier.map(|earlier| earlier.reference()).or(wanted));
 }
 
-/// Puts the default quorum of the settings in force when nothing is held on the earlier one.
-pub(super) async fn tend(parts: &Parts) {
-    let Parts { context, store, peers, .. } = parts;
+/// Puts the default quorum of the settings in force when no lock is held on the earlier one.
+pub(super) async fn follow(leader: &LeaderContext) {
+    let LeaderContext { context, store, peers, .. } = leader;
     let wanted = &context.replica.settings.default_quorum;
     while context.default_quorum() != *wanted {
-        tokio::time::sleep(LOOK_AGAIN).await;
-        // No lock without a quorum of its own is acquired at this moment.
-        let Ok(_nothing_granted) = parts.granting_by_default.try_write() else { continue };
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        // The write lock excludes grants of locks without a quorum of their own.
+        let Ok(_nothing_granted) = leader.granting_by_default.try_write() else { continue };
         if held_elsewhere(context, store).is_none() {
             tracing::info!(quorum = wanted.as_ref().map(ToString::to_string), "this default quorum is in force now");
             context.put_default_in_force(wanted.clone());
@@ -44,28 +46,28 @@ pub(super) async fn tend(parts: &Parts) {
     std::future::pending().await
 }
 
-/// The earlier default that locks without a quorum of their own are held on, if there is one.
-fn held_elsewhere(context: &Context, store: &Store) -> Option<HeldQuorum> {
+/// Returns the earlier default on which locks without a quorum of their own are held.
+fn held_elsewhere(context: &Context, store: &LockStore) -> Option<HeldQuorum> {
     let locks: Vec<_> = context.locks.all().into_iter().map(|lock| store.newest(lock)).collect();
     let held = locks.iter().filter_map(|lock| held_by_default(lock));
     let wanted = context.replica.settings.default_quorum.as_ref();
     first_other(held, wanted, |quorum| location::exists(context, quorum))
 }
 
-/// The quorum of the hold of a lock that names none.
+/// The quorum of a hold, if the lock names no quorum.
 fn held_by_default(lock: &DistributedLock) -> Option<HeldQuorum> {
     let status = lock.status.as_ref().filter(|_| lock.spec.quorum_ref.is_none())?;
     status.holder.as_ref()?.quorum.clone()
 }
 
-/// The first of these quorums by name that exists and is not the wanted one.
+/// The first existing quorum by name that is not the wanted one.
 fn first_other(
     held: impl Iterator<Item = HeldQuorum>,
     wanted: Option<&ObjectRef<RedisQuorum>>,
     exists: impl Fn(&HeldQuorum) -> bool,
 ) -> Option<HeldQuorum> {
-    let others = held.filter(|quorum| Some(&quorum.reference()) != wanted && exists(quorum));
-    others.min_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)))
+    let earlier = held.filter(|quorum| Some(&quorum.reference()) != wanted && exists(quorum));
+    earlier.min_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)))
 }
 
 #[cfg(test)]
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_was_moved_is_in_force_when_nothing_is_held_on_the_earlier_one() {
+    fn a_moved_default_waits_for_holds_on_the_earlier_one() {
         let wanted = quorum("new").reference();
         let other = |held: &[&str], gone: &str| {
             let held = held.iter().map(|name| quorum(name));

@@ -1,4 +1,4 @@
-//! The renewals that are to be published.
+//! The queue of renewals that the leader publishes.
 
 use std::collections::HashSet;
 
@@ -10,47 +10,47 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::time::Boottime;
 
-/// A lock whose renewal is to be published, and when the validity ends that its status publishes.
-pub(super) type Due = (ObjectRef<DistributedLock>, Boottime);
+/// A lock with a renewal to publish, and the end of the validity that its status has now.
+pub(super) type DueRenewal = (ObjectRef<DistributedLock>, Boottime);
 
-/// The renewals that are to be published.
+/// The queue of renewals that the leader publishes.
 #[derive(Debug)]
-pub(super) struct Publications {
-    due: mpsc::UnboundedSender<Due>,
-    taken: Mutex<Option<mpsc::UnboundedReceiver<Due>>>,
-    /// The locks that wait already.
+pub(super) struct DueRenewals {
+    due: mpsc::UnboundedSender<DueRenewal>,
+    taken: Mutex<Option<mpsc::UnboundedReceiver<DueRenewal>>>,
+    /// Locks in the queue.
     waiting: Mutex<HashSet<ObjectRef<DistributedLock>>>,
 }
 
-impl Default for Publications {
+impl Default for DueRenewals {
     fn default() -> Self {
         let (due, taken) = mpsc::unbounded_channel();
         Self { due, taken: Mutex::new(Some(taken)), waiting: Mutex::default() }
     }
 }
 
-impl Publications {
-    /// Asks for a publication. A lock waits once.
-    pub(super) fn ask(&self, lock: &DistributedLock, runs_out: Boottime) {
+impl DueRenewals {
+    /// Adds a lock to the queue, unless it is there.
+    pub(super) fn enqueue(&self, lock: &DistributedLock, runs_out: Boottime) {
         let lock = ObjectRef::from_obj(lock);
         if self.waiting.lock().insert(lock.clone()) {
-            // There is no reader only while the controller is being stopped.
+            // The queue has no receiver only while the controller stops.
             let _ = self.due.send((lock, runs_out));
         }
     }
 
-    /// All that is asked for. `None`: it was taken before.
-    pub(super) fn take(&self) -> Option<UnboundedReceiverStream<Due>> {
+    /// Returns the receiver of the queue, once.
+    pub(super) fn take(&self) -> Option<UnboundedReceiverStream<DueRenewal>> {
         self.taken.lock().take().map(UnboundedReceiverStream::new)
     }
 
-    /// The publication has ended, and the lock can wait for another one.
+    /// Removes a published lock, which can then enter the queue again.
     pub(super) fn end(&self, lock: &ObjectRef<DistributedLock>) {
         self.waiting.lock().remove(lock);
     }
 }
 
-/// Whether the status would only say of a hold that it has been renewed.
+/// Whether the status differs only by the times and votes of a renewal.
 pub(super) fn is_mere_renewal(lock: &DistributedLock, status: &DistributedLockStatus) -> bool {
     let Some(before) = &lock.status else { return false };
     let timeless = |status: &DistributedLockStatus| {

@@ -1,4 +1,4 @@
-//! Acquiring a lock: one attempt at the members, and what their answer means. `publish_grant` publishes what they grant.
+//! Acquiring a lock: one attempt at the members, and the meaning of their answers. `publish_grant` publishes a grant.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
+use super::leader_context::LeaderContext;
 use super::members::Members;
-use super::parts::Parts;
 use super::progress::{Progress, Stepped};
 use super::publish_grant::{self, Attempt, not_written};
 use super::reachability::Reachability;
@@ -16,8 +16,8 @@ use super::view;
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Contender, WaitReason};
+use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::refusal::Refusal;
-use crate::lock::model::said::Said;
 use crate::lock::model::status::full_name;
 use crate::lock::model::{foreign, orphans, queue};
 use crate::lock::replica::access::Access;
@@ -30,20 +30,22 @@ use crate::redlock::{
 use crate::runtime::metrics::Metrics;
 use crate::time::{Boottime, ClockOffset};
 
-/// The pause while the members cannot be asked, or no candidate answers.
+/// The pause while the quorum is not connected, or no candidate answers.
 const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause between attempts that no majority answers, unless the lock itself asks for more.
+/// The longest pause between attempts that no majority answers, unless `spec.retry` asks for more.
 const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
-/// How long to wait for late votes after a majority. The first status write then usually has all of them.
+/// How long to wait for late votes after a majority.
+///
+/// The first status write then usually has all of them.
 const LATE_VOTES: Duration = Duration::from_millis(2);
-/// A pause that has run out on our clock must have run out on the timer's, too.
+/// Added to a pause, because the timer can differ a little from the boot-time clock.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// Adds the finalizer, so that the object cannot vanish while the key is held.
-pub(super) async fn prepare(parts: &Parts, lock: &Arc<DistributedLock>) -> Stepped {
-    match parts.store.set_finalizer(lock, true).await {
+pub(super) async fn prepare(leader: &LeaderContext, lock: &Arc<DistributedLock>) -> Stepped {
+    match leader.store.set_finalizer(lock, true).await {
         Err(error @ (RequestError::Refused(_) | RequestError::Unknown(_))) => {
-            Ok(parts.postpone(lock, not_written(lock, &error)))
+            Ok(leader.postpone(lock, not_written(lock, &error)))
         }
         written => Ok(Progress::Next(written?)),
     }
@@ -51,42 +53,43 @@ pub(super) async fn prepare(parts: &Parts, lock: &Arc<DistributedLock>) -> Stepp
 
 /// Acquires the lock, and publishes the grant.
 pub(super) async fn acquire(
-    parts: &Parts,
+    leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
     access: Result<Access, Refusal>,
     contender: Contender,
 ) -> Stepped {
     let Ok(access) = &access else { return Ok(Progress::Next(lock.clone())) };
-    if liveness::has_stopped(&parts.context, lock).await {
-        return Ok(parts.postpone(lock, without_heartbeat(lock)));
+    if liveness::has_stopped(&leader.context, lock).await {
+        return Ok(leader.postpone(lock, without_heartbeat(lock)));
     }
-    match attempt(parts, lock, access, contender).await {
-        GrantOutcome::Granted(attempt) => publish_grant::publish(parts, lock, &attempt).await,
-        GrantOutcome::Occupied(occupied) => occupied.resolve(parts, lock, access).await,
-        GrantOutcome::Wait(reason) => Ok(parts.postpone(lock, reason)),
+    match attempt(leader, lock, access, contender).await {
+        GrantOutcome::Granted(attempt) => publish_grant::publish(leader, lock, &attempt).await,
+        GrantOutcome::Occupied(occupied) => occupied.resolve(leader, lock, access).await,
+        GrantOutcome::Wait(reason) => Ok(leader.postpone(lock, reason)),
     }
 }
 
-/// What one attempt at the members came to.
+/// The outcome of one attempt at the members.
 enum GrantOutcome<'a> {
     /// A majority granted the lock.
     Granted(Box<Attempt<'a>>),
     /// The members have other values on the key.
     Occupied(Occupied),
-    /// The members could not be asked, or no majority answered in time.
+    /// The quorum is not connected, or no majority answered in time.
     Wait(WaitReason),
 }
 
 /// The session with a quorum, its rejoin delay and signer, and the API server's clock.
 type Ready = (Arc<QuorumSession>, Duration, ValueSigner, ClockOffset);
 
-/// Whether the members can be asked. An error says why not.
-fn ready(members: &Members, lock: &DistributedLock, access: &Access) -> Result<Ready, Said> {
+/// Returns the requirements of an attempt. An error is the reason why it cannot be made.
+fn ready(members: &Members, lock: &DistributedLock, access: &Access) -> Result<Ready, HeldMessage> {
     let signed = members.signed(&access.quorum);
     let able = signed.and_then(|(session, signer)| Some((session.rejoin_delay()?, session, signer)));
-    let (rejoin_delay, session, signer) = able.ok_or_else(|| Said::NoConnection { quorum: access.quorum.clone() })?;
-    let clock = members.api_clock().ok_or(Said::NoClock)?;
-    match beyond_the_fence(lock, access, session.max_ttl_in_force()) {
+    let (rejoin_delay, session, signer) =
+        able.ok_or_else(|| HeldMessage::NoConnection { quorum: access.quorum.clone() })?;
+    let clock = members.api_clock().ok_or(HeldMessage::NoClock)?;
+    match exceeds_max_ttl(lock, access, session.max_ttl_in_force()) {
         Some(refused) => Err(refused),
         None => Ok((session, rejoin_delay, signer, clock)),
     }
@@ -94,12 +97,12 @@ fn ready(members: &Members, lock: &DistributedLock, access: &Access) -> Result<R
 
 /// One attempt at the members, on each slot of the key that is free.
 async fn attempt<'a>(
-    parts: &Parts,
+    leader: &LeaderContext,
     lock: &DistributedLock,
     access: &'a Access,
     contender: Contender,
 ) -> GrantOutcome<'a> {
-    let Parts { context, members, peers, memory, .. } = parts;
+    let LeaderContext { context, members, peers, memory, .. } = leader;
     let (session, rejoin_delay, signer, clock) = match ready(members, lock, access) {
         Ok(ready) => ready,
         Err(message) => return GrantOutcome::Wait(WaitReason { message, retry_after: Some(NOT_YET_PAUSE) }),
@@ -110,7 +113,7 @@ async fn attempt<'a>(
     let mut outcome = Acquire::Expired;
     for slot in queue::free_slots(lock, &holders) {
         let key = access.slot_key(slot);
-        // A value is used for one attempt only: a late release of an earlier one would delete a later one's key.
+        // A value is used for one attempt only. A late release of an earlier value would delete a later key.
         let nonce = Nonce::random();
         let value = signer.value(&uid, &nonce);
         let started = members.now();
@@ -119,11 +122,11 @@ async fn attempt<'a>(
         let mut late;
         (outcome, late) = session.redlock().attempt(&electorate, request).await;
         measure(&context.metrics, &outcome, members.now().since(started));
-        see_to_reach(&parts.reachability, &access.quorum.reference(), &outcome, members.now());
+        record_reachability(&leader.reachability, &access.quorum.reference(), &outcome, members.now());
         match outcome {
             Acquire::Granted(grant) => {
                 let acquired = members.now();
-                // Most members answer within a moment of each other, and then one status write says it all.
+                // Most members answer within a moment of each other, so one status write has all votes.
                 let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
                 let grant = Grant { votes, ..grant };
                 let times = (clock.latest(acquired).ceil(), clock.earliest(grant.valid_until).floor());
@@ -137,17 +140,17 @@ async fn attempt<'a>(
     }
     match outcome {
         Acquire::HeldByOther { longest, occupants, .. } => {
-            GrantOutcome::Occupied(Occupied { session, signer, longest, seen: occupants })
+            GrantOutcome::Occupied(Occupied { session, signer, longest, occupants })
         }
         outcome => GrantOutcome::Wait(unanswered(lock, access, &outcome, memory.unanswered(&uid))),
     }
 }
 
-/// A quorum that this leader no longer reaches may be reached by another replica.
-fn see_to_reach(reachability: &Reachability, quorum: &ObjectRef<RedisQuorum>, outcome: &Acquire, now: Boottime) {
+/// Records whether the members answered, and hands leadership over after a long silence.
+fn record_reachability(reachability: &Reachability, quorum: &ObjectRef<RedisQuorum>, outcome: &Acquire, now: Boottime) {
     match outcome {
         Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
-            if reachability.is_silenced(quorum, now) {
+            if reachability.is_unreachable(quorum, now) {
                 reachability.hand_over(quorum, &describe(failures), now);
             }
         }
@@ -169,53 +172,53 @@ fn measure(metrics: &Metrics, outcome: &Acquire, took: Duration) {
 
 /// The pause after an attempt that no majority answered.
 ///
-/// It grows with each of them in a row, since attempts cost slots. Members that come back are not kept waiting for longer than a second.
+/// It grows with each such attempt in a row, since attempts cost slots. It is at most a second, so that members that return are used soon.
 fn unanswered(lock: &DistributedLock, access: &Access, outcome: &Acquire, in_a_row: u32) -> WaitReason {
     let message = match outcome {
         Acquire::NoQuorum { failures, .. } => {
             let (HeldQuorum { namespace, name, .. }, failures) = (access.quorum.clone(), describe(failures));
-            Said::NoMajority { namespace, name, failures }
+            HeldMessage::NoMajority { namespace, name, failures }
         }
-        _ => Said::TooSlow { quorum: access.quorum.clone(), ttl: access.ttl.into() },
+        _ => HeldMessage::TooSlow { quorum: access.quorum.clone(), ttl: access.ttl.into() },
     };
     let pause = retry_pause(lock);
     let pause = pause.saturating_mul(1 << in_a_row.min(16)).min(LONGEST_UNANSWERED.max(pause));
     WaitReason { message, retry_after: Some(pause) }
 }
 
-/// The program of this claim seems to have ended while the claim waited. The next attempt comes one heartbeat later.
+/// The heartbeat of a waiting claim stopped. The next attempt comes one heartbeat later.
 fn without_heartbeat(lock: &DistributedLock) -> WaitReason {
     let beat = lock.spec.claim.as_ref().and_then(|claim| claim.heartbeat);
-    let message = Said::HeartbeatStopped { lease: full_name(lock), ttl: lock.spec.ttl };
+    let message = HeldMessage::HeartbeatStopped { lease: full_name(lock), ttl: lock.spec.ttl };
     WaitReason { message, retry_after: Some(beat.map_or(NOT_YET_PAUSE, |beat| beat.get())) }
 }
 
-/// The answer of members that have another value on the key.
+/// The state of a key for which the members have another value.
 struct Occupied {
     session: Arc<QuorumSession>,
     signer: ValueSigner,
     longest: Option<Duration>,
-    seen: Vec<Occupant>,
+    occupants: Vec<Occupant>,
 }
 
 impl Occupied {
-    /// Releases the key if its value is of an attempt that no status names. Otherwise the lock waits.
-    async fn resolve(self, parts: &Parts, lock: &Arc<DistributedLock>, access: &Access) -> Stepped {
-        let Parts { store, members, peers, memory, .. } = parts;
-        let own = orphans::of(lock, &self.signer, &self.seen);
+    /// Releases the key if its value belongs to an attempt that no status names. Otherwise the lock waits.
+    async fn resolve(self, leader: &LeaderContext, lock: &Arc<DistributedLock>, access: &Access) -> Stepped {
+        let LeaderContext { store, members, peers, memory, .. } = leader;
+        let own = orphans::of(lock, &self.signer, &self.occupants);
         if own.is_some() {
-            // A predecessor died between grant and status write. Its write must become impossible before the key goes.
+            // An earlier leader died between the grant and its status write. That write must become impossible before the key is released.
             publish_grant::withdraw(store, lock).await?;
         }
         let eligible = |other: &DistributedLock| view::is_eligible(memory, members.now(), other);
         let before = peers.predecessors(lock, access, &eligible);
-        if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &self.signer, &self.seen)) {
+        if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &self.signer, &self.occupants)) {
             return Ok(Progress::Done(self.release(lock, access, &orphan).await));
         }
-        Ok(parts.postpone(lock, self.explain(lock, access, &before, peers.max_ttl(access))))
+        Ok(leader.postpone(lock, self.explain(lock, access, &before, peers.max_ttl(access))))
     }
 
-    /// Deletes the value of an attempt that no status names, from wherever it may be.
+    /// Deletes the value of an attempt that no status names from all slots of the key.
     async fn release(&self, lock: &DistributedLock, access: &Access, orphan: &LockValue) -> Action {
         for slot in queue::free_slots(lock, &[]) {
             self.session.redlock().release(&self.session.electorate(), &access.slot_key(slot), orphan).await;
@@ -224,7 +227,7 @@ impl Occupied {
         Action::requeue(TIMER_SLACK)
     }
 
-    /// Who has the key: an earlier hold of this lock or of `peers`, or another client.
+    /// Describes the holder of the key: an earlier hold of this lock or of `peers`, or another client.
     fn explain(
         &self,
         lock: &DistributedLock,
@@ -232,33 +235,34 @@ impl Occupied {
         peers: &[Arc<DistributedLock>],
         max_ttl: Option<Duration>,
     ) -> WaitReason {
-        let (signer, seen) = (&self.signer, &self.seen);
-        let of_operator = orphans::is_of_any(peers.iter().map(|peer| &**peer).chain([lock]), signer, seen);
+        let (signer, occupants) = (&self.signer, &self.occupants);
+        let of_operator = orphans::is_of_any(peers.iter().map(|peer| &**peer).chain([lock]), signer, occupants);
         let left =
             |before| self.longest.map_or_else(String::new, |left| format!(" {before} {}", foreign::coarse(left)));
         let message = if of_operator {
-            Said::SealRunsOut { left: left("in") }
+            HeldMessage::SealRunsOut { left: left("in") }
         } else {
-            let seen = foreign::describe(seen, max_ttl);
-            Said::Foreign { key: access.key.as_str().to_owned(), left: left("for"), seen }
+            let occupants = foreign::describe(occupants, max_ttl);
+            HeldMessage::Foreign { key: access.key.as_str().to_owned(), left: left("for"), occupants }
         };
         WaitReason { message, retry_after: Some(retry_pause(lock)) }
     }
 }
 
-/// Before the next attempt, so that contenders who failed together do not meet again.
+/// The pause before the next attempt, with jitter, so that contenders do not fail together again.
 fn retry_pause(lock: &DistributedLock) -> Duration {
     let retry = &lock.spec.retry;
     jittered(retry.delay.get(), retry.jitter.get(), rand::random())
 }
 
-/// Why a key must not be set with these times. The caches may be older than what the session has learned from the API server's
-/// own answers, and fences wait only for what is in force.
-fn beyond_the_fence(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<Said> {
+/// Returns a message if ttl and lockDelay exceed the maxTTL in force.
+///
+/// Fences wait only for what is in force. The caches can be older than what the session has read from the API server.
+fn exceeds_max_ttl(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<HeldMessage> {
     let longest = access.ttl + lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
     let (quorum, in_force) = (access.quorum.clone(), in_force);
-    let said = || Said::BeyondTheFence { longest: longest.into(), in_force: in_force.into(), quorum };
-    (longest > in_force).then(said)
+    let message = || HeldMessage::ExceedsMaxTtl { longest: longest.into(), in_force: in_force.into(), quorum };
+    (longest > in_force).then(message)
 }
 
 fn describe(failures: &[(MemberName, MemberFailure)]) -> String {
@@ -288,8 +292,8 @@ mod tests {
             renew_interval: Duration::from_secs(1),
             spans_namespaces: false,
         };
-        // The spec is as the caches have it, and may allow what is no longer in force: maxTTL was lowered a moment ago.
-        let refused = |ttl, spec| beyond_the_fence(&lock(spec), &access(ttl), Duration::from_secs(10));
+        // The cached spec can allow more than is in force: maxTTL was lowered a moment ago.
+        let refused = |ttl, spec| exceeds_max_ttl(&lock(spec), &access(ttl), Duration::from_secs(10));
         assert_eq!(refused(10, json!({})), None);
         assert!(refused(11, json!({})).unwrap().to_string().contains("RedisQuorum ns/q"));
         assert_eq!(refused(6, json!({"lockDelay": "4s"})), None);

@@ -1,4 +1,4 @@
-//! Which locks to look at again when something else changed.
+//! Index of locks by their dependencies: the locks to reconcile after a change of another object.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,37 +15,39 @@ use crate::lock::model::queue::{Age, age};
 use crate::lock::model::verdict::is_ending;
 use crate::runtime::cache::{Change, Lookup};
 
-/// Locks of a queue that are taken out of the index at once. They are judged when it is free again.
-pub(super) const PART: usize = 32;
+/// Number of locks of a queue that are read from the index together.
+///
+/// They are judged while it is unlocked.
+pub(super) const PAGE: usize = 32;
 
-/// Locks by what they depend on.
+/// Locks by their dependencies.
 #[derive(Debug, Default)]
 pub(super) struct Index(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     contention: Contention,
-    /// The oldest first.
+    /// Locks of a namespace, the oldest first.
     by_namespace: HashMap<String, BTreeMap<Age, SharedRef>>,
-    /// By the quorums that they name or are held on.
+    /// Locks by the quorums that they name or are held on.
     by_quorum: Lookup<SharedRef, Designation>,
     bound_to: Lookup<SharedRef, Bond>,
     facts: HashMap<SharedRef, Box<Facts>>,
-    /// As last written here, which the watch may show only later.
+    /// Entries as last written here. The watch can be older.
     entries: HashMap<SharedRef, Box<Entry>>,
     node_states: HashMap<String, Option<String>>,
-    /// The labels of the namespaces that have changed, and whether they are being deleted.
+    /// The labels of a namespace, and whether it is being deleted.
     namespaces: HashMap<String, (BTreeMap<String, String>, bool)>,
 }
 
-/// Which pods a lock depends on.
+/// The pods on which a lock depends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Bond {
-    /// The one of this namespace and name.
+    /// The pod with this namespace and name.
     Pod(String, String),
-    /// Those of the Job of this namespace and name.
+    /// The pods of the Job with this namespace and name.
     Job(String, String),
-    /// Any in this namespace.
+    /// Any pod in this namespace.
     Namespace(String),
 }
 
@@ -70,7 +72,7 @@ impl Bond {
     }
 }
 
-/// What others on the key, or pods, care about. Renewals change none of it.
+/// The fields of a lock on which other locks and pods depend. Renewals change none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Facts {
     entry: Entry,
@@ -80,7 +82,7 @@ struct Facts {
     bond: Option<Bond>,
     generation: Option<i64>,
     nonce: Option<String>,
-    /// Those behind it are told whether they wait for its lockDelay.
+    /// The messages of waiting locks depend on it, because they name its lockDelay.
     ending: bool,
     over: bool,
 }
@@ -103,7 +105,7 @@ impl Facts {
     }
 }
 
-/// The quorums whose changes matter to a lock: the one that it names, and those that it may be held on.
+/// The quorums whose changes concern a lock: the one that it names, and the one that it is held on.
 fn quorums(lock: &DistributedLock) -> Vec<Designation> {
     let status = lock.status.as_ref();
     let held = status.and_then(|status| status.holder.as_ref()?.quorum.as_ref());
@@ -112,8 +114,9 @@ fn quorums(lock: &DistributedLock) -> Vec<Designation> {
 }
 
 impl Index {
-    /// Takes a change of a lock; gives the locks on its key that it matters to, itself perhaps among them. `spans` says whether the keys
-    /// of its quorum belong to no namespace, `newest` how the lock was last written here.
+    /// Applies a change of a lock. Returns the concerned locks on its key, which can include itself.
+    ///
+    /// `spans`: the keys of its quorum belong to no namespace. `newest` returns a lock as last written here.
     pub(super) fn lock_changed(
         &self,
         change: &Change<DistributedLock>,
@@ -135,53 +138,57 @@ impl Index {
         if matters { inner.contention.concerned(&facts.entry, spans) } else { Vec::new() }
     }
 
-    /// Takes what was written here of a lock. `newest` is asked while no other change can come in between.
+    /// Applies a write of this replica.
+    ///
+    /// No other change happens between the call of `newest` and the update.
     pub(super) fn refresh(&self, lock: &LockRef, newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>) {
         let mut inner = self.0.lock();
         let lock = inner.shared(lock);
         inner.refresh(&lock, newest(&lock).as_deref());
     }
 
-    /// The locks on the same key that a change of this one matters to, itself perhaps among them.
+    /// The locks on the same key that a change of this one concerns, which can include itself.
     pub(super) fn concerned(&self, lock: &DistributedLock, spans: bool) -> Vec<LockRef> {
         self.0.lock().contention.concerned(&Entry::of(lock), spans)
     }
 
-    /// The locks that hold the same key in their spec, whatever their quorum.
+    /// The locks that hold the same key in their spec, on any quorum.
     pub(super) fn holders(&self, lock: &DistributedLock) -> Vec<LockRef> {
         self.0.lock().contention.holders(&lock.key())
     }
 
-    /// The elections that hold the same key or wait for it, whatever their quorum, the oldest first.
+    /// The elections that hold the same key or wait for it, on any quorum, the oldest first.
     pub(super) fn elections(&self, lock: &DistributedLock) -> Vec<LockRef> {
         self.0.lock().contention.elections(&lock.key())
     }
 
-    /// The last locks that held the same key and are finished.
+    /// The last finished locks that held the same key.
     pub(super) fn ended(&self, lock: &DistributedLock) -> Vec<LockRef> {
         self.0.lock().contention.ended(&lock.key())
     }
 
-    /// The locks that wait before this one and could hold the key, the first one first.
+    /// One page of the able locks that wait before this one, in the order of their turns.
     ///
-    /// It is a part of them, after the first `skip`.
+    /// It begins after the first `skip`.
     pub(super) fn before(&self, lock: &DistributedLock, spans: bool, skip: usize) -> Vec<LockRef> {
-        self.0.lock().contention.before(lock, spans).skip(skip).take(PART).cloned().collect()
+        self.0.lock().contention.before(lock, spans).skip(skip).take(PAGE).cloned().collect()
     }
 
-    /// The locks that wait for the same key, the oldest first. It is a part of them, after the first `skip`.
+    /// One page of the locks that wait for the same key, the oldest first.
+    ///
+    /// It begins after the first `skip`.
     pub(super) fn oldest(&self, lock: &DistributedLock, spans: bool, skip: usize) -> Vec<LockRef> {
-        self.0.lock().contention.oldest(lock, spans).skip(skip).take(PART).cloned().collect()
+        self.0.lock().contention.oldest(lock, spans).skip(skip).take(PAGE).cloned().collect()
     }
 
     /// The locks of a namespace whose labels or deletion changed.
     ///
-    /// Kubernetes counts in its status what is left of a namespace that is being deleted. No lock depends on that.
+    /// The status of a namespace that is being deleted has counts, which concern no lock.
     pub(super) fn namespace_changed(&self, change: &Change<Namespace>) -> Vec<LockRef> {
         let namespace = change.object();
         let (name, state) = (namespace.name_any(), (namespace.labels().clone(), is_ending(namespace)));
-        let is_news = is_news(&mut self.0.lock().namespaces, &name, change, state);
-        if is_news { self.in_namespace(&name) } else { Vec::new() }
+        let has_changed = has_changed(&mut self.0.lock().namespaces, &name, change, state);
+        if has_changed { self.in_namespace(&name) } else { Vec::new() }
     }
 
     /// The locks of this namespace.
@@ -189,7 +196,7 @@ impl Index {
         refs(self.0.lock().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values)).collect()
     }
 
-    /// Whether there are so many older locks in its namespace.
+    /// Whether its namespace has at least this number of older locks.
     pub(super) fn has_older(&self, lock: &DistributedLock, number: usize) -> bool {
         let inner = self.0.lock();
         let namespace = inner.by_namespace.get(&lock.namespace().unwrap_or_default());
@@ -199,14 +206,14 @@ impl Index {
 
     /// The youngest lock of a namespace that has fewer than `number` older ones.
     ///
-    /// It is the lock for which there is room when an older one goes.
+    /// The limit admits this lock when an older one is deleted.
     pub(super) fn last_of(&self, namespace: &str, number: usize) -> Option<LockRef> {
         let inner = self.0.lock();
         let locks = inner.by_namespace.get(namespace).filter(|locks| locks.len() >= number)?;
         locks.values().nth(number.checked_sub(1)?).map(|lock| LockRef::clone(lock))
     }
 
-    /// The locks that name this quorum, or are held on it. `None` stands for the default.
+    /// The locks that name this quorum or are held on it. `None` is the default quorum.
     pub(super) fn of_quorum(&self, quorum: &Designation) -> Vec<LockRef> {
         refs(&self.0.lock().by_quorum.under(quorum)).collect()
     }
@@ -226,15 +233,18 @@ impl Index {
         refs(&self.0.lock().bound_to.under(&bond)).collect()
     }
 
-    /// The locks that depend on pods, if the node's readiness changed (its heartbeats do not matter). All of them: how many nodes
-    /// are silent decides about each.
+    /// The locks that depend on pods, if the readiness of a node changed.
+    ///
+    /// Heartbeats of nodes do not matter.
+    ///
+    /// A change concerns all of them, because the number of silent nodes decides about each.
     pub(super) fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
         let node = change.object();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
         let mut inner = self.0.lock();
-        let is_news = is_news(&mut inner.node_states, &node.name_any(), change, ready);
-        if is_news { refs(&inner.bound_to.all()).collect() } else { Vec::new() }
+        let has_changed = has_changed(&mut inner.node_states, &node.name_any(), change, ready);
+        if has_changed { refs(&inner.bound_to.all()).collect() } else { Vec::new() }
     }
 
     /// The locks that depend on pods.
@@ -248,8 +258,15 @@ impl Index {
     }
 }
 
-/// Records the state of an object, or drops it with the object. Returns whether it differs from the state before.
-fn is_news<K, S: Clone + PartialEq>(states: &mut HashMap<String, S>, name: &str, change: &Change<K>, state: S) -> bool {
+/// Records the state of an object, or drops it with the object.
+///
+/// Returns whether it differs from the state before.
+fn has_changed<K, S: Clone + PartialEq>(
+    states: &mut HashMap<String, S>,
+    name: &str,
+    change: &Change<K>,
+    state: S,
+) -> bool {
     match change {
         Change::Applied(_) => states.insert(name.to_owned(), state.clone()) != Some(state),
         Change::Deleted(_) | Change::Vanished(_) => {
@@ -260,11 +277,11 @@ fn is_news<K, S: Clone + PartialEq>(states: &mut HashMap<String, S>, name: &str,
 }
 
 impl Inner {
-    /// The one reference to a lock that all tables have.
+    /// The one reference to a lock that all tables share.
     fn shared(&self, reference: &LockRef) -> SharedRef {
         let filed = self.facts.get_key_value(reference).map(|(shared, _)| shared);
         let filed = filed.or_else(|| Some(self.entries.get_key_value(reference)?.0));
-        // Without its version and UID, which change under the name.
+        // Version and UID change under the same name, so the reference has neither.
         let named = || LockRef::new(&reference.name).within(reference.namespace.as_deref().unwrap_or_default());
         filed.cloned().unwrap_or_else(|| SharedRef::new(named()))
     }
@@ -280,7 +297,7 @@ impl Inner {
         }
     }
 
-    /// Files a lock under what it depends on; under nothing when it is gone.
+    /// Indexes a lock by its dependencies. A deleted lock has none.
     fn link(&mut self, reference: &SharedRef, before: Option<&Facts>, now: Option<&Facts>) {
         if let Some(before) = before
             && let Some(namespace) = self.by_namespace.get_mut(&before.namespace)

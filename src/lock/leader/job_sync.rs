@@ -1,8 +1,10 @@
-//! The Job that holds a lock: it is started after the status names it, and suspended before the status lets it go.
+//! Starts the Job that holds a lock after the status names it, and suspends it before the hold ends.
 //!
-//! Order of writes, as for the leader label: status, then the Job. At the end: the Job, then the status without its holder, then the key. Each
-//! write carries the resourceVersion of the Job that it was decided on, and a hold ends with a write to its Job. So a start that a frozen leader
-//! decided on under an earlier hold never lands.
+//! The order of writes is that of the leader label: first the status, then the Job. At the end it is the Job, then the status without its
+//! holder, then the key.
+//!
+//! Each write carries the resourceVersion of the Job that it was decided on, and a hold ends with a write to its Job. A start that a frozen
+//! leader decided on under an earlier hold therefore never lands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::store::Store;
+use super::lock_store::LockStore;
 use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request};
 use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION, LockHolder};
@@ -22,35 +24,35 @@ use crate::lock::model::status::full_name;
 use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
 
-/// So many times a Job is read again that another client changes at the same moment.
+/// Maximum number of reads of a Job that another client changes at the same moment.
 const ATTEMPTS: usize = 5;
-/// Before the next attempt to start a Job that the API server refused to start.
+/// The pause after the API server refused to start a Job.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// What became of a Job that is to stop.
+/// The outcome of a suspension of a Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// It is suspended, and bears the mark of the hold that ends.
+    /// It is suspended, and has the mark of the hold that ends.
     Suspended,
-    /// There is nothing to stop: it has finished, or does not exist any more.
+    /// It has finished, or it does not exist.
     Ended,
     /// The API server does not let the operator change it.
     Refused,
 }
 
-/// Which Jobs are to stop.
+/// The Jobs that a suspension applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Whatever it does.
+    /// Any Job.
     Any,
-    /// Only one that is still suspended, so that a late start does not land.
+    /// Only a Job that is still suspended, so that a late start does not land.
     ///
-    /// What a Job does after it has said that it needs the lock no more is its own affair.
+    /// A Job that released its lock continues without it.
     Unstarted,
 }
 
-/// The hold of a Job, as the status names it.
-struct Held {
+/// The Job that holds a lock, as the status names it.
+struct JobHold {
     lock: String,
     namespace: String,
     name: String,
@@ -58,7 +60,7 @@ struct Held {
     token: i64,
 }
 
-impl Held {
+impl JobHold {
     fn of(lock: &DistributedLock) -> Option<Self> {
         let status = lock.status.as_ref()?;
         let holder = status.holder.as_ref()?;
@@ -76,40 +78,42 @@ impl Held {
     }
 }
 
-/// The Jobs as the watch shows them, and the way to change them.
-pub(super) struct Jobs {
+/// The cached Jobs, and a client to change them.
+pub(super) struct JobSync {
     client: Client,
     jobs: Option<Cache<Job>>,
 }
 
-impl Jobs {
-    /// Of this operator, which may look after none.
+impl JobSync {
+    /// There is no cache where the operator does not manage Jobs.
     pub(super) fn new(context: &Context) -> Self {
         Self { client: context.client.clone(), jobs: context.jobs.clone() }
     }
 
-    /// Starts the Job under the hold that the status names, or suspends it if that hold is to end.
+    /// Starts the Job under the hold that the status names, or suspends it if that hold ends.
     ///
-    /// Nothing is written if the cache shows that it is so already.
+    /// It writes nothing if the cached Job has this state.
     pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), RequestError> {
-        let Some(held) = Held::of(lock) else { return self.ensure_none(lock).await };
+        let Some(held) = JobHold::of(lock) else { return self.ensure_none(lock).await };
         let Some(job) = self.cached(&held.namespace, &held.name).filter(|job| held.is(job)) else { return Ok(()) };
         if lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
             let is_stopped = is_suspended(&job) && stopping_token(&job) == Some(held.token);
             return if is_stopped { Ok(()) } else { suspend(&self.client, &held, Stop::Any).await.map(drop) };
         }
         let is_new = template_token(&job) != Some(held.token) && stopping_token(&job) != Some(held.token);
-        // Without the Job controller's word the API server may refuse another template. The watch shows when it comes.
+        // The API server can refuse another template until the Job controller confirms the suspension. The watch reports that.
         if is_new && is_at_rest(&job) && !is_finished(&job) { start(&self.client, &held, &job).await } else { Ok(()) }
     }
 
-    /// A Job that was started under a hold that has ended is suspended, if no write has done so. This is for a start whose outcome nobody knew.
+    /// Suspends a Job that was started under an ended hold, if no write has done so.
+    ///
+    /// This covers a start with an unknown outcome.
     pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), RequestError> {
         let Some(claim) = lock.spec.claim.as_ref() else { return Ok(()) };
         let (Some(name), None) = (claim.job_name.as_deref(), holder(lock)) else { return Ok(()) };
         let namespace = lock.namespace().unwrap_or_default();
         let Some(job) = self.cached(&namespace, name) else { return Ok(()) };
-        // After a release the Job works on without the lock, at its own word.
+        // A Job that released its lock continues without it.
         let past = lock.status.as_ref().and_then(|status| status.history.first());
         let past = past.filter(|past| past.reason != HeldReason::Released.as_str());
         let last = past.and_then(|past| past.fencing_token);
@@ -118,7 +122,7 @@ impl Jobs {
             return Ok(());
         }
         let (name, uid, token) = (name.to_owned(), job.uid().unwrap_or_default(), last.unwrap_or_default());
-        let held = Held { lock: full_name(lock), namespace, name, uid, token };
+        let held = JobHold { lock: full_name(lock), namespace, name, uid, token };
         suspend(&self.client, &held, Stop::Any).await.map(drop)
     }
 
@@ -127,10 +131,13 @@ impl Jobs {
     }
 }
 
-/// Tells people that the API server does not let the operator start the Job. The claim keeps the lock, and the operator tries again after what is
-/// returned.
-pub(super) fn told(
-    store: &Store,
+/// Publishes an Event if the API server refused to start the Job.
+///
+/// Returns the pause before the next attempt.
+///
+/// The claim keeps the lock.
+pub(super) fn report_refused_start(
+    store: &LockStore,
     lock: &Arc<DistributedLock>,
     started: Result<(), RequestError>,
 ) -> Result<Option<Duration>, RequestError> {
@@ -152,18 +159,18 @@ fn holder(lock: &DistributedLock) -> Option<&LockHolder> {
     lock.status.as_ref()?.holder.as_ref()
 }
 
-/// Suspends the Job of the hold that the status names. `None`: the holder is no Job.
+/// Suspends the Job of the hold that the status names. Returns `None` if the holder is not a Job.
 pub(super) async fn stop(
     client: &Client,
     lock: &DistributedLock,
     which: Stop,
 ) -> Result<Option<Stopped>, RequestError> {
-    let Some(held) = Held::of(lock) else { return Ok(None) };
+    let Some(held) = JobHold::of(lock) else { return Ok(None) };
     suspend(client, &held, which).await.map(Some)
 }
 
-/// Reads the Job from the API server, not from a cache, and suspends it with the mark of this hold.
-async fn suspend(client: &Client, held: &Held, which: Stop) -> Result<Stopped, RequestError> {
+/// Reads the Job from the API server, and suspends it with the mark of this hold.
+async fn suspend(client: &Client, held: &JobHold, which: Stop) -> Result<Stopped, RequestError> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), &held.namespace);
     for _ in 0..ATTEMPTS {
         let job = match request(jobs.get_opt(&held.name)).await {
@@ -193,24 +200,24 @@ async fn suspend(client: &Client, held: &Held, which: Stop) -> Result<Stopped, R
     Err(RequestError::Conflict)
 }
 
-/// The hold of a Job that cannot be changed ends as one without a Job does.
-fn refused(held: &Held, error: &kube::Error) -> Stopped {
+/// Logs a refusal. The hold of a Job that cannot be suspended ends like one without a Job.
+fn refused(held: &JobHold, error: &kube::Error) -> Stopped {
     tracing::warn!(lock = held.lock, job = held.name, %error, "the API server does not let the operator suspend the Job of this lock");
     Stopped::Refused
 }
 
 /// Starts the Job under this hold, with its token on the pod template.
-async fn start(client: &Client, held: &Held, job: &Job) -> Result<(), RequestError> {
+async fn start(client: &Client, held: &JobHold, job: &Job) -> Result<(), RequestError> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), &held.namespace);
     let mut version = job.metadata.clone();
-    // Before Kubernetes 1.36 the template of a Job that has run may only be changed when its start time is taken off.
+    // API servers before Kubernetes 1.36 accept another template of a started Job only without its start time.
     if job.status.as_ref().is_some_and(|status| status.start_time.is_some()) {
         let body = json!({"metadata": {"resourceVersion": job.resource_version(), "uid": held.uid}, "status": {"startTime": null}});
         let params = PatchParams::default();
         version = request(jobs.patch_status(&held.name, &params, &Patch::Merge(body))).await?.metadata;
     }
     let template = json!({"metadata": {"annotations": {JOB_TOKEN_ANNOTATION: held.token.to_string()}}});
-    // Pods that replace others wait until those have ended.
+    // Replacement pods wait until the earlier pods have ended.
     let spec = json!({"suspend": false, "podReplacementPolicy": "Failed", "template": template});
     let base = Job { metadata: version, ..Job::default() };
     patch(&jobs, &base, json!({JOB_STOPPING_ANNOTATION: null}), spec).await?;

@@ -1,5 +1,7 @@
-//! The leader label: on the pod that leads, and on no other. Nor is it on any pod while the election has no leader, when `leaderLabel` is switched
-//! off, or when the election is gone, however it came there.
+//! The leader label, which only the pod of the present leader has.
+//!
+//! No pod has it while the election has no leader, when `leaderLabel` is false, or after the election was deleted. The leader removes any
+//! other label, whichever client set it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,8 +15,8 @@ use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::lock_store::LockStore;
 use super::peers::Peers;
-use super::store::Store;
 use crate::api::requests::{RequestError, request, request_unless_gone};
 use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
 use crate::lock::model::status::is_unconfirmed;
@@ -22,85 +24,93 @@ use crate::runtime::cache::{Cache, Guarded};
 use crate::runtime::context::Context;
 use crate::runtime::scope::Scope;
 
-/// How soon a label that no election asks for is noticed.
-const TEND: Duration = Duration::from_secs(1);
-/// A ReplicaSet that is scaled down deletes pods with lower costs first. Pods without the annotation have the cost 0.
+/// How often the leader checks for labels that no election wants.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// A scaled-down ReplicaSet deletes pods with lower costs first.
+///
+/// Pods without the annotation have the cost 0.
 const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// A number that no other program is likely to use.
-/// It tells our annotation from one that a person has set.
+/// A number that no other program is likely to set. It marks the operator's annotation.
 const LEADERS_COST: &str = "1000001";
 
-/// Which pods have leader labels, as the watch shows them, and the way to change that.
+/// The pods with leader labels by the watch, and a client to change the labels.
 pub(super) struct Labels {
     client: Client,
     pods: Cache<Pod>,
-    wearers: Wearers,
+    labelled_pods: LabelledPods,
 }
 
 impl Labels {
-    /// No label was seen yet.
+    /// No label is observed yet.
     pub(super) fn new(context: &Context) -> Self {
-        Self { client: context.client.clone(), pods: context.pods.clone(), wearers: Wearers::default() }
+        Self { client: context.client.clone(), pods: context.pods.clone(), labelled_pods: LabelledPods::default() }
     }
 
-    /// Takes notice of the labels of a pod.
-    pub(super) fn see(&self, pod: &Pod) {
-        self.wearers.see(pod);
+    /// Records the leader labels of a pod.
+    pub(super) fn observe(&self, pod: &Pod) {
+        self.labelled_pods.observe(pod);
     }
 
-    /// The label is on the leader's pod and on no other, unless the cache shows that already.
+    /// Sets the label on the leader's pod and clears it on other pods, unless the cache has this state.
     pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), RequestError> {
         let Some((pod_name, pod_uid)) = wanted(lock) else { return self.ensure_none(lock).await };
         let name = name_of(lock);
         let pod = self.pods.named(&name.0, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid));
         let has_it = pod.is_some_and(|pod| pod.labels().contains_key(&leader_label(&name.1)));
-        if !has_it || self.wearing(&name).iter().any(|pod| pod.uid().as_deref() != Some(pod_uid)) {
+        if !has_it || self.labelled(&name).iter().any(|pod| pod.uid().as_deref() != Some(pod_uid)) {
             set(&self.client, &name, pod_name, pod_uid).await?;
         }
         Ok(())
     }
 
-    /// No pod has the label, if the lock wants it on none.
+    /// Clears the label on all pods, if the lock wants none.
     pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), RequestError> {
         let name = name_of(lock);
-        if wanted(lock).is_none() && !self.wearing(&name).is_empty() {
+        if wanted(lock).is_none() && !self.labelled(&name).is_empty() {
             clear(&self.client, &name, None).await?;
         }
         Ok(())
     }
 
-    fn wearing(&self, name: &Name) -> Vec<Arc<Pod>> {
-        self.wearers.of(name, |pod| self.pods.named(&name.0, pod))
+    fn labelled(&self, name: &Name) -> Vec<Arc<Pod>> {
+        self.labelled_pods.of(name, |pod| self.pods.named(&name.0, pod))
     }
 }
 
-/// Removes wrong leader labels to which no change of a lock leads, in the namespaces of `scope`.
+/// Corrects leader labels that no change of a lock would correct, in the namespaces of `scope`.
 ///
-/// They belong to elections that are gone, or a person or a late patch has put them on. This does not end.
-pub(super) async fn tend(labels: &Labels, store: &Store, peers: &Peers, scope: &Scope) {
+/// Their elections are deleted, or another client or a late patch set them. The loop does not end.
+pub(super) async fn correct_all(labels: &Labels, store: &LockStore, peers: &Peers, scope: &Scope) {
     loop {
-        tokio::time::sleep(TEND).await;
-        for name in labels.wearers.names().into_iter().filter(|name| scope.contains(&name.0)) {
-            if let Err(error) = tend_one(&name, &labels.wearing(&name), store, peers).await {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        for name in labels.labelled_pods.names().into_iter().filter(|name| scope.contains(&name.0)) {
+            if let Err(error) = correct_label(&name, &labels.labelled(&name), store, peers).await {
                 tracing::debug!(lock = ?name, error = &error as &dyn std::error::Error, "leader label not corrected yet");
             }
         }
     }
 }
 
-async fn tend_one(name: &Name, wearing: &[Arc<Pod>], store: &Store, peers: &Peers) -> Result<(), RequestError> {
+async fn correct_label(
+    name: &Name,
+    labelled: &[Arc<Pod>],
+    store: &LockStore,
+    peers: &Peers,
+) -> Result<(), RequestError> {
     let reference = ObjectRef::<DistributedLock>::new(&name.1).within(&name.0);
     match store.get(&reference) {
-        Some(lock) if wearing.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
+        Some(lock) if labelled.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
             peers.nudge(reference);
             Ok(())
         }
-        None if !wearing.is_empty() => clear_of_nothing(store.client(), name).await,
+        None if !labelled.is_empty() => clear_of_nothing(store.client(), name).await,
         _ => Ok(()),
     }
 }
 
-/// The cache knows no such lock. It may be one that cannot be read, and its holder keeps its label.
+/// Clears the labels of a lock that the cache does not have, if it does not exist.
+///
+/// An unreadable lock exists, and its holder keeps the label.
 async fn clear_of_nothing(client: &Client, name: &Name) -> Result<(), RequestError> {
     let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &name.0);
     if request(locks.get_metadata_opt(&name.1)).await?.is_none() {
@@ -115,21 +125,21 @@ pub(super) fn name_of(lock: &DistributedLock) -> Name {
     (lock.namespace().unwrap_or_default(), lock.name_any())
 }
 
-/// The pod that should carry the leader label, if the lock wants one.
+/// The pod that needs the leader label, if the lock wants one.
 pub(super) fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
     lock.spec.election.as_ref().filter(|election| election.leader_label && !is_unconfirmed(lock))?;
     lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
 }
 
-/// Name and UID of the pod that is to wear the label.
+/// Name and UID of the pod that needs the label.
 fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
     let holder = lock.status.as_ref()?.holder.as_ref()?;
     Some((leader_label_wanted(lock)?, holder.pod_uid.as_deref()?))
 }
 
-/// Puts the label of a lock on the pod with this UID.
+/// Sets the label of a lock on the pod with this UID.
 ///
-/// Every other pod has lost it before (docs/dev/algorithm.md, "Order of writes"). A pod that is gone needs no label.
+/// First it clears the label on every other pod (docs/dev/algorithm.md, "Order of writes"). A deleted pod needs no label.
 pub(super) async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &str) -> Result<(), RequestError> {
     clear(client, lock, Some(pod_uid)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);
@@ -144,10 +154,12 @@ pub(super) async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &
     write(&pods, &pod.metadata, &lock.1, json!("true")).await
 }
 
-/// Takes the label of a lock off every pod but the one with the UID `except`. Reads the API server, not a cache.
+/// Clears the label of a lock on every pod but the one with the UID `except`.
+///
+/// It lists the pods from the API server, not from a cache.
 pub(super) async fn clear(client: &Client, lock: &Name, except: Option<&str>) -> Result<(), RequestError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);
-    // A pod that cannot be read has a label like any other.
+    // An unreadable pod can have the label.
     let labelled: Api<Guarded<Pod>> = Api::namespaced(client.clone(), &lock.0);
     let labelled = request(labelled.list(&ListParams::default().labels(&leader_label(&lock.1)))).await?;
     for pod in labelled.items.iter().filter(|pod| pod.uid().as_deref() != except) {
@@ -156,9 +168,9 @@ pub(super) async fn clear(client: &Client, lock: &Name, except: Option<&str>) ->
     Ok(())
 }
 
-/// Patches the label of a pod, with the pod's resourceVersion.
+/// Patches the label of a pod with the pod's resourceVersion.
 ///
-/// So a leader that was frozen after it read the pod cannot write over what happened since.
+/// A leader that was frozen after the read therefore cannot overwrite a later change.
 async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), RequestError> {
     let cost = deletion_cost(pod, lock, !value.is_null());
     let mut patch = json!({"metadata": {
@@ -171,8 +183,9 @@ async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> R
     request_unless_gone(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await
 }
 
-/// What the deletion cost of a pod becomes when it leads `lock`, or leads it no more; `None`: it stays. A cost that a person has set is
-/// left alone, and one of ours stays while the pod leads another lock.
+/// The change of a pod's deletion cost when it begins or ceases to lead `lock`. `None` is no change.
+///
+/// A cost from another client stays. The operator's cost stays while the pod leads another lock.
 fn deletion_cost(pod: &ObjectMeta, lock: &str, leads: bool) -> Option<Value> {
     let cost = pod.annotations.as_ref().and_then(|annotations| annotations.get(DELETION_COST_ANNOTATION));
     let label = leader_label(lock);
@@ -185,17 +198,18 @@ fn deletion_cost(pod: &ObjectMeta, lock: &str, leads: bool) -> Option<Value> {
     }
 }
 
-/// Namespace and name of a lock, of which there may be none.
+/// Namespace and name of a lock, which need not exist.
 pub(super) type Name = (String, String);
 
-/// Pods that were seen with leader labels, so that the leader need not look at all pods. Some may have lost them since: the cache of pods
-/// says so.
+/// Observed pods with leader labels, so that the leader need not search all pods.
+///
+/// A pod can have lost its label since, so each use checks the cache of pods.
 #[derive(Debug, Default)]
-struct Wearers(Mutex<HashMap<Name, BTreeSet<String>>>);
+struct LabelledPods(Mutex<HashMap<Name, BTreeSet<String>>>);
 
-impl Wearers {
-    /// Takes notice of the labels of a pod.
-    fn see(&self, pod: &Pod) {
+impl LabelledPods {
+    /// Records the leader labels of a pod.
+    fn observe(&self, pod: &Pod) {
         for label in pod.labels().keys() {
             if let Some(lock) = label.strip_prefix(LEADER_LABEL_PREFIX) {
                 let name = (pod.namespace().unwrap_or_default(), lock.to_owned());
@@ -204,15 +218,15 @@ impl Wearers {
         }
     }
 
-    /// The pods with the label of this lock, by what `pod` says of each.
+    /// The pods with the label of this lock. `pod` returns the cached pod of a name.
     fn of(&self, name: &Name, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Vec<Arc<Pod>> {
         let mut table = self.0.lock();
         let Some(names) = table.get_mut(name) else { return Vec::new() };
         let label = leader_label(&name.1);
-        let mut wearing = Vec::new();
+        let mut labelled = Vec::new();
         names.retain(|name| match pod(name).filter(|pod| pod.labels().contains_key(&label)) {
             Some(pod) => {
-                wearing.push(pod);
+                labelled.push(pod);
                 true
             }
             None => false,
@@ -220,10 +234,10 @@ impl Wearers {
         if names.is_empty() {
             table.remove(name);
         }
-        wearing
+        labelled
     }
 
-    /// The locks whose labels were seen.
+    /// The locks with observed labels.
     fn names(&self) -> Vec<Name> {
         self.0.lock().keys().cloned().collect()
     }
@@ -249,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pod_is_to_wear_the_label_while_nobody_leads_or_when_it_is_switched_off() {
+    fn no_pod_has_the_label_without_a_leader_or_when_it_is_switched_off() {
         let lock = |leader_label: bool, status: Value| -> DistributedLock {
             let election = json!({"selector": {"matchLabels": {"app": "a"}}, "leaderLabel": leader_label});
             serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
@@ -268,17 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn pods_with_a_leader_label_are_found_without_a_look_at_all_pods_and_forgotten_without_it() {
-        let wearers = Wearers::default();
-        let worn = pod("a-0", json!({"leader.redlock-operator.io/app": "true", "app": "a"}));
-        wearers.see(&worn);
-        wearers.see(&pod("a-1", json!({"app": "a"})));
+    fn labelled_pods_are_indexed_and_forgotten_without_the_label() {
+        let labelled_pods = LabelledPods::default();
+        let pod_with_label = pod("a-0", json!({"leader.redlock-operator.io/app": "true", "app": "a"}));
+        labelled_pods.observe(&pod_with_label);
+        labelled_pods.observe(&pod("a-1", json!({"app": "a"})));
         let name: Name = ("ns".into(), "app".into());
-        assert_eq!(wearers.names().as_slice(), std::slice::from_ref(&name));
-        let found = wearers.of(&name, |asked| (asked == "a-0").then(|| worn.clone()));
+        assert_eq!(labelled_pods.names().as_slice(), std::slice::from_ref(&name));
+        let found = labelled_pods.of(&name, |asked| (asked == "a-0").then(|| pod_with_label.clone()));
         assert_eq!(found.len(), 1);
-        assert!(wearers.of(&("other".into(), "app".into()), |_| Some(worn.clone())).is_empty());
-        assert!(wearers.of(&name, |asked| Some(pod(asked, json!({"app": "a"})))).is_empty());
-        assert!(wearers.names().is_empty());
+        assert!(labelled_pods.of(&("other".into(), "app".into()), |_| Some(pod_with_label.clone())).is_empty());
+        assert!(labelled_pods.of(&name, |asked| Some(pod(asked, json!({"app": "a"})))).is_empty());
+        assert!(labelled_pods.names().is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! The Leases by which candidates of elections elect: read, and written where they do not say who holds the lock.
+//! Reads the Leases of elections, and corrects those that do not have the holder of the lock.
 //!
-//! The policy of the chart refuses a holder that does not hold the lock, so none of these writes is needed for exclusion. Each carries the
-//! resourceVersion of what it was decided on.
+//! Exclusion needs none of these writes, because the policy of the chart refuses a holder without the lock. Each write carries the
+//! resourceVersion that it was decided on.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 
-use super::store::Store;
+use super::lock_store::LockStore;
 use crate::api::DistributedLock;
 use crate::api::requests::{RequestError, as_operator, request};
 use crate::lock::model::lease::{self, Change, Unchanged};
@@ -19,12 +19,12 @@ use crate::runtime::fair_queue::Class;
 use crate::runtime::settings::Settings;
 use crate::time::Boottime;
 
-/// After a candidate has written at the same moment.
+/// The pause after a simultaneous write by a candidate.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
 /// The last reading of each Lease in this term, by the UID of its lock.
 #[derive(Debug, Default)]
-pub(super) struct Leases(Mutex<HashMap<String, Observed>>);
+pub(super) struct LeaseSync(Mutex<HashMap<String, Observed>>);
 
 #[derive(Debug)]
 struct Observed {
@@ -32,11 +32,13 @@ struct Observed {
     misfit: Option<Refusal>,
 }
 
-impl Leases {
-    /// Brings the Lease of this lock to what it ought to say. Gives the time after which it is to be read again, if no event shows that.
+impl LeaseSync {
+    /// Writes the Lease that the state of the lock requires. Returns the time after which to read it again.
+    ///
+    /// That is `None` if an event reports the next change.
     pub(super) async fn ensure(
         &self,
-        store: &Store,
+        store: &LockStore,
         settings: &Settings,
         lock: &DistributedLock,
         now: Boottime,
@@ -76,12 +78,12 @@ impl Leases {
         }
     }
 
-    /// Why its Lease does not fit the lock.
+    /// The reason why its Lease does not fit the lock.
     pub(super) fn misfit(&self, lock: &DistributedLock) -> Option<Refusal> {
         self.0.lock().get(&lock.uid().unwrap_or_default())?.misfit.clone()
     }
 
-    /// Drops what is remembered of an object that is gone.
+    /// Drops the memory of a deleted object.
     pub(super) fn forget(&self, uid: &str) {
         self.0.lock().remove(uid);
     }

@@ -1,4 +1,4 @@
-//! The way to the members: the sessions of this replica with the quorums, and the holds that it renews there.
+//! Access to the members: the sessions of this replica with the quorums, and the holds that it renews there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,78 +27,78 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Of this replica.
+    /// The sessions and the holds of this replica.
     pub(super) const fn new(context: Context, sessions: Sessions, holds: Arc<Holds>) -> Self {
         Self { context, sessions, holds }
     }
 
-    /// The time by which validities count.
+    /// The clock of validities.
     pub(super) fn now(&self) -> Boottime {
         self.context.clock.boottime()
     }
 
-    /// Where the hold lives that the status names. `None`: nowhere, or it cannot be located.
+    /// The record of the hold that the status names. It is `None` without a holder or without a record.
     pub(super) fn record(&self, lock: &DistributedLock) -> Option<HoldRecord> {
         HoldRecord::of(lock)
     }
 
-    /// Whether this very quorum object still exists.
+    /// Whether the quorum object with this UID exists.
     pub(super) fn exists(&self, quorum: &HeldQuorum) -> bool {
         location::exists(&self.context, quorum)
     }
 
-    /// The session with this very quorum object.
+    /// The session with the quorum object of this UID.
     pub(super) fn session(&self, quorum: &HeldQuorum) -> Option<Arc<QuorumSession>> {
         location::session(&self.sessions, quorum)
     }
 
-    /// The session, if this replica can sign values of the quorum already.
+    /// The session and the signer, if this replica can sign values of the quorum.
     pub(super) fn signed(&self, quorum: &HeldQuorum) -> Option<(Arc<QuorumSession>, ValueSigner)> {
         let session = self.session(quorum)?;
         let signer = session.signer()?;
         Some((session, signer))
     }
 
-    /// The longest time that members of any quorum here may remember a hold.
+    /// The longest time for which members of any quorum can remember a hold.
     pub(super) fn longest_rejoin_delay(&self) -> Duration {
         let longest = self.context.quorums.all().iter().map(|quorum| effective::current(quorum).rejoin_delay()).max();
         longest.unwrap_or_else(|| Effective::wanted(&RedisQuorum::default()).rejoin_delay())
     }
 
-    /// The API server's clock, by which times are published.
+    /// The API server's clock, which published times use.
     pub(super) fn api_clock(&self) -> Option<ClockOffset> {
         self.context.api_clock()
     }
 
-    /// Takes up the renewal of what the status publishes; gives what this replica knows of the hold.
+    /// Starts to renew the hold that the status names, and returns its local state.
     pub(super) fn adopt(&self, lock: &DistributedLock) -> Option<Hold> {
         adopt::adopt(&self.context, &self.sessions, &self.holds, lock);
         self.holds.of(lock)
     }
 
-    /// The way to the keys of the hold that the status names.
-    pub(super) fn reach_held(&self, lock: &DistributedLock) -> Option<Reach> {
+    /// The key of the hold that the status names.
+    pub(super) fn hold_key(&self, lock: &DistributedLock) -> Option<HoldKey> {
         let record = self.record(lock)?;
-        self.reach(&lock.uid().unwrap_or_default(), &record.quorum, record.key, holder_nonce(lock)?)
+        self.key_of_attempt(&lock.uid().unwrap_or_default(), &record.quorum, record.key, holder_nonce(lock)?)
     }
 
-    /// The way to the key of one attempt of the lock with this UID.
-    pub(super) fn reach(&self, uid: &str, quorum: &HeldQuorum, key: LockKey, nonce: Nonce) -> Option<Reach> {
+    /// The key of one attempt of the lock with this UID.
+    pub(super) fn key_of_attempt(&self, uid: &str, quorum: &HeldQuorum, key: LockKey, nonce: Nonce) -> Option<HoldKey> {
         let (session, signer) = self.signed(quorum)?;
         let value = signer.value(uid, &nonce);
-        Some(Reach { session, key, signer, value })
+        Some(HoldKey { session, key, signer, value })
     }
 }
 
-/// What it takes to end a hold on the members.
-pub(super) struct Reach {
+/// The key of a hold on the members, with all that seals or deletes it.
+pub(super) struct HoldKey {
     pub(super) session: Arc<QuorumSession>,
     pub(super) key: LockKey,
     pub(super) signer: ValueSigner,
     pub(super) value: LockValue,
 }
 
-impl Reach {
+impl HoldKey {
     pub(super) fn sealed(&self) -> LockValue {
         self.signer.sealed(&self.value)
     }
@@ -112,7 +112,7 @@ impl Reach {
         }
     }
 
-    /// Deletes the value, and its seal.
+    /// Deletes the value and its seal.
     pub(super) async fn delete(&self) {
         let (electorate, sealed) = (self.session.electorate(), self.sealed());
         let redlock = self.session.redlock();

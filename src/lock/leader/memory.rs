@@ -1,4 +1,4 @@
-//! What the leader remembers of the locks for one term: failed attempts, and what the members said about ends. By UID.
+//! The leader's memory of locks for one term: pauses after failed attempts, and results of seals. By UID.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,24 +7,25 @@ use parking_lot::Mutex;
 
 use crate::api::conditions::HeldReason;
 use crate::lock::model::decide::{Sealing, WaitReason};
-use crate::lock::model::said::Said;
+use crate::lock::model::held_message::HeldMessage;
 use crate::redlock::Nonce;
 use crate::time::Boottime;
 
-/// For so long after its pause a lock that could not be acquired does not count as ahead of others.
-/// Its next attempt is under way then.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long after its pause a failed lock still yields its place in the queue.
+///
+/// This covers the time until its next attempt.
+const YIELDS_UNTIL_RETRY: Duration = Duration::from_secs(1);
 
-/// Why the last attempt of a lock failed, and when the next one is due.
+/// The message of the last failed attempt, and the time of the next one.
 #[derive(Debug)]
 struct Pause {
-    message: Said,
+    message: HeldMessage,
     until: Boottime,
-    /// How many attempts in a row no majority has answered.
+    /// Number of attempts in a row that no majority answered.
     unanswered: u32,
 }
 
-/// Both tables.
+/// Pauses after failed attempts, and results of seals.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pauses: Mutex<HashMap<String, Pause>>,
@@ -32,7 +33,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Postpones the next attempt. Whether the lock has come to block no other one by that.
+    /// Postpones the next attempt. Returns whether the lock has ceased to block other locks.
     pub(super) fn postpone(&self, uid: &str, reason: WaitReason, now: Boottime) -> bool {
         let WaitReason { message, retry_after } = reason;
         let was_able = !self.is_unable(uid, now);
@@ -43,36 +44,36 @@ impl Memory {
         was_able && self.is_unable(uid, now)
     }
 
-    /// The next attempt may be made at once.
+    /// Ends the pause of a lock.
     pub(super) fn resume(&self, uid: &str) {
         self.pauses.lock().remove(uid);
     }
 
-    /// Why no attempt is made now, after one that failed.
+    /// The reason for the pause of a lock, if it lasts.
     pub(super) fn pause(&self, uid: &str, now: Boottime) -> Option<WaitReason> {
         let pauses = self.pauses.lock();
         let Pause { message, until, .. } = pauses.get(uid).filter(|pause| pause.until > now)?;
         Some(WaitReason { message: message.clone(), retry_after: Some(until.since(now)) })
     }
 
-    /// How many attempts in a row no majority has answered.
+    /// Number of attempts in a row that no majority answered.
     pub(super) fn unanswered(&self, uid: &str) -> u32 {
         self.pauses.lock().get(uid).map_or(0, |pause| pause.unanswered)
     }
 
-    /// Whether the lock itself is what keeps it from being acquired, so that it blocks no other one.
+    /// Whether the cause is the lock itself, so that it blocks no other lock.
     pub(super) fn is_unable(&self, uid: &str, now: Boottime) -> bool {
         self.pauses.lock().get(uid).is_some_and(|pause| is_unable(pause, now))
     }
 
-    /// Remembers what a majority said about the end of this hold.
+    /// Records the answer of a majority about the end of this hold.
     ///
-    /// Without a nonce: about the end of every attempt.
+    /// Without a nonce the answer is about every attempt.
     pub(super) fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, sealing: Sealing) {
         self.sealed.lock().insert(uid.to_owned(), (nonce, sealing));
     }
 
-    /// What a majority said about the end of this hold.
+    /// The last answer of a majority about the end of this hold.
     pub(super) fn sealing_of(&self, uid: &str, nonce: Option<Nonce>) -> Sealing {
         match self.sealed.lock().get(uid) {
             Some((of, sealing)) if *of == nonce => *sealing,
@@ -80,19 +81,20 @@ impl Memory {
         }
     }
 
-    /// Drops what is remembered of an object that is gone.
+    /// Drops the memory of a deleted object.
     pub(super) fn forget(&self, uid: &str) {
         self.resume(uid);
         self.sealed.lock().remove(uid);
     }
 }
 
-/// Whether a lock that was paused like this could not hold the key now.
+/// Whether a lock with this pause could not hold the key now.
 ///
-/// Then no candidate answers, or its status cannot be written. Answers of the quorum or of another client do not count
-/// here: they concern every lock on the key.
+/// Its candidate does not answer, or its status cannot be written. Answers of the quorum or of another client concern every lock on the
+/// key, so they do not matter here.
 fn is_unable(pause: &Pause, now: Boottime) -> bool {
-    matches!(pause.message.reason(), HeldReason::NoCandidate | HeldReason::Pending) && now < pause.until + LINGER
+    matches!(pause.message.reason(), HeldReason::NoCandidate | HeldReason::Pending)
+        && now < pause.until + YIELDS_UNTIL_RETRY
 }
 
 #[cfg(test)]
@@ -100,27 +102,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_ends_at_its_time_and_attempts_without_an_answer_are_counted() {
+    fn a_pause_ends_at_its_time_and_unanswered_attempts_count() {
         let (memory, at) = (Memory::default(), |millis| Boottime::new(Duration::from_millis(millis)));
-        let reason = |millis| WaitReason { message: Said::NoClock, retry_after: Some(Duration::from_millis(millis)) };
+        let reason =
+            |millis| WaitReason { message: HeldMessage::NoClock, retry_after: Some(Duration::from_millis(millis)) };
         memory.postpone("u", reason(200), at(0));
         memory.postpone("u", reason(200), at(300));
         assert_eq!((memory.pause("u", at(400)), memory.unanswered("u")), (Some(reason(100)), 2));
         assert_eq!(memory.pause("u", at(500)), None);
-        memory.postpone("u", Said::Fault.into(), at(500));
+        memory.postpone("u", HeldMessage::Fault.into(), at(500));
         assert_eq!(memory.unanswered("u"), 0);
     }
 
     #[test]
-    fn a_lock_whose_pod_or_status_is_the_trouble_is_passed_over_until_its_next_attempt() {
+    fn a_lock_at_fault_is_passed_over_until_its_next_attempt() {
         let at = |millis| Boottime::new(Duration::from_millis(millis));
-        let is_unable = |message: &Said, millis| {
+        let is_unable = |message: &HeldMessage, millis| {
             is_unable(&Pause { message: message.clone(), until: at(500), unanswered: 0 }, at(millis))
         };
-        for message in [Said::NoCandidate { why: String::new() }, Said::Fault] {
+        for message in [HeldMessage::NoCandidate { why: String::new() }, HeldMessage::Fault] {
             assert!(is_unable(&message, 0) && is_unable(&message, 1_499));
             assert!(!is_unable(&message, 1_500), "it was not tried again, so nothing is known");
         }
-        assert!(!is_unable(&Said::SealRunsOut { left: String::new() }, 0) && !is_unable(&Said::NoClock, 0));
+        assert!(
+            !is_unable(&HeldMessage::SealRunsOut { left: String::new() }, 0) && !is_unable(&HeldMessage::NoClock, 0)
+        );
     }
 }

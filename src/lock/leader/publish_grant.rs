@@ -1,7 +1,7 @@
-//! Publishing a grant: the status write that names the holder, and what becomes of the grant when it is not known whether it happened.
+//! Publishes a grant: the status write that names the holder, and the recovery from an unknown outcome of that write.
 //!
-//! A key is released only when no write that names its holder can land any more: the API server has refused every such write, or
-//! the object has moved on from the version that they carry. Otherwise the key is left to lapse.
+//! The leader deletes the key only when no write that names its holder can land. Then the API server has refused every such write, or the
+//! object has a later version than they carry. Otherwise the key expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,33 +11,33 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
 use super::labels::{self, leader_label_wanted};
+use super::leader_context::LeaderContext;
+use super::lock_store::LockStore;
 use super::members::Members;
-use super::parts::Parts;
 use super::progress::{Error, Progress, Stepped};
-use super::store::Store;
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus, LockHolder, MilliTime};
 use crate::lock::model::decide::{Contender, WaitReason};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::grant_writes::{Next, Writes};
+use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold::{Hold, Terms};
-use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, Granted, full_name};
 use crate::lock::replica::access::Access;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{Grant, LockKey, LockValue, Nonce};
 use crate::time::{Boottime, UnixMillis};
 
-/// The pause between reads that are to settle what became of a status write.
+/// The pause before the read that settles the outcome of a status write.
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
-/// Before the next attempt of a lock whose writes the API server does not take.
+/// The pause of a lock whose writes the API server refuses.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// The first renewal of a grant that did not have all votes yet.
+/// The delay of the first renewal of a grant without all votes.
 const FIRST_RENEWAL: Duration = Duration::from_millis(200);
 /// Maximum length of an error in a condition message.
 const LONGEST_ERROR: usize = 256;
 
-/// A grant by the members that is being published.
+/// A grant by the members, which is being published.
 pub(super) struct Attempt<'a> {
     pub(super) session: Arc<QuorumSession>,
     pub(super) access: &'a Access,
@@ -47,16 +47,16 @@ pub(super) struct Attempt<'a> {
     pub(super) nonce: Nonce,
     pub(super) value: LockValue,
     pub(super) grant: Grant,
-    /// The quorum's rejoin delay when it was granted.
+    /// The quorum's rejoin delay at the time of the grant.
     pub(super) rejoin_delay: Duration,
-    /// When a majority had voted for it, and the end of its validity, by the API server's clock.
+    /// The time of the majority and the end of the validity, by the API server's clock.
     ///
-    /// Before a majority had voted, another client may have held the lock.
+    /// Before a majority had voted, another client can have held the lock.
     pub(super) times: (UnixMillis, UnixMillis),
 }
 
 impl Attempt<'_> {
-    /// Deletes the key again.
+    /// Deletes the key.
     async fn release(&self) {
         self.session.redlock().release(&self.session.electorate(), &self.key, &self.value).await;
     }
@@ -90,35 +90,35 @@ impl Attempt<'_> {
             renew_interval,
         };
         let Grant { started, valid_until, votes, .. } = self.grant;
-        // A grant is decided at a majority. The votes that were on their way are counted soon, by the first renewal.
+        // A grant needs only a majority. The first renewal soon adds the late votes.
         let complete = votes.yes == votes.of;
         let due: Boottime = started + if complete { renew_interval } else { renew_interval.min(FIRST_RENEWAL) };
         Hold::new(terms, valid_until, due).granted(votes, started)
     }
 }
 
-/// What became of the status write of a grant.
+/// The outcome of the status write of a grant.
 enum Published {
-    /// The status names it.
+    /// The status names the grant.
     Named(Arc<DistributedLock>),
-    /// No status names it, and none will.
+    /// No status names the grant, and none will.
     Impossible,
-    /// The API server has refused it, and no write of it is under way.
+    /// The API server refused the grant, and no write of it is open.
     Refused(RequestError),
-    /// A write may land yet, and the API server does not say.
+    /// A write of the grant can still land.
     Open(RequestError),
 }
 
-/// Publishes a grant of the members, or sees to its end.
-pub(super) async fn publish(parts: &Parts, lock: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Stepped {
-    let Parts { store, members, memory, .. } = parts;
+/// Publishes a grant. If that fails, releases the key or lets it expire.
+pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Stepped {
+    let LeaderContext { store, members, memory, .. } = leader;
     let uid = lock.uid().unwrap_or_default();
     attempt.session.saw_token(attempt.grant.token);
     if let Err(error) = attempt.session.ensure_token_floor(attempt.grant.token).await {
         attempt.release().await;
         return Err(Error::TokenFloor(error.into()));
     }
-    // From here on the key is renewed, also while it is not known what became of the status write.
+    // From here on the key is renewed, even while the outcome of the status write is unknown.
     members.holds.adopt(attempt.hold(lock), false);
     let published = write_grant(store, members, lock, attempt).await;
     if !matches!(published, Published::Named(_)) {
@@ -131,18 +131,19 @@ pub(super) async fn publish(parts: &Parts, lock: &Arc<DistributedLock>, attempt:
         Published::Named(held) => {
             memory.resume(&uid);
             announce(store, &held, attempt).await?;
-            parts.peers.nudge_others(&held);
+            leader.peers.nudge_others(&held);
             Ok(Progress::Next(held))
         }
         Published::Impossible => Ok(Progress::Done(Action::requeue(SETTLE_PAUSE))),
-        Published::Refused(error) | Published::Open(error) => Ok(parts.postpone(lock, not_written(lock, &error))),
+        Published::Refused(error) | Published::Open(error) => Ok(leader.postpone(lock, not_written(lock, &error))),
     }
 }
 
-/// Writes the grant into the status. After a conflict or an unknown outcome it reads again, and writes again while the hold is
-/// valid and no other client has written the status.
+/// Writes the grant into the status, and settles conflicts and unknown outcomes.
+///
+/// After those it reads the object. It writes again while the hold is valid and no other client has changed the status.
 async fn write_grant(
-    store: &Store,
+    store: &LockStore,
     members: &Members,
     lock: &Arc<DistributedLock>,
     attempt: &Attempt<'_>,
@@ -160,7 +161,7 @@ async fn write_grant(
         if writes.failed(&lock, &error) {
             return if matches!(error, RequestError::Gone) { Published::Impossible } else { Published::Refused(error) };
         }
-        // Only a read settles it; until then the key stays ours and is renewed.
+        // Only a read settles the outcome. Until then the key is kept and renewed.
         tracing::debug!(lock = %full_name(&lock), error = &error as &dyn std::error::Error, "grant's status write not confirmed");
         if !matches!(error, RequestError::Conflict) {
             tokio::time::sleep(SETTLE_PAUSE).await;
@@ -182,9 +183,9 @@ async fn write_grant(
     }
 }
 
-/// Reads until there is an answer. An API server that refuses to show the object is asked only while the grant's validity lasts.
+/// Reads until the API server answers. A refusal to read ends this after the grant's validity.
 async fn read_settling(
-    store: &Store,
+    store: &LockStore,
     lock: &DistributedLock,
     is_late: impl Fn() -> bool,
 ) -> Result<Option<Arc<DistributedLock>>, RequestError> {
@@ -197,9 +198,9 @@ async fn read_settling(
     }
 }
 
-/// The status with the grant and the votes that are known by now.
+/// The status with the grant and all votes so far.
 ///
-/// Its first renewal may have found more votes.
+/// The first renewal can have added votes.
 fn granted(
     members: &Members,
     lock: &DistributedLock,
@@ -215,22 +216,21 @@ fn granted(
 /// A status that differs from every earlier one.
 fn withdrawn(lock: &DistributedLock, api_now: UnixMillis) -> DistributedLockStatus {
     let time = MilliTime::from_millis(api_now.0).map(|time| time.to_string()).unwrap_or_default();
-    Draft::of(lock, api_now).says(&Said::Withdrawn { at: time }, None).finish()
+    Draft::of(lock, api_now).waits(&HeldMessage::Withdrawn { at: time }, None).finish()
 }
 
-/// Makes every grant of this lock that another leader has under way impossible.
+/// Makes every open grant of this lock by another leader impossible.
 ///
-/// A write that changes the object does this. Nothing needs to be written while the status names a holder: that grant
-/// was such a write.
-pub(super) async fn withdraw(store: &Store, lock: &DistributedLock) -> Result<(), RequestError> {
+/// A write that changes the object does this. A status that names a holder needs no such write, because that grant was one.
+pub(super) async fn withdraw(store: &LockStore, lock: &DistributedLock) -> Result<(), RequestError> {
     if lock.status.as_ref().is_none_or(|status| status.holder.is_none()) {
         store.replace_status(lock, withdrawn(lock, store.api_now())).await?;
     }
     Ok(())
 }
 
-/// Sets the leader label, and reports the grant.
-async fn announce(store: &Store, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Result<(), RequestError> {
+/// Sets the leader label, and reports the grant in the log, an Event and metrics.
+async fn announce(store: &LockStore, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Result<(), RequestError> {
     if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.contender) {
         labels::set(store.client(), &labels::name_of(held), pod_name, &candidate.pod_uid).await?;
     }
@@ -242,12 +242,15 @@ async fn announce(store: &Store, held: &Arc<DistributedLock>, attempt: &Attempt<
     Ok(())
 }
 
-/// Why the next attempt has to wait when the API server does not take the lock's writes.
+/// The reason to wait when the API server does not accept writes of the lock.
 ///
-/// The cause may be a webhook or a policy. Other locks may have the key meanwhile.
+/// The cause can be a webhook or a policy. Other locks can get the key in this time.
 pub(super) fn not_written(lock: &DistributedLock, error: &RequestError) -> WaitReason {
     let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
     let source: String = source.chars().take(LONGEST_ERROR).collect();
     tracing::warn!(lock = %full_name(lock), error = error as &dyn std::error::Error, "cannot be written, so not acquired");
-    WaitReason { message: Said::NotWritten { failure: format!("{error}{source}") }, retry_after: Some(REFUSED_PAUSE) }
+    WaitReason {
+        message: HeldMessage::NotWritten { failure: format!("{error}{source}") },
+        retry_after: Some(REFUSED_PAUSE),
+    }
 }

@@ -1,5 +1,4 @@
-//! The leader's term, as long as it makes sense: when this replica cannot reach a quorum, another replica perhaps can, and then it
-//! had better lead.
+//! Records which quorums the leader reaches, and hands leadership over when another replica reaches one that it does not.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,49 +10,51 @@ use crate::api::RedisQuorum;
 use crate::runtime::leader::{Term, quorum_name};
 use crate::time::Boottime;
 
-/// A quorum that had no majority for one attempt may have one for the next.
-const SILENCE: Duration = Duration::from_secs(3);
+/// A quorum without a majority for one attempt can have one for the next.
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
 
-/// A term of leadership.
+/// A term of leadership, and the quorums that do not answer in it.
 pub(super) struct Reachability {
     term: Term,
     began: Boottime,
-    /// Since when attempts to acquire have met silence.
-    silent: Mutex<HashMap<ObjectRef<RedisQuorum>, Boottime>>,
+    /// The first of the attempts in a row that no majority answered.
+    unanswered_since: Mutex<HashMap<ObjectRef<RedisQuorum>, Boottime>>,
 }
 
 impl Reachability {
-    /// `term`, which begins now.
+    /// A term that begins now.
     pub(super) fn new(term: Term, now: Boottime) -> Self {
-        Self { term, began: now, silent: Mutex::default() }
+        Self { term, began: now, unanswered_since: Mutex::default() }
     }
 
-    /// When this replica came to lead.
+    /// When this replica began to lead.
     pub(super) const fn began(&self) -> Boottime {
         self.began
     }
 
-    /// A majority of this quorum has answered.
+    /// Records that a majority of this quorum answered.
     pub(super) fn reached(&self, quorum: &ObjectRef<RedisQuorum>) {
-        if self.silent.lock().remove(quorum).is_some() {
+        if self.unanswered_since.lock().remove(quorum).is_some() {
             self.term.reaches(&quorum_name(quorum));
         }
     }
 
-    /// No majority has answered an attempt to acquire. Whether that has gone on for too long.
-    pub(super) fn is_silenced(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
-        now.since(*self.silent.lock().entry(quorum.clone()).or_insert(now)) >= SILENCE
+    /// Records an attempt that no majority answered. Returns whether the quorum is unreachable.
+    pub(super) fn is_unreachable(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
+        now.since(*self.unanswered_since.lock().entry(quorum.clone()).or_insert(now)) >= UNREACHABLE_AFTER
     }
 
-    /// Lets another replica lead, which perhaps reaches this quorum.
+    /// Requests that another replica leads, which possibly reaches this quorum.
     pub(super) fn hand_over(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, now: Boottime) {
-        // Every lock of the quorum asks, and one line says it for all.
+        // Every lock of the quorum calls this, and one line of log is enough.
         if self.term.wish_to_hand_over(&quorum_name(quorum), now) {
             tracing::warn!(%quorum, why, "this replica cannot reach the quorum: another one is to lead");
         }
     }
 
-    /// Whether this replica can still let the Lease go for the sake of this quorum. If not, what it cannot renew is lost.
+    /// Whether this replica can still release the leader Lease because of this quorum.
+    ///
+    /// If not, it loses the holds that it cannot renew.
     pub(super) fn may_hand_over(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
         self.term.may_hand_over(&quorum_name(quorum), now)
     }
@@ -70,10 +71,10 @@ mod tests {
     #[test]
     fn silence_counts_from_the_first_attempt_that_nobody_answered() {
         let (reachability, quorum) = (Reachability::new(Term::new(1), at(0)), ObjectRef::new("main").within("ns"));
-        assert_eq!([100, 102, 103].map(|now| reachability.is_silenced(&quorum, at(now))), [false, false, true]);
+        assert_eq!([100, 102, 103].map(|now| reachability.is_unreachable(&quorum, at(now))), [false, false, true]);
         reachability.hand_over(&quorum, "silence", at(103));
         assert!(reachability.may_hand_over(&quorum, at(104)) && !reachability.may_hand_over(&quorum, at(110)));
         reachability.reached(&quorum);
-        assert!(!reachability.is_silenced(&quorum, at(111)) && reachability.may_hand_over(&quorum, at(111)));
+        assert!(!reachability.is_unreachable(&quorum, at(111)) && reachability.may_hand_over(&quorum, at(111)));
     }
 }

@@ -1,7 +1,7 @@
-//! Ending a hold: label off, then the status without a holder, then the key.
+//! Ends a hold: first the label, then the status without a holder, then the key.
 //!
-//! A key is deleted only on the holder's word, on its known death, or after a majority refused the hold, and only after the API
-//! server confirmed that no status names its holder. Every other end is sealed and runs out: the members say when.
+//! The leader deletes a key only after a release by the holder, after its proven death, or after a majority refused the hold. Before that
+//! the API server must have confirmed that no status names the holder. Every other end is sealed and runs out, and the members confirm it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use kube::{Api, Client, ResourceExt};
 
 use super::job_sync::{self, Stop, Stopped};
 use super::labels;
+use super::lock_store::LockStore;
 use super::members::Members;
 use super::peers::Peers;
 use super::progress::{Error, Progress, Stepped};
-use super::store::Store;
 use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request, unless_gone};
 use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION};
@@ -30,14 +30,14 @@ use crate::lock::model::verdict;
 use crate::lock::replica::access::Access;
 use crate::redlock::Occupant;
 
-/// The object as it was written.
+/// The object after a write.
 type Written = Result<Arc<DistributedLock>, RequestError>;
 
-/// Brings the end of a hold to a phase.
+/// Advances the end of a hold to a phase.
 ///
-/// It makes one write of the status, and what has to come before and after that.
+/// A phase is one write of the status, and the changes that come before and after it.
 pub(super) async fn advance(
-    store: &Store,
+    store: &LockStore,
     members: &Members,
     peers: &Peers,
     lock: &DistributedLock,
@@ -56,22 +56,26 @@ pub(super) async fn advance(
     };
     announce(store, &newer, &phase);
     if !matches!(phase, Phase::Stopping(_) | Phase::Ending(_)) {
-        // The key has become free.
+        // The key is free.
         peers.nudge_others(&newer);
     }
     Ok(Progress::Next(newer))
 }
 
-/// Suspends the Job that holds the lock, and says in the status that its hold ends. It is renewed until the pods of the Job have ended.
-async fn stop_job(store: &Store, lock: &DistributedLock, end: &End) -> Written {
+/// Suspends the Job that holds the lock, and records in the status that its hold ends.
+///
+/// The hold is renewed until the pods of the Job have ended.
+async fn stop_job(store: &LockStore, lock: &DistributedLock, end: &End) -> Written {
     job_sync::stop(store.client(), lock, Stop::Any).await?;
     let stopping = Draft::of(lock, store.api_now()).stopping(end).finish();
     store.replace_status(lock, stopping).await
 }
 
-/// Starts to let a hold run out. Every replica stops renewing when it sees the status; the seal stops those that do not.
-async fn run_out(store: &Store, members: &Members, lock: &DistributedLock, end: &End) -> Written {
-    // As early as may be: its pods need time to end.
+/// Starts to let a hold run out.
+///
+/// Every replica stops renewing when it reads the status. The seal stops those that do not.
+async fn run_out(store: &LockStore, members: &Members, lock: &DistributedLock, end: &End) -> Written {
+    // The Job is suspended as early as possible, because its pods need time to end.
     job_sync::stop(store.client(), lock, Stop::Any).await?;
     let uid = lock.uid().unwrap_or_default();
     let hold = members.holds.of(lock);
@@ -83,13 +87,13 @@ async fn run_out(store: &Store, members: &Members, lock: &DistributedLock, end: 
         Some(record) => draft.recorded(record, session.as_ref().and_then(|session| session.rejoin_delay())),
         None => draft,
     };
-    // What is published may be older than the last renewal: with Transitions it is that of the grant, and long past.
+    // The published validity can be older than the last renewal. With Transitions it is that of the grant.
     let draft = match (&hold, clock) {
         (Some(hold), Some(clock)) => draft.renewed(hold, clock, now),
         _ => draft,
     };
     let status = draft.finish();
-    // Another replica can have renewed until now what this one has not.
+    // Another replica can have renewed a hold until now that this one has not.
     let valid_until = |hold: Hold| hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
     let last =
         hold.zip(clock).and_then(|(hold, clock)| MilliTime::from_millis(clock.latest(valid_until(hold)).ceil().0));
@@ -97,15 +101,15 @@ async fn run_out(store: &Store, members: &Members, lock: &DistributedLock, end: 
     let until = status.valid_until.max(last).and_then(|until| end_of_delay(until, delay));
     let status = Draft::from_status(lock, status, store.api_now()).ending(end, until).finish();
     let ending = store.replace_status(lock, status).await?;
-    // Not before the write: if it fails, the next attempt has to know the last validity, too.
+    // The hold is dropped after the write, because another attempt needs its last validity.
     members.holds.forget(&uid);
     Ok(ending)
 }
 
-/// Says that the holder has lost the lock, though no majority has confirmed that.
+/// Records that the holder has lost the lock, though no majority has confirmed that.
 ///
-/// The status names the hold from then on, so that its value is no orphan.
-async fn leave_unconfirmed(store: &Store, lock: &DistributedLock) -> Written {
+/// The status still names the hold, so that its value is no orphan.
+async fn leave_unconfirmed(store: &LockStore, lock: &DistributedLock) -> Written {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
@@ -117,18 +121,18 @@ async fn leave_unconfirmed(store: &Store, lock: &DistributedLock) -> Written {
 
 /// Ends the hold now.
 ///
-/// The holder said so, its container has terminated, a majority of the members refused the hold, or it has run out.
-async fn free(store: &Store, members: &Members, lock: &DistributedLock, phase: &Phase) -> Written {
-    let reach = members.reach_held(lock).filter(|_| matches!(phase, Phase::Freed(_)));
+/// The holder released it, its container has terminated, a majority of the members refused it, or it has run out.
+async fn free(store: &LockStore, members: &Members, lock: &DistributedLock, phase: &Phase) -> Written {
+    let key = members.hold_key(lock).filter(|_| matches!(phase, Phase::Freed(_)));
     let freed = unpublish(store, members, lock, phase.end()).await?;
-    if let Some(reach) = reach {
-        reach.delete().await;
+    if let Some(key) = key {
+        key.delete().await;
     }
     Ok(freed)
 }
 
-/// Says in the log and by an Event how far the end of a hold has come.
-fn announce(store: &Store, lock: &Arc<DistributedLock>, phase: &Phase) {
+/// Reports a phase of the end of a hold in the log and by an Event.
+fn announce(store: &LockStore, lock: &Arc<DistributedLock>, phase: &Phase) {
     let Some(event) = LockEvent::of_end(phase) else { return };
     let (name, reason) = (full_name(lock), phase.end().reason());
     match event.kind() {
@@ -138,13 +142,15 @@ fn announce(store: &Store, lock: &Arc<DistributedLock>, phase: &Phase) {
     store.event(lock, event);
 }
 
-/// Deleting a claim is its holder's word only if nothing else deleted it. The caches may not show that yet, and a
-/// key that was deleted cannot be put back: the API server itself is asked.
+/// Checks whether the deletion of a claim is a release by its holder.
+///
+/// The deletion of a namespace deletes its claims, and the caches can be late. A deleted key cannot be restored, so this reads the
+/// namespace from the API server.
 async fn doubt_about_deletion(client: &Client, lock: &DistributedLock, end: &End) -> Result<Option<End>, RequestError> {
-    let by_word = lock.annotations().contains_key(RELEASE_ANNOTATION);
+    let by_annotation = lock.annotations().contains_key(RELEASE_ANNOTATION);
     let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
     let deleted = lock.metadata.deletion_timestamp.is_some() && verdict::is_free_identity(lock);
-    if end.reason() != HeldReason::Released || by_word || is_ending || !deleted {
+    if end.reason() != HeldReason::Released || by_annotation || is_ending || !deleted {
         return Ok(None);
     }
     let namespace = lock.namespace().unwrap_or_default();
@@ -152,8 +158,8 @@ async fn doubt_about_deletion(client: &Client, lock: &DistributedLock, end: &End
     Ok(object.is_none_or(|object| verdict::is_ending(&object)).then_some(End::NamespaceEnds))
 }
 
-/// Takes the label off, then the holder out of the status. When this returns, no status names the holder.
-async fn unpublish(store: &Store, members: &Members, lock: &DistributedLock, end: &End) -> Written {
+/// Clears the label, then removes the holder from the status. After that no status names the holder.
+async fn unpublish(store: &LockStore, members: &Members, lock: &DistributedLock, end: &End) -> Written {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
@@ -161,10 +167,10 @@ async fn unpublish(store: &Store, members: &Members, lock: &DistributedLock, end
     let which = if reason == HeldReason::Released { Stop::Unstarted } else { Stop::Any };
     let job = job_sync::stop(store.client(), lock, which).await?;
     let api_now = store.api_now();
-    // The next holder's `acquiredAt` is the latest reading, so the two do not overlap.
+    // The next holder's `acquiredAt` is the latest reading, so the two holds do not overlap.
     let ends = members.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
     let ended = Draft::of(lock, api_now).ended(end, ends);
-    // A claim ends once. Only a suspended one queues again when it is resumed, and one whose Job has to be run again.
+    // A claim ends once. A suspended claim queues again, and so does one whose Job must run again.
     let runs_again = job == Some(Stopped::Suspended) && verdict::is_to_run_again(lock, reason);
     let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !runs_again;
     let status = if finishes { ended.finished() } else { ended }.finish();
@@ -175,11 +181,11 @@ async fn unpublish(store: &Store, members: &Members, lock: &DistributedLock, end
     Ok(written)
 }
 
-/// Takes the finalizer off a lock whose status names no holder. The object is gone then.
+/// Removes the finalizer of a lock whose status names no holder. The object is then deleted.
 ///
-/// Before that it deletes what a leader that died on its way left on the key of `access`.
+/// Before that it deletes what an earlier leader has left on the key of `access`.
 pub(super) async fn remove_finalizer(
-    store: &Store,
+    store: &LockStore,
     members: &Members,
     lock: &DistributedLock,
     access: Option<&Access>,
@@ -192,17 +198,19 @@ pub(super) async fn remove_finalizer(
     Ok(())
 }
 
-/// Deletes what a leader that died on its way left of a lock that is being deleted and has no holder. Once the object is gone,
-/// the value could not be told from a foreign one. Without Redis it runs out: no object waits for members.
+/// Deletes what an earlier leader has left of a deleted lock without a holder.
+///
+/// After the object is deleted, the value is indistinguishable from a foreign one. Without Redis the value expires, since no object waits
+/// for members.
 async fn release_orphans(members: &Members, lock: &DistributedLock, access: &Access) {
     let Some((session, signer)) = members.signed(&access.quorum) else { return };
     let electorate = session.electorate();
     for slot in queue::free_slots(lock, &[]) {
         let key = access.slot_key(slot);
         let states = session.redlock().inspect(&electorate, &key).await;
-        let seen: Vec<_> =
+        let occupants: Vec<_> =
             states.into_iter().filter_map(|(member, state)| Some(Occupant { member, holder: state.ok()? })).collect();
-        if let Some(value) = orphans::of(lock, &signer, &seen) {
+        if let Some(value) = orphans::of(lock, &signer, &occupants) {
             session.redlock().release(&electorate, &key, &value).await;
             tracing::info!(lock = %full_name(lock), "released a grant that no status names");
         }

@@ -1,4 +1,4 @@
-//! Sealing the keys of holds that run out: no replica can extend a sealed key, and the members say when it has ended.
+//! Seals the keys of holds that run out. No replica can extend a sealed key, and the members confirm its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::members::{Members, Reach};
+use super::members::{HoldKey, Members};
 use super::memory::Memory;
 use super::progress::Progress;
 use crate::api::DistributedLock;
@@ -16,21 +16,21 @@ use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::status::is_unconfirmed;
 use crate::redlock::AcquireRequest;
 
-/// Between two attempts after so long an outage that no member can remember the hold.
+/// The pause between attempts after an outage that no member can remember a hold through.
 const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Seals the keys of a hold that runs out.
 pub(super) async fn held(members: &Members, memory: &Memory, lock: &Arc<DistributedLock>) -> Progress {
     let uid = lock.uid().unwrap_or_default();
     let nonce = holder_nonce(lock);
-    let sealing = match members.reach_held(lock) {
+    let sealing = match members.hold_key(lock) {
         None => Sealing::Unconfirmed,
-        Some(reach) => {
-            let sealing = reach.seal(lock_delay(lock, reach.session.max_ttl_in_force())).await;
+        Some(key) => {
+            let sealing = key.seal(lock_delay(lock, key.session.max_ttl_in_force())).await;
             let earliest = members.api_clock().map(|clock| clock.earliest(members.now()).floor());
-            let left = left_of_delay(lock, earliest, reach.session.max_ttl_in_force());
+            let left = left_of_delay(lock, earliest, key.session.max_ttl_in_force());
             if sealing == Sealing::Gone && !left.is_zero() {
-                plant_delay(&reach, left).await;
+                seal_for_lock_delay(&key, left).await;
                 Sealing::RunsOut(members.now() + left)
             } else {
                 sealing
@@ -44,10 +44,11 @@ pub(super) async fn held(members: &Members, memory: &Memory, lock: &Arc<Distribu
     Progress::Next(lock.clone())
 }
 
-/// Sets a seal for what is left of `lockDelay`, after the key has run out.
+/// Sets a seal for the rest of `lockDelay`, after the key has expired.
 ///
-/// Only a seal makes the delay bind clients outside the operator. Where no majority answers, or another client has the key, there is nothing to set.
-async fn plant_delay(reach: &Reach, left: Duration) {
-    let request = AcquireRequest { key: reach.key.clone(), value: reach.sealed(), ttl: left, token: true };
-    let _best_effort = reach.session.redlock().acquire(&reach.session.electorate(), request).await;
+/// Only a seal applies the delay to clients outside the operator. Without a majority, or with another client on the key, there is nothing
+/// to set.
+async fn seal_for_lock_delay(key: &HoldKey, left: Duration) {
+    let request = AcquireRequest { key: key.key.clone(), value: key.sealed(), ttl: left, token: true };
+    let _best_effort = key.session.redlock().acquire(&key.session.electorate(), request).await;
 }

@@ -1,12 +1,12 @@
-//! The status of a lock that needs nothing else, and the annotations that asked for nothing that can be done.
+//! Publishes the status of a lock, and removes annotations that cannot be served.
 
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::due_renewals::{Publications, is_mere_renewal};
-use super::store::Store;
+use super::due_renewals::{DueRenewals, is_mere_renewal};
+use super::lock_store::LockStore;
 use crate::api::conditions::{LockCondition, find_condition};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
@@ -14,9 +14,9 @@ use crate::lock::model::decide::Rest;
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::readiness::is_leaderless;
 
-/// Writes the status if it says something else. Nothing is written while nothing changes.
+/// Writes the status if it differs.
 pub(super) async fn publish(
-    store: &Store,
+    store: &LockStore,
     lock: &Arc<DistributedLock>,
     status: &DistributedLockStatus,
 ) -> Result<Arc<DistributedLock>, RequestError> {
@@ -37,25 +37,25 @@ pub(super) async fn publish(
     Ok(written)
 }
 
-/// The same, but a mere renewal is published beside the reconciles.
-pub(super) async fn publish_or_ask(
-    store: &Store,
-    publications: &Publications,
+/// Like [`publish`], but puts a mere renewal into the queue of renewals.
+pub(super) async fn publish_or_enqueue(
+    store: &LockStore,
+    due_renewals: &DueRenewals,
     lock: &Arc<DistributedLock>,
     rest: &Rest,
 ) -> Result<Arc<DistributedLock>, RequestError> {
     match &rest.renewal {
         Some(renewal) if is_mere_renewal(lock, &rest.status) => {
-            publications.ask(lock, renewal.runs_out);
+            due_renewals.enqueue(lock, renewal.runs_out);
             Ok(lock.clone())
         }
         _ => publish(store, lock, &rest.status).await,
     }
 }
 
-/// Takes off what asked for nothing that can be done, and says so of a release.
+/// Removes annotations that cannot be served, and publishes an Event for a release.
 pub(super) async fn clear_requests(
-    store: &Store,
+    store: &LockStore,
     lock: &DistributedLock,
     names: &[&str],
 ) -> Result<Arc<DistributedLock>, RequestError> {
@@ -66,14 +66,14 @@ pub(super) async fn clear_requests(
     Ok(cleared)
 }
 
-/// The condition that says why the spec cannot be served, if that was not said before.
+/// The condition that refuses the spec, if it is new.
 fn new_refusal<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Option<&'a Condition> {
     let refusal = |lock: &'a DistributedLock| {
         let conditions = &lock.status.as_ref()?.conditions;
         find_condition(conditions, LockCondition::Accepted).filter(|accepted| accepted.status == "False")
     };
-    let said = before.status.as_ref().and_then(|status| find_condition(&status.conditions, LockCondition::Accepted));
+    let earlier = before.status.as_ref().and_then(|status| find_condition(&status.conditions, LockCondition::Accepted));
     let now = refusal(after)?;
-    let known = said.is_some_and(|said| said.status == now.status && said.reason == now.reason);
-    (!known).then_some(now)
+    let reported = earlier.is_some_and(|earlier| earlier.status == now.status && earlier.reason == now.reason);
+    (!reported).then_some(now)
 }

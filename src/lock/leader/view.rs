@@ -1,4 +1,4 @@
-//! What the caches and the memory of this term say about one lock: the input of a decision.
+//! The input of a decision: the state of one lock by the caches and the memory of this term.
 
 use kube::ResourceExt;
 
@@ -7,7 +7,7 @@ use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
 use crate::api::DistributedLock;
-use crate::lock::model::decide::{Contender, Held, WaitReason};
+use crate::lock::model::decide::{Contender, HoldView, WaitReason};
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
@@ -16,22 +16,22 @@ use crate::lock::replica::holder;
 use crate::runtime::context::Context;
 use crate::time::Boottime;
 
-/// What is known of the hold that the status names, located by its own record. `began` is when this replica came to lead.
+/// The hold that the status names, located by its own record. `began` is the start of this term.
 pub(super) fn held(
     context: &Context,
     members: &Members,
     memory: &Memory,
     began: Boottime,
     lock: &DistributedLock,
-) -> Option<Held> {
+) -> Option<HoldView> {
     let now = members.now();
-    let sighting = members.holds.sightings.see(lock, now)?;
+    let observed = members.holds.observation_times.record(lock, now)?;
     let hold = members.adopt(lock);
     let record = members.record(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
-    let unwell = hold.as_ref().and_then(|hold| hold.unwell_since(began));
-    Some(Held {
-        verdict: holder::verdict(context, lock, unwell),
+    let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(began));
+    Some(HoldView {
+        verdict: holder::verdict(context, lock, unhealthy),
         quorum_exists: record.as_ref().is_some_and(|record| members.exists(&record.quorum)),
         rejoin_delay: match record {
             Some(_) => session.and_then(|session| session.rejoin_delay()),
@@ -41,14 +41,13 @@ pub(super) fn held(
         hold,
         record,
         clock: context.api_clock(),
-        sighting,
+        observed,
     })
 }
 
-/// What decides whether a lock without a holder can get its key.
+/// The next holder of a free lock, and its place in the queue.
 ///
-/// It tells who could hold a lock that may use this quorum and key, and whose turn it is.
-/// That matters only while the lock has no holder.
+/// They matter only while the lock has no holder.
 pub(super) fn prospect(
     context: &Context,
     peers: &Peers,
@@ -62,7 +61,7 @@ pub(super) fn prospect(
     (contender(context, lock), place)
 }
 
-/// Whether an attempt of a lock could be made now. One that could not blocks no other.
+/// Whether a lock could make an attempt now. A lock that could not blocks no other.
 pub(super) fn is_eligible(memory: &Memory, now: Boottime, lock: &DistributedLock) -> bool {
     !memory.is_unable(&lock.uid().unwrap_or_default(), now)
 }

@@ -1,7 +1,7 @@
-//! Pure: the locks of each key, in the order of their turns, as the watch has shown them.
+//! Pure: the locks of each key in the order of their turns, by the watch.
 //!
-//! A key may have thousands of waiting locks. What happens to one of them concerns those that hold the key and the first few that wait,
-//! so only these are looked at again, and a lock finds its place without a look at all others.
+//! A key can have thousands of waiting locks. A change of one of them concerns the holders and the first few that wait. Only these are
+//! reconciled again, and a lock finds its place without a search of all others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -17,16 +17,17 @@ use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, find_con
 
 /// A lock by its name.
 pub type LockRef = ObjectRef<DistributedLock>;
-/// The same, for tables that have each lock.
+/// The same reference, shared by all tables.
 pub type SharedRef = Arc<LockRef>;
-/// Namespace and name of a quorum; none stands for the operator's default.
+/// Namespace and name of a quorum. `None` is the operator's default.
 pub type Designation = Option<(String, String)>;
 
-/// How many of the newest finished locks of a key are remembered.
-/// There are as many as may have had one of its slots last.
+/// Number of finished locks of a key that are remembered, the newest first.
+///
+/// It covers all locks that can have had one of its slots last.
 const ENDED: usize = 128;
 
-/// What the order of the locks on a key depends on. Renewals change none of it.
+/// The fields of a lock on which the order of the locks on a key depends. Renewals change none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     key: String,
@@ -35,17 +36,17 @@ pub struct Entry {
     age: Age,
     /// It waits for its turn.
     waits: bool,
-    /// It waits, and as far as its status says nothing but others keeps it from its turn.
+    /// It waits, and by its status only other locks on the key precede it.
     able: bool,
-    /// A key in Redis may belong to it.
+    /// A key in Redis can belong to it.
     holds: bool,
     /// It is an election that waits or holds.
     elects: bool,
-    /// It has held the key, and is finished since.
+    /// The time in seconds at which it finished, if it has held the key.
     ended: Option<i64>,
 }
 
-/// Locks that contend, of one shape.
+/// Contending locks of one shape.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     namespace: String,
@@ -71,7 +72,7 @@ struct Waiting {
     by_age: BTreeMap<Age, SharedRef>,
 }
 
-/// Which quorum a lock names.
+/// The quorum that a lock names.
 pub fn designation(lock: &DistributedLock) -> Designation {
     let named = lock.spec.quorum_ref.as_ref()?;
     let home = || lock.namespace().unwrap_or_default();
@@ -79,7 +80,7 @@ pub fn designation(lock: &DistributedLock) -> Designation {
 }
 
 impl Entry {
-    /// By what the watch shows.
+    /// The entry of a lock by the watch.
     pub fn of(lock: &DistributedLock) -> Self {
         let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let finished = find_condition(conditions, LockCondition::Finished)
@@ -105,14 +106,14 @@ impl Entry {
     }
 }
 
-/// Whether nothing but the others on its key keeps a lock from its turn, as its own status has it.
+/// Whether only other locks on its key precede a lock, by its own status.
 ///
-/// Whoever judges the queue goes by that. To judge each lock in the queue once more, for each of the others, costs the square of their number.
+/// A judgement of every lock in the queue for each of the others would cost the square of their number.
 fn is_able(lock: &DistributedLock) -> bool {
     is_accepted(lock) && reason(lock, LockCondition::Held) != Some(HeldReason::NoCandidate.as_str())
 }
 
-/// Whether a lock is served. A lock without a status was not judged yet, and counts.
+/// Whether a lock is served. This includes a lock without a status, which was not judged yet.
 pub fn is_accepted(lock: &DistributedLock) -> bool {
     let is_accepted = [AcceptedReason::Accepted, AcceptedReason::KeyShapeConflict].map(AcceptedReason::as_str);
     reason(lock, LockCondition::Accepted).is_none_or(|accepted| is_accepted.contains(&accepted))
@@ -123,13 +124,13 @@ fn reason(lock: &DistributedLock, condition: LockCondition) -> Option<&str> {
     find_condition(conditions, condition).map(|condition| condition.reason.as_str())
 }
 
-/// The references to the locks of a table, for those who keep no table.
+/// Copies of the references of a table.
 pub fn refs<'a>(locks: impl IntoIterator<Item = &'a SharedRef>) -> impl Iterator<Item = LockRef> {
     locks.into_iter().map(|lock| LockRef::clone(lock))
 }
 
 impl Contention {
-    /// Takes the change of one lock, which is gone if it has no entry now.
+    /// Applies the change of one lock. A deleted lock has no entry in `now`.
     pub fn changed(&mut self, lock: &SharedRef, before: Option<&Entry>, now: Option<&Entry>) {
         if let Some(before) = before {
             self.remove(before);
@@ -149,8 +150,8 @@ impl Contention {
 
     /// The locks that a change of this one concerns.
     ///
-    /// They are those that hold the key, and some of those that wait: in each shape the oldest, and as many as are told
-    /// their position. `spans` says whether the keys of the quorum belong to no namespace.
+    /// These are the holders of the key, and some waiting locks of each shape: the oldest, and all that have a position in their status.
+    /// `spans`: the keys of the quorum belong to no namespace.
     pub fn concerned(&self, entry: &Entry, spans: bool) -> Vec<LockRef> {
         let Some(on_key) = self.0.get(&entry.key) else { return Vec::new() };
         let mut concerned: Vec<_> = refs(on_key.holders.values()).collect();
@@ -166,12 +167,12 @@ impl Contention {
         concerned
     }
 
-    /// Those that hold this key, on whatever quorum.
+    /// The locks that hold this key, on any quorum.
     pub fn holders(&self, key: &str) -> Vec<LockRef> {
         self.0.get(key).map(|on_key| refs(on_key.holders.values()).collect()).unwrap_or_default()
     }
 
-    /// The elections that hold this key or wait for it, on whatever quorum, the oldest first.
+    /// The elections that hold this key or wait for it, on any quorum, the oldest first.
     pub fn elections(&self, key: &str) -> Vec<LockRef> {
         self.0.get(key).map(|on_key| refs(on_key.elections.values()).collect()).unwrap_or_default()
     }
@@ -181,10 +182,9 @@ impl Contention {
         self.0.get(key).map(|on_key| refs(on_key.ended.values()).take(ENDED).collect()).unwrap_or_default()
     }
 
-    /// The locks of the same shape before `lock` that are able to hold the key, the first one first.
+    /// The able locks of the same shape before `lock`, in the order of their turns.
     ///
-    /// `spans`: also those of other namespaces.
-    /// Which quorum they mean is for the caller to find out.
+    /// `spans` adds those of other namespaces. The caller checks their quorum.
     pub fn before<'a>(&'a self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &'a LockRef> + use<'a> {
         let (own, namespace, shape) = (turn(lock), lock.namespace().unwrap_or_default(), slots(lock));
         let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
@@ -199,7 +199,7 @@ impl Contention {
         })
     }
 
-    /// The oldest waiting locks, one of each shape and quorum at a time, the oldest first.
+    /// The waiting locks of all shapes and quorums, the oldest first.
     pub fn oldest(&self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &LockRef> {
         let namespace = lock.namespace().unwrap_or_default();
         let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);

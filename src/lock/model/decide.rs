@@ -1,4 +1,4 @@
-//! Pure: the one next step for a lock, from what is known about it.
+//! Pure: the next step for a lock, from its observed state.
 
 mod free;
 mod held;
@@ -10,11 +10,11 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::candidate::Candidate;
 use super::end::Phase;
-use super::hold::{Hold, Sighting};
+use super::held_message::HeldMessage;
+use super::hold::{Hold, ObservedSince};
 use super::queue::Place;
 use super::record::HoldRecord;
 use super::refusal::Refusal;
-use super::said::Said;
 use super::status::Draft;
 use super::verdict::Verdict;
 use crate::api::{
@@ -23,12 +23,12 @@ use crate::api::{
 };
 use crate::time::{Boottime, ClockOffset, UnixMillis};
 
-/// Annotations by which people ask for a hold to end. They are meant for the hold of the moment, not for a later one.
+/// Annotations that request the end of a hold. They apply to the present hold only.
 pub const REQUESTS: [&str; 4] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, RELEASE_ANNOTATION];
-/// A seal that no majority confirmed is tried again this soon.
+/// The pause before another attempt to seal a key.
 const SEAL_RETRY: Duration = Duration::from_millis(200);
 
-/// Who would hold the lock if it were acquired now.
+/// The next holder of a lock, if the lock were acquired now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contender {
     /// A free-text identity.
@@ -45,7 +45,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// The name of the holder for people.
+    /// The name of the holder for messages.
     pub fn identity(&self) -> &str {
         match self {
             Self::Identity(identity) => identity,
@@ -74,128 +74,129 @@ impl Contender {
     }
 }
 
-/// Why no attempt to acquire a lock is made now.
+/// The reason why no attempt to acquire a lock is made now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitReason {
-    /// For the condition Held.
-    pub message: Said,
-    /// The time after which the next attempt is due. `None`: something has to happen first.
+    /// The message of the condition Held.
+    pub message: HeldMessage,
+    /// The time after which the next attempt is due. `None` waits for an event.
     pub retry_after: Option<Duration>,
 }
 
-impl From<Said> for WaitReason {
-    fn from(message: Said) -> Self {
+impl From<HeldMessage> for WaitReason {
+    fn from(message: HeldMessage) -> Self {
         Self { message, retry_after: None }
     }
 }
 
-/// What the members say about the end of a hold.
+/// The answer of the members about the end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sealing {
-    /// No majority has confirmed anything to this replica.
+    /// No majority has answered this replica.
     Unconfirmed,
-    /// A majority holds the seal, and the last of these keys is gone by then.
+    /// A majority has the seal, and the last of these keys expires at this time.
     RunsOut(Boottime),
-    /// No majority has the value or its seal any more.
+    /// No majority has the value or its seal.
     Gone,
 }
 
-/// What is known about a lock that its status says is held.
+/// The state of a hold that a status names.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
-    /// What is to become of it.
+pub struct HoldView {
+    /// The verdict on the hold.
     pub verdict: Verdict,
-    /// What this replica knows of its validity.
+    /// The hold in the table of this replica.
     pub hold: Option<Hold>,
-    /// Where it lives; `None` if that cannot be told.
+    /// Its quorum and key, if the status records them.
     pub record: Option<HoldRecord>,
     /// That quorum object still exists.
     pub quorum_exists: bool,
-    /// The rejoin delay of that quorum now. Of all quorums the longest if it is not known which one it is.
+    /// The present rejoin delay of that quorum. Without a record it is the longest of all quorums.
     pub rejoin_delay: Option<Duration>,
-    /// The API server's clock, once an answer has carried a date. Only by it are validities published.
+    /// The API server's clock, once an answer had a date. Published validities use this clock.
     pub clock: Option<ClockOffset>,
-    /// When this replica first saw it, and its end.
-    pub sighting: Sighting,
-    /// What the members said about its end.
+    /// When this replica first observed the hold, and its end.
+    pub observed: ObservedSince,
+    /// The answer of the members about its end.
     pub sealing: Sealing,
 }
 
-/// Everything that a decision depends on.
+/// The input of a decision.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     /// The object, no older than this replica's own last write to it.
     pub lock: &'a DistributedLock,
-    /// Present if its status names a holder.
-    pub held: Option<Held>,
-    /// Whether its spec can be served.
+    /// The hold, if the status names a holder.
+    pub held: Option<HoldView>,
+    /// The reason why its spec cannot be served, if there is one.
     pub refusal: Option<Refusal>,
-    /// Who would hold it, or why there is no candidate.
+    /// The next holder, or the reason why the lock has no candidate.
     pub contender: Result<Contender, WaitReason>,
-    /// Its Lease counts for too long.
+    /// The reason why its Lease does not fit.
     pub lease_misfit: Option<Refusal>,
     /// Its place in the queue.
     pub place: Place,
-    /// Set after an attempt without success.
+    /// The pause after a failed attempt.
     pub pause: Option<WaitReason>,
-    /// Whether another replica may still take over that reaches the quorum of the hold.
+    /// Whether another replica that reaches the quorum can still take over.
     pub may_hand_over: bool,
-    /// For validities and pauses.
+    /// The clock of validities and pauses.
     pub now: Boottime,
-    /// The API server's time, for what counts from a time that it or a controller wrote.
+    /// The API server's time, for times that it or a controller wrote.
     pub api_now: UnixMillis,
 }
 
-/// What to do next.
+/// The next step for a lock.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub enum Step {
-    /// Make sure that the object cannot vanish while its key is held.
+    /// Add the finalizer, so that the object cannot vanish while its key is held.
     ///
     /// An election with a Lease also gets the label by which the policy on Leases finds it.
     Prepare,
-    /// Nothing is held any more: let the object go.
+    /// Remove the finalizer, because nothing is held.
     RemoveFinalizer,
-    /// A finished claim has been kept long enough.
+    /// Delete a finished claim after its ttlAfterFinished.
     Delete,
-    /// Try to acquire the key for this contender.
+    /// Attempt to acquire the key for this contender.
     Acquire(Contender),
-    /// Take off annotations by which a person asked for something.
-    /// It is done, or it cannot be meant any more.
+    /// Remove annotations with requests.
+    ///
+    /// They are served, or they applied to an earlier hold.
     ClearRequests(Vec<&'static str>),
-    /// Let another replica lead, which may reach the quorum and have renewed what this one could not.
+    /// Hand leadership over, because another replica possibly reaches the quorum and has renewed the hold.
     HandOver(ObjectRef<RedisQuorum>, String),
-    /// Bring the end of the hold to this phase.
+    /// Advance the end of the hold to this phase.
     Advance(Phase),
-    /// Seal it (again), until a majority has confirmed it.
+    /// Seal the key, until a majority has confirmed it.
     Seal,
-    /// Keep it: see to the leader label.
+    /// Keep the hold, and correct its label, Lease and Job.
     Keep(Rest),
-    /// Nothing to do but to have the status say so.
+    /// Only publish the status.
     Rest(Rest),
 }
 
-/// The status to have, and when to look again without being told.
+/// The status to publish, and the time of the next reconcile without an event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rest {
-    /// What the status ought to say; written if it says something else.
+    /// The status, which is written if it differs.
     pub status: DistributedLockStatus,
-    /// Look again after this time.
+    /// Time until the next reconcile.
     pub wake: Option<Duration>,
-    /// Present if the status says of a hold that it has been renewed.
+    /// Set if the status publishes a renewal.
     pub renewal: Option<Renewal>,
 }
 
-/// A renewal that is due to be published.
+/// A renewal to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// When the validity ends that the status publishes now.
+    /// The end of the validity that the status has now.
     pub runs_out: Boottime,
-    /// How long its readers have had less than a quarter of the ttl left.
+    /// How long less than a quarter of the ttl has been left for readers of the status.
     pub lateness: Duration,
 }
 
-/// Decides.
+/// Returns the next step for a lock.
 pub fn decide(view: &View<'_>) -> Step {
     match &view.held {
         Some(held) => held::decide(view, held),
@@ -207,12 +208,14 @@ fn rest(draft: Draft, wake: Option<Duration>) -> Step {
     Step::Rest(Rest { status: draft.finish(), wake, renewal: None })
 }
 
-/// Whether the policy on Leases finds the lock, if it has a Lease. A holder that the policy does not know of would lose its Lease.
+/// Whether the policy on Leases finds the lock, if it has a Lease.
+///
+/// Without the label its holder would lose the Lease.
 fn is_labelled(lock: &DistributedLock) -> bool {
     lock.lease().is_none() || lock.labels().get(LEASE_LABEL).is_some_and(|value| value == "true")
 }
 
-/// How soon to try again what no majority confirmed.
+/// The pause before another attempt to seal a key.
 pub const fn seal_retry() -> Duration {
     SEAL_RETRY
 }

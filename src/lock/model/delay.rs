@@ -1,16 +1,16 @@
 //! Pure: `lockDelay`, the time between the end of a hold that its holder did not release and the next grant.
 //!
-//! It is written down once, in `ending.until`. The seal carries it on the members, so that it binds clients outside the operator, too. Where the
-//! key is gone before it could be sealed, a seal is set for what is left.
+//! The field `ending.until` records it once. The seal carries it on the members, so that it applies to clients outside the operator. If the
+//! key is gone before it could be sealed, a seal is set for the rest of the delay.
 
 use std::time::Duration;
 
 use crate::api::{DistributedLock, MilliTime};
 use crate::time::UnixMillis;
 
-/// The delay, but never more than makes the seal outlive what fences wait for.
+/// The delay, limited so that the seal does not outlive the wait of fences.
 ///
-/// A specification that was changed to more is refused, and its hold goes on.
+/// A specification that was changed to more is refused, and its hold continues.
 pub fn lock_delay(lock: &DistributedLock, max_ttl_in_force: Duration) -> Duration {
     let wanted = lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
     wanted.min(max_ttl_in_force.saturating_sub(lock.spec.ttl.get()))
@@ -21,7 +21,7 @@ pub fn end_of_delay(until: MilliTime, delay: Duration) -> Option<MilliTime> {
     MilliTime::from_millis(UnixMillis::from(until).plus(delay).0)
 }
 
-/// What is left of the delay of a hold that ends, at most `longest`. Without a clock: all of it.
+/// The rest of the delay of a hold that ends, at most `longest`. Without a clock it is the whole delay.
 pub fn left_of_delay(lock: &DistributedLock, now: Option<UnixMillis>, longest: Duration) -> Duration {
     let delay = lock_delay(lock, longest);
     let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref());

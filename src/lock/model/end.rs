@@ -1,9 +1,11 @@
-//! Pure: why a hold ends, and how far its end has come. The condition Held, the history and Events say so.
+//! Pure: the reason for the end of a hold, and the phases of the end.
+//!
+//! The condition Held, the history and Events have this reason.
 
 use crate::api::GoDuration;
 use crate::api::conditions::HeldReason;
 
-/// Why a hold ends.
+/// The reason for the end of a hold.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum End {
@@ -41,7 +43,7 @@ pub enum End {
     /// The Job has finished, and its pods have ended
     JobFinished,
     /// The Job has finished, and it can have pods that the operator has not seen
-    JobFinishedUnseen,
+    JobFinishedUnobserved,
     /// The Job does not exist any more, and it can have pods that the operator has not seen
     JobGone,
     /// Another client has suspended the Job. The operator leaves the Job alone until you delete this claim
@@ -73,7 +75,7 @@ impl End {
         Self::Recorded { reason, message: message.cloned().unwrap_or_default() }
     }
 
-    /// For the condition Held and the history.
+    /// The reason in the condition Held and in the history.
     pub const fn reason(&self) -> HeldReason {
         match self {
             Self::BrokenByForce { .. } | Self::Broken { .. } => HeldReason::Broken,
@@ -84,8 +86,8 @@ impl End {
             Self::Suspended => HeldReason::Suspended,
             Self::MaxHold => HeldReason::MaxHoldReached,
             Self::Terminated | Self::InDoubt { .. } | Self::JobGone | Self::JobHalted => HeldReason::HolderGone,
-            Self::JobFinished | Self::JobFinishedUnseen | Self::JobSuspended => HeldReason::Released,
-            // The reason is that for which the Job was stopped.
+            Self::JobFinished | Self::JobFinishedUnobserved | Self::JobSuspended => HeldReason::Released,
+            // The reason is the one for which the Job was stopped.
             Self::JobStopped { reason, .. } | Self::JobOverdue { reason, .. } => *reason,
             Self::CheckFailed { .. } | Self::HeartbeatSilent { .. } => HeldReason::HolderUnhealthy,
             Self::NotRenewed { .. } | Self::Refused { .. } | Self::QuorumGone => HeldReason::Expired,
@@ -99,20 +101,22 @@ impl End {
 pub enum Phase {
     /// The Job that holds the lock is suspended. The hold is still renewed.
     Stopping(End),
-    /// The hold is not renewed any more. It is sealed, and runs out.
+    /// The hold is no longer renewed. It is sealed, and runs out.
     Ending(End),
     /// The holder has lost the lock, and no majority has confirmed that.
     ///
-    /// Every promise of the members has expired, so no member can remember the hold.
+    /// Every vote of the members has expired, so no member can remember the hold.
     Unconfirmed(End),
     /// No status names the hold, and its key is deleted.
     Freed(End),
-    /// No status names the hold, and its seal runs out: `lockDelay` binds all others, foreign clients too.
+    /// No status names the hold, and its seal runs out.
+    ///
+    /// `lockDelay` applies to all other clients, also foreign ones.
     RanOut(End),
 }
 
 impl Phase {
-    /// Why the hold ends.
+    /// The reason for the end.
     pub const fn end(&self) -> &End {
         let (Self::Stopping(end) | Self::Ending(end) | Self::Unconfirmed(end) | Self::Freed(end) | Self::RanOut(end)) =
             self;
@@ -120,13 +124,13 @@ impl Phase {
     }
 }
 
-/// Why it is not known whether a container runs.
+/// The reason why it is unknown whether a container runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, displaydoc::Display)]
 pub enum Doubt {
     /// its pod vanished before the kubelet reported the end of its container
     Vanished,
     /// its pod's status no longer shows its container
-    NotShown,
+    NoContainer,
     /// its pod has ended, and the kubelet did not report the end of each container
     Unreported,
     /// its node does not report to the API server

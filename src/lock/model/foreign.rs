@@ -1,13 +1,13 @@
-//! Pure: says what lock clients outside this operator have put on a key. Values are never shown.
+//! Pure: describes the keys that lock clients outside this operator have set. No message has a value.
 
 use std::time::Duration;
 
 use crate::redlock::{KeyState, Occupant};
 
-/// What is on the key on each member, for people. `max_ttl` is the longest that a key of the quorum may live.
-pub(in crate::lock) fn describe(seen: &[Occupant], max_ttl: Option<Duration>) -> String {
-    let describe = |seen: &Occupant| format!("{}: {}", seen.member, describe_state(&seen.holder, max_ttl));
-    seen.iter().map(describe).collect::<Vec<_>>().join(", ")
+/// Describes the key on each member. `max_ttl` is the longest time to live of a key of the quorum.
+pub(in crate::lock) fn describe(occupants: &[Occupant], max_ttl: Option<Duration>) -> String {
+    let describe = |occupant: &Occupant| format!("{}: {}", occupant.member, describe_state(&occupant.holder, max_ttl));
+    occupants.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
 fn describe_state(state: &KeyState, max_ttl: Option<Duration>) -> String {
@@ -26,8 +26,9 @@ fn describe_state(state: &KeyState, max_ttl: Option<Duration>) -> String {
     }
 }
 
-/// "at most 10 s": rounded up, so that a message which is made at every attempt is the same for a while. A status that changes with
-/// every attempt costs a write each time.
+/// A time such as "at most 10 s", rounded up.
+///
+/// The message of each attempt therefore stays the same for a while. A status that changes with every attempt would cost a write each time.
 pub(in crate::lock) fn coarse(left: Duration) -> String {
     const STEPS: [u64; 8] = [1, 5, 10, 20, 30, 60, 120, 300];
     let seconds = left.as_millis().div_ceil(1_000);
@@ -38,7 +39,7 @@ pub(in crate::lock) fn coarse(left: Duration) -> String {
     format!("at most {step} s")
 }
 
-/// Unix time in seconds, milliseconds or with a fraction.
+/// Whether a value is Unix time in seconds, in milliseconds, or with a fraction.
 fn is_timestamp(value: &str) -> bool {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -61,12 +62,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_at_every_attempt_stays_the_same_for_a_while() {
-        let told = |millis| coarse(Duration::from_millis(millis));
-        assert_eq!(told(5_001), told(9_999));
-        assert_eq!(told(10_000), "at most 10 s");
-        assert_eq!(told(0), "at most 1 s");
-        assert_eq!(told(300_001), "at most 600 s");
+    fn a_rounded_time_stays_the_same_for_a_while() {
+        let text = |millis| coarse(Duration::from_millis(millis));
+        assert_eq!(text(5_001), text(9_999));
+        assert_eq!(text(10_000), "at most 10 s");
+        assert_eq!(text(0), "at most 1 s");
+        assert_eq!(text(300_001), "at most 600 s");
     }
 
     #[test]

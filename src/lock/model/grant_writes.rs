@@ -1,4 +1,4 @@
-//! Pure: what is known of the status writes of a grant whose outcome the API server did not tell, and what to do next.
+//! Pure: the status writes of a grant, their possible outcomes, and the next step.
 
 use kube::ResourceExt;
 
@@ -7,19 +7,21 @@ use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::redlock::Nonce;
 
-/// How many writes in a row a reachable API server may leave unconfirmed.
-/// After so many the leader gives up, once the validity that they publish has ended.
+/// Maximum number of unconfirmed writes in a row to a reachable API server.
+///
+/// After these the leader gives up, once the validity that they publish has ended.
 const UNCONFIRMED: usize = 3;
 
-/// The writes of one grant, and what is known of their outcome.
+/// The writes of one grant, and their possible outcomes.
 pub struct Writes {
     nonce: Nonce,
-    /// The status that the grant was decided on. Metadata and spec may change meanwhile, the status may not: a leader that wrote it
-    /// may have found the key, taken it for an orphan and released it.
+    /// The status that the grant was decided on.
+    ///
+    /// Metadata and spec can change since, but not the status. A leader that wrote it can have taken the key for an orphan and released it.
     decided_on: Option<DistributedLockStatus>,
-    /// The version that the last write carried. Every earlier one carried an older version.
+    /// The version in the last write. Every earlier write had an older one.
     version: Option<String>,
-    /// A write that carried this version may still land.
+    /// A write with this version can still land.
     open: bool,
     unconfirmed: usize,
 }
@@ -29,28 +31,28 @@ pub struct Writes {
 pub enum Next {
     /// The status names the grant.
     Named,
-    /// No write of it can land any more.
+    /// No write of the grant can land.
     Impossible,
-    /// Write it again.
+    /// Write the grant again.
     Write,
-    /// Write something else, so that no earlier write can land.
+    /// Write another status, so that no earlier write can land.
     Withdraw,
-    /// The API server answers, and does not take any write.
+    /// Give up, because the API server answers and accepts no write.
     GiveUp,
 }
 
 impl Writes {
-    /// No write has been made yet.
+    /// No write is made yet.
     pub fn new(lock: &DistributedLock, nonce: Nonce) -> Self {
         Self { nonce, decided_on: lock.status.clone(), version: lock.resource_version(), open: false, unconfirmed: 0 }
     }
 
-    /// A write that carried the version of `lock` failed. Whether that settles that no write of the grant can land.
+    /// Records a failed write with the version of `lock`. Returns whether no write of the grant can land.
     pub fn failed(&mut self, lock: &DistributedLock, error: &RequestError) -> bool {
         self.version = lock.resource_version();
         match error {
             RequestError::Gone => return true,
-            // It says nothing about an earlier write whose outcome is not known.
+            // A refusal settles nothing about an earlier write with an unknown outcome.
             RequestError::Refused(_) if !self.open => return true,
             RequestError::Conflict => {}
             RequestError::Refused(_) => self.unconfirmed += 1,
@@ -59,9 +61,9 @@ impl Writes {
         false
     }
 
-    /// Decides by the object as it was read after a write.
+    /// Returns the next step by the object, as read after a write.
     ///
-    /// `valid` says whether the grant is worth publishing, `late` whether the validity that it publishes has ended.
+    /// `valid`: the grant is worth publishing. `late`: the validity that it publishes has ended.
     pub fn read(&mut self, lock: &DistributedLock, valid: bool, late: bool) -> Next {
         if holder_nonce(lock).as_ref() == Some(&self.nonce) {
             return Next::Named;
@@ -73,7 +75,7 @@ impl Writes {
         let wanted = lock.metadata.deletion_timestamp.is_none() && !spec.suspend && spec.unreadable.is_none();
         let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
         match self.open {
-            // A holder without a nonce can be this one.
+            // A holder without a nonce can be this grant.
             _ if !unheld && holder_nonce(lock).is_none() => Next::GiveUp,
             true if late && self.unconfirmed >= UNCONFIRMED => Next::GiveUp,
             _ if valid && wanted && unheld && lock.status == self.decided_on => Next::Write,
@@ -129,18 +131,18 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_not_written_over_a_status_that_somebody_else_has_written() {
+    fn a_grant_is_not_written_over_a_changed_status() {
         let decided_on = lock("5", free());
         let mut writes = writes(&decided_on);
         assert!(!writes.failed(&decided_on, &RequestError::Conflict));
-        // Another leader took the key for an orphan: it has withdrawn the grant, and is releasing the key.
+        // Another leader took the key for an orphan. It has withdrawn the grant, and releases the key.
         let withdrawn = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Pending",
             "message": "a grant was withdrawn", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         assert_eq!(writes.read(&lock("6", withdrawn), true, false), Next::Impossible);
     }
 
     #[test]
-    fn a_write_whose_outcome_is_unknown_stays_possible_until_the_object_has_moved_on() {
+    fn an_unknown_write_stays_possible_until_the_object_changes() {
         let decided_on = lock("5", free());
         let mut writes = writes(&decided_on);
         assert!(!writes.failed(&decided_on, &unknown()));
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_settles_nothing_while_an_earlier_write_may_still_land() {
+    fn a_refusal_settles_nothing_while_an_earlier_write_is_open() {
         let decided_on = lock("5", free());
         let mut writes = writes(&decided_on);
         assert!(!writes.failed(&decided_on, &unknown()));
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_neither_written_into_a_lock_that_cannot_be_read_nor_taken_back_beside_a_holder_without_a_nonce() {
+    fn a_grant_is_not_written_to_an_unreadable_lock_nor_taken_back() {
         let decided_on = lock("5", free());
         let mut writes = writes(&decided_on);
         assert!(!writes.failed(&decided_on, &unknown()));
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_server_that_takes_no_write_is_given_up_when_the_validity_is_over() {
+    fn writes_end_with_the_validity_if_the_api_server_takes_none() {
         let decided_on = lock("5", free());
         let mut writes = writes(&decided_on);
         for _ in 0..UNCONFIRMED {

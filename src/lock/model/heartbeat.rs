@@ -1,21 +1,24 @@
-//! Pure: what a heartbeat says. A holder that shows one is renewed only so far that its keys end one ttl after the last.
+//! Pure: limits renewals by a holder's heartbeat, so that its keys end one ttl after the last one.
 //!
-//! The record is a Lease, and what counts is since when this replica has seen it unchanged, not the times that are written in it. So
-//! each replica judges for itself. One that cannot read the Lease renews as if there were no heartbeat, until the leader ends the hold:
-//! an outage of the API server costs no lock.
+//! The heartbeat is a Lease. A replica counts from when it last observed a change of the Lease, not from the times in it, so each replica
+//! judges alone.
+//!
+//! A replica that cannot read the Lease renews without this limit until the leader ends the hold. An outage of the API server therefore
+//! costs no lock.
 
 use std::time::Duration;
 
 use crate::redlock::Drift;
 use crate::time::{Boottime, UnixMillis};
 
-/// How long before the end of its keys a silent holder is asked for the last time.
-/// Where a tenth of its ttl is less than this, that counts. The leader then ends the hold in order.
-const LAST_LOOK: Duration = Duration::from_millis(500);
-/// Renewals begin up to so much before they are due.
+/// How long before the end of its keys a silent holder is checked for the last time.
+///
+/// For a short ttl it is a tenth of the ttl. The leader can then end the hold in order.
+const LAST_CHECK: Duration = Duration::from_millis(500);
+/// How early a renewal can begin.
 const TOLERANCE: Duration = Duration::from_millis(10);
 
-/// The version of the heartbeat's Lease, and since when this replica has seen it.
+/// The version of the heartbeat's Lease, and when this replica first observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     version: Option<String>,
@@ -23,37 +26,37 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// The hold is seen for the first time.
+    /// The heartbeat of a hold that is observed for the first time.
     pub const fn new(now: Boottime) -> Self {
         Self { version: None, since: now }
     }
 
-    /// The Lease was read. One that does not exist has not changed.
-    pub fn see(&mut self, version: Option<String>, now: Boottime) {
+    /// Records a read of the Lease. A missing Lease has not changed.
+    pub fn observe(&mut self, version: Option<String>, now: Boottime) {
         if version.is_some() && version != self.version {
             *self = Self { version, since: now };
         }
     }
 
-    /// The moment after which no key may end.
+    /// The latest end of its keys.
     pub fn last_end(&self, ttl: Duration) -> Boottime {
         self.since + ttl
     }
 }
 
-/// How to renew a hold whose keys must not end after a certain moment.
+/// The renewal of a hold whose keys have a latest end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bounded {
-    /// With this time to live. The holder is asked again at the latest at this moment.
+    /// Renew with this time to live, and check the holder again at this moment at the latest.
     Renew(Duration, Boottime),
-    /// Not at all: the time is over, or another look would come too late.
+    /// Do not renew, because the time has passed or another check would be late.
     Over,
 }
 
-/// How to renew a hold with this `ttl` whose keys must not end after `last`.
+/// The renewal of a hold with this `ttl` whose keys must not end after `last`.
 pub fn bounded(last: Boottime, ttl: Duration, drift: Drift, now: Boottime) -> Bounded {
-    let (early, tolerance) = ((ttl / 10).min(LAST_LOOK), (ttl / 100).min(TOLERANCE));
-    // What a renewal at the moment of the last heartbeat has earned.
+    let (early, tolerance) = ((ttl / 10).min(LAST_CHECK), (ttl / 100).min(TOLERANCE));
+    // The validity that a renewal at the last heartbeat earned.
     let valid_until = last.saturating_sub(drift.allowance(ttl));
     if now + early + tolerance >= valid_until {
         return Bounded::Over;
@@ -61,15 +64,14 @@ pub fn bounded(last: Boottime, ttl: Duration, drift: Drift, now: Boottime) -> Bo
     Bounded::Renew(last.since(now).min(ttl), valid_until.saturating_sub(early))
 }
 
-/// How far a time that the API server wrote can be off.
+/// Uncertainty of a time that the API server wrote.
 ///
-/// It writes whole seconds, and several API servers differ a little.
+/// It writes whole seconds, and the clocks of several API servers differ a little.
 const GRAIN: Duration = Duration::from_secs(2);
 
-/// Whether a claim that waits has shown life within its `ttl`.
+/// Whether a waiting claim had a heartbeat within its `ttl`, by the API server's clock.
 ///
-/// The API server's clock counts: `created` is that of the claim, `changed` that of the last change of its Lease. A new claim needs no
-/// Lease for its first `ttl`.
+/// `created` is the time of the claim, `changed` that of the last change of its Lease. A new claim needs no Lease for its first `ttl`.
 pub fn is_alive(created: UnixMillis, changed: Option<UnixMillis>, ttl: Duration, api_now: UnixMillis) -> bool {
     api_now.since(changed.map_or(created, |at| at.max(created))) <= ttl + GRAIN
 }
@@ -87,35 +89,35 @@ mod tests {
     #[test]
     fn a_heartbeat_counts_from_when_its_record_was_seen_to_change() {
         let mut heartbeat = Heartbeat::new(at(0));
-        let mut seen = |version: &str, now| {
-            heartbeat.see(Some(version.into()), now);
+        let mut observe = |version: &str, now| {
+            heartbeat.observe(Some(version.into()), now);
             heartbeat.last_end(TTL)
         };
-        assert_eq!(seen("1", at(9)), at(19));
-        assert_eq!(seen("1", at(12)), at(19));
-        assert_eq!(seen("2", at(13)), at(23));
+        assert_eq!(observe("1", at(9)), at(19));
+        assert_eq!(observe("1", at(12)), at(19));
+        assert_eq!(observe("2", at(13)), at(23));
     }
 
     #[test]
-    fn a_heartbeat_that_never_began_counts_from_the_first_sight_of_the_hold() {
+    fn a_missing_heartbeat_counts_from_the_first_observation() {
         let mut heartbeat = Heartbeat::new(at(0));
-        heartbeat.see(None, at(7));
+        heartbeat.observe(None, at(7));
         assert_eq!(heartbeat.last_end(TTL), at(10));
     }
 
     #[test]
-    fn a_silent_holder_is_renewed_no_further_than_a_ttl_after_its_last_heartbeat() {
+    fn a_silent_holder_is_renewed_for_a_ttl_after_its_heartbeat() {
         let drift = Drift::default();
         let (last, whole) = (at(20), at(20).saturating_sub(drift.allowance(TTL)));
-        let look = whole.saturating_sub(Duration::from_millis(500));
-        assert_eq!(bounded(last, TTL, drift, at(10)), Bounded::Renew(TTL, look));
+        let check_at = whole.saturating_sub(Duration::from_millis(500));
+        assert_eq!(bounded(last, TTL, drift, at(10)), Bounded::Renew(TTL, check_at));
         assert_eq!(
             bounded(last, TTL, drift, at(14)),
-            Bounded::Renew(Duration::from_secs(6), look),
+            Bounded::Renew(Duration::from_secs(6), check_at),
             "its key ends at 20"
         );
-        assert_eq!(bounded(last, TTL, drift, look), Bounded::Over);
-        assert!(look < whole, "the hold is still valid then, so that it can be ended in order");
+        assert_eq!(bounded(last, TTL, drift, check_at), Bounded::Over);
+        assert!(check_at < whole, "the hold is still valid then, so that it can be ended in order");
         assert_eq!(bounded(last, TTL, drift, at(21)), Bounded::Over);
     }
 

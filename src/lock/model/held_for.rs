@@ -1,4 +1,4 @@
-//! Pure: how long a lock has been held.
+//! Pure: the time for which a lock has been held.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::time::{Boottime, ClockOffset};
 /// The time since `acquiredAt`, as far as a replica can read the API server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldFor {
-    /// It is not less. `minHold` goes by this.
+    /// A lower bound. `minHold` uses it.
     pub least: Duration,
-    /// It is not more. `maxHold` goes by this.
+    /// An upper bound. `maxHold` uses it.
     pub most: Duration,
 }
 
 impl HeldFor {
-    /// By the status and the API server's clock at `now`.
+    /// The time by the status and the API server's clock at `now`.
     pub fn of(lock: &DistributedLock, clock: Option<ClockOffset>, now: Boottime) -> Option<Self> {
         let (acquired, clock) = (lock.status.as_ref()?.acquired_at?.into(), clock?);
         Some(Self {

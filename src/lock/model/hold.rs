@@ -1,4 +1,4 @@
-//! Pure: a hold as one replica knows it, and what the outcome of a renewal makes of it.
+//! Pure: the state of a hold on one replica, and its change by the outcome of a renewal.
 
 use std::time::Duration;
 
@@ -9,20 +9,19 @@ use crate::api::{DistributedLock, HeldQuorum};
 use crate::redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence};
 use crate::time::Boottime;
 
-/// How soon a renewal without a majority is tried again.
-/// Where a third of the interval is shorter than this, that counts.
+/// The pause before a renewal without a majority is repeated. It is at most a third of the interval.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
-/// The first sights of one hold.
+/// When this replica first observed a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sighting {
-    /// Of the hold.
+pub struct ObservedSince {
+    /// The first observation of the hold.
     pub held: Boottime,
-    /// Of its end, if it ends.
+    /// The first observation of its end, if it ends.
     pub ending: Option<Boottime>,
 }
 
-/// What identifies a hold and says how to renew it.
+/// The identity of a hold, and the settings of its renewals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The lock object.
@@ -33,37 +32,40 @@ pub struct Terms {
     pub quorum: HeldQuorum,
     /// The key in Redis.
     pub key: LockKey,
-    /// This grant's nonce; with the UID and the quorum's key it gives the value.
+    /// The nonce of this grant. With the UID and the quorum's key it gives the value.
     pub nonce: Nonce,
     /// Time to live set by each renewal.
     pub ttl: Duration,
-    /// Between the starts of two renewals.
+    /// Time between the starts of two renewals.
     pub renew_interval: Duration,
 }
 
-/// How a hold stands, as far as this replica knows.
+/// The state of a hold on this replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// Identity and settings.
     pub terms: Terms,
-    /// The end of the validity that the last round earned. Before this replica has won a round it is only the time until which the
-    /// leader waits for one.
+    /// The end of the validity that the last round earned.
+    ///
+    /// Before this replica has won a round, it is the time until which the leader waits for one.
     pub valid_until: Boottime,
-    /// Votes of that round; none for a hold that was adopted and not renewed yet.
+    /// The votes of that round. An adopted hold has none before its first renewal.
     pub votes: Option<Votes>,
     /// Start of the last round by this replica that had a majority.
     pub won: Option<Boottime>,
     /// Members that lacked the key in that round.
     pub missing: Vec<Missing>,
-    /// The last round's trouble in words, if it had no majority.
+    /// The failure of the last round, if it had no majority.
     pub trouble: Option<String>,
-    /// The last round had no majority because members were silent. One that answers no has been heard.
-    pub silence: bool,
-    /// A majority of the members has said that the key is not ours. Nothing revives the hold.
+    /// The last round had no majority because members did not answer. A refusal is an answer.
+    pub unanswered: bool,
+    /// A majority of the members has confirmed that the key is gone. Nothing revives the hold.
     pub refused: bool,
-    /// Why the holder failed its own liveness check or heartbeat, and when this replica judged so.
-    pub(in crate::lock) unwell: Option<(Boottime, End)>,
-    /// The watch has shown it in the lock's status. A grant that is not may still be unknown to all other replicas.
+    /// The last failure of its liveness check or heartbeat, and its time on this replica.
+    pub(in crate::lock) unhealthy: Option<(Boottime, End)>,
+    /// The watch has reported the status with this hold.
+    ///
+    /// Other replicas possibly do not have an unpublished grant.
     pub published: bool,
     pub(in crate::lock) due: Boottime,
     /// A renewal is under way.
@@ -80,61 +82,61 @@ impl Hold {
             won: None,
             missing: Vec::new(),
             trouble: None,
-            silence: false,
+            unanswered: false,
             refused: false,
-            unwell: None,
+            unhealthy: None,
             published: false,
             due,
             under_way: false,
         }
     }
 
-    /// A hold that a status names. The members have not been asked yet.
+    /// A hold that a status names, before any round of this replica.
     pub fn named(terms: Terms, now: Boottime, due: Boottime) -> Self {
         let asked_until = now + terms.ttl;
         Self::new(terms, asked_until, due)
     }
 
-    /// With the votes of the round that made it, and its start.
+    /// Adds the votes and the start of the round that granted the hold.
     #[must_use]
     pub fn granted(mut self, votes: Votes, started: Boottime) -> Self {
         (self.votes, self.won) = (Some(votes), Some(started));
         self
     }
 
-    /// Why the holder failed its own liveness check or heartbeat, if that was after `moment`.
+    /// The failure of its liveness check or heartbeat, if that was after `moment`.
     ///
-    /// A new leader ends no hold for what it missed before it led.
-    pub fn unwell_since(&self, moment: Boottime) -> Option<&End> {
-        self.unwell.as_ref().filter(|(at, _)| *at >= moment).map(|(_, end)| end)
+    /// A new leader ends no hold for a failure before its term.
+    pub fn unhealthy_since(&self, moment: Boottime) -> Option<&End> {
+        self.unhealthy.as_ref().filter(|(at, _)| *at >= moment).map(|(_, end)| end)
     }
 
-    /// When the next renewal is to begin.
+    /// When the next renewal begins.
     pub fn due(&self) -> Boottime {
         self.due
     }
 
     /// The votes of the last renewal, if that began less than a ttl ago.
     ///
-    /// A member that restarted later is not admitted before the ttl has passed. So all of these votes are of processes that vote now, also
-    /// when this replica was frozen meanwhile.
+    /// A member that restarted later is not admitted before the ttl has passed. All of these votes are therefore of processes that vote
+    /// now, even if this replica was frozen in between.
     pub fn votes_of(&self, now: Boottime) -> Option<Votes> {
         self.votes.filter(|_| self.won.is_some_and(|won| now < won + self.terms.ttl))
     }
 
-    /// Whether the hold is known to be valid at `now`.
+    /// Whether the hold is valid at `now`, by the rounds of this replica.
     pub fn is_valid(&self, now: Boottime) -> bool {
         !self.refused && now < self.valid_until
     }
 
-    /// Takes the outcome of a renewal.
+    /// Applies the outcome of a renewal.
     pub(in crate::lock) fn settle(&mut self, outcome: Extend, now: Boottime) {
         self.under_way = false;
         if self.refused {
             return;
         }
         self.trouble = None;
-        self.silence = match &outcome {
+        self.unanswered = match &outcome {
             Extend::NoQuorum { failures } => is_silence(failures),
             Extend::TooLate => true,
             Extend::Renewed { .. } | Extend::Refused { .. } => false,
@@ -165,7 +167,7 @@ impl Hold {
         }
     }
 
-    /// When a round without a majority is repeated: soon while there is a validity to lose.
+    /// When a round without a majority is repeated: soon while the hold is valid.
     fn retry(&self, now: Boottime) -> Boottime {
         let interval = self.terms.renew_interval;
         now + if self.is_valid(now) { RETRY_AFTER.min(interval / 3) } else { interval }

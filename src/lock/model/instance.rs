@@ -1,8 +1,9 @@
-//! Pure: is the container instance that holds a lock still running?
+//! Pure: whether the container instance that holds a lock still runs.
 //!
-//! Leadership belongs to one container instance, not to a pod: a container that restarted in place has lost it, however
-//! quickly it came back. `crate::evidence` says what a pod's status proves; everything that is not proof is doubt, and doubt waits
-//! the validity out (docs/dev/rules.md, "Death and doubt").
+//! Leadership belongs to one container instance, not to a pod. A container that restarted in place has lost it.
+//!
+//! `crate::evidence` returns what a pod's status proves. Everything else is doubt, and a hold in doubt runs out (docs/dev/rules.md, "Death
+//! and doubt").
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -10,17 +11,17 @@ use super::end::Doubt;
 use crate::evidence::{self, ContainerEvidence, container_state};
 use crate::time::UnixMillis;
 
-/// How long after its deletion time a pod is in doubt, unless a kubelet has reported its end.
+/// How long after its deletion time a pod without a report of its end is in doubt.
 const DELETION_GRACE_MILLIS: i64 = 60_000;
 
-/// What is known of a holder's container instance.
+/// The state of a holder's container instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instance {
     /// Its container runs.
     Running,
-    /// The kubelet reported that it has ended: the lock is free at once.
+    /// The kubelet reported its end, so the lock is free immediately.
     Terminated,
-    /// That cannot be told: the lock is sealed and runs out. The text says why, for people.
+    /// The state is unknown, so the lock is sealed and runs out. The text is the reason.
     Doubt(String),
 }
 
@@ -30,34 +31,34 @@ impl Instance {
     }
 }
 
-/// What the caches know about one pod.
+/// The state of one pod by the caches.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sight<'a> {
-    /// The pod with the UID that is asked about, if the API server still has it.
+pub struct PodEvidence<'a> {
+    /// The pod with this UID, if the API server has it.
     pub pod: Option<&'a Pod>,
-    /// Its last state, if its deletion was seen.
+    /// The last state of a deleted pod.
     pub departed: Option<&'a Pod>,
     /// Its node has not reported for a while.
     pub node_is_lost: bool,
 }
 
 /// Judges the instance `container_id` of a pod. `now` is the API server's time.
-pub fn judge(container_id: Option<&str>, sight: Sight<'_>, now: UnixMillis) -> Instance {
-    let evidence = |pod: &Pod| match container_id {
+pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
+    let state = |pod: &Pod| match container_id {
         Some(id) => container_state(pod, id),
         None if evidence::has_ended(pod) => ContainerEvidence::Dead,
         None => ContainerEvidence::Runs,
     };
-    let Some(pod) = sight.pod else {
-        return match sight.departed.map(evidence) {
+    let Some(pod) = evidence.pod else {
+        return match evidence.departed.map(state) {
             Some(ContainerEvidence::Dead) => Instance::Terminated,
             _ => Instance::doubt(Doubt::Vanished),
         };
     };
-    match evidence(pod) {
+    match state(pod) {
         ContainerEvidence::Dead => Instance::Terminated,
-        ContainerEvidence::Doubt => Instance::doubt(Doubt::NotShown),
-        ContainerEvidence::Runs if sight.node_is_lost => Instance::doubt(Doubt::NodeSilent),
+        ContainerEvidence::Doubt => Instance::doubt(Doubt::NoContainer),
+        ContainerEvidence::Runs if evidence.node_is_lost => Instance::doubt(Doubt::NodeSilent),
         ContainerEvidence::Runs if is_overdue(pod, now) => Instance::doubt(Doubt::Overdue),
         ContainerEvidence::Runs => Instance::Running,
     }
@@ -65,15 +66,15 @@ pub fn judge(container_id: Option<&str>, sight: Sight<'_>, now: UnixMillis) -> I
 
 /// Judges all containers of a pod that owns a claim, or that belongs to a Job.
 ///
-/// A pod that has ended without proof says nothing more. If it counted as running, its claim or Job would keep the lock without end.
-pub fn judge_pod(sight: Sight<'_>, now: UnixMillis) -> Instance {
+/// A pod that ended without proof is in doubt. Its status never changes again, so a verdict "running" would keep the lock without end.
+pub fn judge_pod(evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
     let has_node = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    // A pod that went before it had a node has never run.
-    if sight.pod.is_none() && sight.departed.is_some_and(|pod| !has_node(&pod)) {
+    // A pod that was deleted before it had a node has never run.
+    if evidence.pod.is_none() && evidence.departed.is_some_and(|pod| !has_node(&pod)) {
         return Instance::Terminated;
     }
-    let pod = sight.pod.or(sight.departed).filter(has_node);
-    match judge(None, sight, now) {
+    let pod = evidence.pod.or(evidence.departed).filter(has_node);
+    match judge(None, evidence, now) {
         Instance::Running | Instance::Terminated if pod.is_some_and(evidence::has_ended_without_proof) => {
             Instance::doubt(Doubt::Unreported)
         }
@@ -112,18 +113,18 @@ mod tests {
         pod(json!({"terminated": {"exitCode": 0, "containerID": id}}), json!({}))
     }
 
-    fn present(pod: &Pod) -> Sight<'_> {
-        Sight { pod: Some(pod), ..Sight::default() }
+    fn present(pod: &Pod) -> PodEvidence<'_> {
+        PodEvidence { pod: Some(pod), ..PodEvidence::default() }
     }
 
     #[test]
-    fn a_container_that_the_kubelet_reports_as_terminated_is_dead_and_one_that_runs_holds() {
+    fn a_running_container_holds_and_a_terminated_one_is_dead() {
         assert_eq!(judge(Some("c1"), present(&running()), NOW), Instance::Running);
         assert_eq!(judge(Some("c1"), present(&ended("c1")), NOW), Instance::Terminated);
     }
 
     #[test]
-    fn a_pod_that_a_controller_marks_as_failed_holds_while_its_container_runs() {
+    fn a_pod_marked_as_failed_holds_while_its_container_runs() {
         let mut failed = running();
         failed.status.as_mut().unwrap().phase = Some("Failed".into());
         assert_eq!(judge(Some("c1"), present(&failed), NOW), Instance::Running);
@@ -131,16 +132,20 @@ mod tests {
 
     #[test]
     fn a_deleted_pod_is_dead_only_if_its_last_state_was_terminated() {
-        let judged = |pod: Option<&Pod>| judge(Some("c1"), Sight { departed: pod, ..Sight::default() }, NOW);
+        let judged =
+            |pod: Option<&Pod>| judge(Some("c1"), PodEvidence { departed: pod, ..PodEvidence::default() }, NOW);
         assert_eq!(judged(Some(&ended("c1"))), Instance::Terminated);
         assert!(matches!(judged(Some(&running())), Instance::Doubt(_)));
         assert!(matches!(judged(None), Instance::Doubt(_)));
     }
 
     #[test]
-    fn a_running_container_is_in_doubt_on_a_lost_node_and_long_after_its_deletion_time() {
+    fn a_container_on_a_lost_node_or_overdue_is_in_doubt() {
         let pod = running();
-        assert!(matches!(judge(Some("c1"), Sight { node_is_lost: true, ..present(&pod) }, NOW), Instance::Doubt(_)));
+        assert!(matches!(
+            judge(Some("c1"), PodEvidence { node_is_lost: true, ..present(&pod) }, NOW),
+            Instance::Doubt(_)
+        ));
         let mut deleting = running();
         deleting.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:01Z")).unwrap();
         assert_eq!(judge(Some("c1"), present(&deleting), NOW), Instance::Running);
@@ -149,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_has_ended_when_all_its_containers_have_or_it_never_had_a_node() {
+    fn an_owner_has_ended_with_its_containers_or_without_a_node() {
         assert_eq!(judge_pod(present(&running()), NOW), Instance::Running);
         assert_eq!(judge_pod(present(&ended("c1")), NOW), Instance::Terminated);
-        let departed = |pod: &Pod| judge_pod(Sight { departed: Some(pod), ..Sight::default() }, NOW);
+        let departed = |pod: &Pod| judge_pod(PodEvidence { departed: Some(pod), ..PodEvidence::default() }, NOW);
         let mut gone = running();
         assert!(matches!(departed(&gone), Instance::Doubt(_)));
         gone.spec.as_mut().unwrap().node_name = None;
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_has_ended_without_proof_is_in_doubt_and_keeps_no_deleted_claim() {
+    fn a_pod_ended_without_proof_is_in_doubt() {
         let judged = |pod: &Pod| judge_pod(present(pod), NOW);
         assert_eq!(judged(&running()), Instance::Running);
         assert_eq!(judged(&ended("c1")), Instance::Terminated);
@@ -171,7 +176,7 @@ mod tests {
         let mut evicted = lost.clone();
         evicted.status.as_mut().unwrap().container_statuses = None;
         assert!(matches!(judged(&evicted), Instance::Doubt(_)), "its kubelet reports nothing more of it");
-        let departed = judge_pod(Sight { departed: Some(&lost), ..Sight::default() }, NOW);
+        let departed = judge_pod(PodEvidence { departed: Some(&lost), ..PodEvidence::default() }, NOW);
         assert!(matches!(departed, Instance::Doubt(_)));
     }
 }

@@ -1,8 +1,10 @@
-//! Pure: what a Job and its pods show about the hold of a claim that names the Job.
+//! Pure: what a Job and its pods prove about the hold of a claim that names the Job.
 //!
 //! A Job is started after its claim is held, and suspended before the hold ends. The fencing token of the hold is on the pod template, so
-//! each pod tells under which hold it was made. The mark `stopping` with this token tells that the operator has suspended the Job for the
-//! end of this hold; without the mark another client has.
+//! each pod has the token of the hold under which it was created.
+//!
+//! The annotation `stopping` with this token proves that the operator suspended the Job for the end of this hold. Without it another client
+//! suspended the Job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,80 +20,80 @@ use crate::api::jobs::has_condition;
 pub use crate::api::jobs::{asked_lock, is_finished, is_suspended};
 use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
 
-/// The grace period of pods that name none.
+/// The grace period of pods that set none.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-/// Without another controller's name here, the Job controller of Kubernetes looks after a Job.
+/// The value of `spec.managedBy` of Jobs that the Job controller of Kubernetes manages.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
-/// Labels by which a queueing system takes a Job over.
+/// Labels of Jobs that a queueing system manages.
 const QUEUE_LABELS: [&str; 2] = ["kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"];
 
-/// How far a Job is under one hold.
+/// The state of a Job under one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
-    /// It does not exist any more, or is being deleted.
+    /// It does not exist, or is being deleted.
     Gone,
-    /// It is suspended, and was not started under this hold yet.
+    /// It is suspended, and was not started under this hold.
     Waiting,
     /// It is not suspended.
     Running,
     /// The operator has suspended it for the end of this hold.
     Stopped {
-        /// The Job controller says so, too: it starts no more pods.
+        /// The Job controller has confirmed it, and starts no further pods.
         acknowledged: bool,
     },
     /// Another client has suspended it after it was started under this hold.
     SuspendedByOther {
-        /// The Job controller says so, too.
+        /// The Job controller has confirmed it.
         acknowledged: bool,
     },
     /// It is complete, or has failed.
     Finished {
-        /// So many pods as it counts have been seen to end under this hold, so none is unknown.
+        /// As many pods as it counts are observed as ended under this hold, so none is missing.
         complete: bool,
     },
 }
 
 impl JobState {
-    /// The Job starts no pod any more, so it needs no stopping.
+    /// Whether the Job starts no further pods, so that it need not be stopped.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Gone | Self::Finished { .. })
     }
 }
 
-/// What is known of the pods of a Job.
+/// The state of the pods of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobPods {
     /// One of them runs.
     pub running: bool,
-    /// Why it is not known whether one of them runs.
+    /// The reason why it is unknown whether one of them runs.
     pub doubt: Option<String>,
-    /// So many of this hold have ended.
+    /// Number of ended pods of this hold.
     pub ended: usize,
 }
 
-/// Everything about a Job that the verdict on its hold depends on.
+/// The input of the verdict on the hold of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEvidence {
-    /// The Job.
+    /// The state of the Job.
     pub state: JobState,
     /// One of its pods runs.
     pub running: bool,
-    /// Why it is not known whether one of its pods runs.
+    /// The reason why it is unknown whether one of its pods runs.
     pub doubt: Option<String>,
-    /// How long its pods may take to end.
+    /// The grace period of its pods.
     pub grace: Duration,
 }
 
 impl JobEvidence {
-    /// Of this Job, which may be gone, under the hold with this token.
+    /// The evidence of a Job, which can be deleted, under the hold with this token.
     #[must_use]
     pub fn of(job: Option<&Job>, pods: JobPods, token: i64) -> Self {
         let grace = job.and_then(|job| job.spec.as_ref()).map_or(DEFAULT_GRACE, grace);
         Self { state: state(job, token, pods.ended), running: pods.running, doubt: pods.doubt, grace }
     }
 
-    /// Nothing more will be learned of its pods: none is known to run, and none is to come.
+    /// Whether no pod runs, as far as observed, and none will start.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         let starts_none = match self.state {
@@ -103,7 +105,7 @@ impl JobEvidence {
     }
 }
 
-/// Why a claim cannot have the lock for its Job.
+/// The reason why a claim cannot have the lock for its Job.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum UnfitJob {
@@ -137,7 +139,7 @@ pub enum UnfitJob {
     PodsRun { job: String },
 }
 
-/// Whether the operator may start this Job at all. `name`: for messages.
+/// Whether the operator is allowed to start this Job. `name` is for messages.
 pub fn may_be_started(job: &Job, name: &str) -> Result<(), UnfitJob> {
     let job_name = || name.to_owned();
     let spec = job.spec.as_ref();
@@ -154,7 +156,9 @@ pub fn may_be_started(job: &Job, name: &str) -> Result<(), UnfitJob> {
     Ok(())
 }
 
-/// Whether the lock can be granted for this Job. `uid` is the one that the claim asks for; `running`: one of its pods runs.
+/// Whether the lock can be granted for this Job.
+///
+/// `uid` is the UID in the claim. `running`: one of its pods runs.
 pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> Result<(), UnfitJob> {
     let job_name = || name.to_owned();
     let Some(job) = job else { return Err(UnfitJob::NoJob { job: job_name() }) };
@@ -180,7 +184,7 @@ pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> R
     if running { Err(UnfitJob::PodsRun { job: job_name() }) } else { Ok(()) }
 }
 
-/// The oldest of the claims on one Job that is older than `lock` and is not finished.
+/// The oldest unfinished claim on the same Job that is older than `lock`.
 #[must_use]
 pub fn older_claim<'a>(claims: &'a [Arc<DistributedLock>], lock: &DistributedLock) -> Option<&'a DistributedLock> {
     let finished = |claim: &DistributedLock| {
@@ -194,16 +198,17 @@ pub fn older_claim<'a>(claims: &'a [Arc<DistributedLock>], lock: &DistributedLoc
     others.filter(|claim| age(claim) < age(lock)).min_by_key(|claim| age(claim))
 }
 
-/// Puts together what is known of the pods of a Job, each with the token that it was made with. A pod in doubt that was made under another
-/// hold has had its time: that hold has run out. One without a token was made when another client had started the Job, without the lock. If it
-/// counted, each hold of the Job would end before the Job starts, without end.
-pub fn pods(seen: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64) -> JobPods {
+/// Combines the states of the pods of a Job, each with the token that it was created with.
+///
+/// A pod in doubt of another hold does not matter, because that hold has run out. A pod without a token was created when another client
+/// started the Job without the lock. If it mattered, each hold of the Job would end before the Job starts.
+pub fn pods(instances: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64) -> JobPods {
     let mut pods = JobPods::default();
-    for (made_with, instance) in seen {
+    for (made_with, instance) in instances {
         match instance {
             Instance::Running => pods.running = true,
             Instance::Terminated => pods.ended += usize::from(made_with == Some(token)),
-            // Of several reasons always the same one, so that the status stays as it is.
+            // Several reasons always give the same one, so that the status does not change.
             Instance::Doubt(why) if made_with == Some(token) => {
                 pods.doubt = Some(pods.doubt.map_or(why.clone(), |other| other.min(why)));
             }
@@ -213,7 +218,9 @@ pub fn pods(seen: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64)
     pods
 }
 
-/// Whether the Job controller has seen that it is suspended, and counts no active pod. Then its template may be changed.
+/// Whether the Job controller has confirmed the suspension and counts no active pod.
+///
+/// Then the template of the Job can be changed.
 #[must_use]
 pub fn is_at_rest(job: &Job) -> bool {
     let active = job.status.as_ref().and_then(|status| status.active).unwrap_or(0);
@@ -227,7 +234,7 @@ pub fn template_token(job: &Job) -> Option<i64> {
     template.annotations.as_ref()?.get(JOB_TOKEN_ANNOTATION)?.parse().ok()
 }
 
-/// The token of the hold for whose end the operator has suspended it.
+/// The token of the hold for whose end the operator suspended it.
 #[must_use]
 pub fn stopping_token(job: &Job) -> Option<i64> {
     job.annotations().get(JOB_STOPPING_ANNOTATION)?.parse().ok()
@@ -245,8 +252,9 @@ fn state(job: Option<&Job>, token: i64, ended: usize) -> JobState {
     }
 }
 
-/// So many pods the Job has counted as ended, of all of its holds. It counts each pod once, also one that was deleted by force; those that
-/// it has deleted itself, because it was suspended, it does not count.
+/// Number of pods that the Job has counted as ended, of all of its holds.
+///
+/// It counts each pod once, also one that was deleted by force. It does not count the pods that it deleted itself because of a suspension.
 fn counted(status: Option<&JobStatus>) -> usize {
     let of = |count: Option<i32>| usize::try_from(count.unwrap_or(0)).unwrap_or(0);
     status.map_or(0, |status| of(status.succeeded) + of(status.failed))

@@ -14,7 +14,7 @@ pub fn redis_key(quorum: &RedisQuorum, lock: &DistributedLock) -> LockKey {
     }
 }
 
-/// The key of one slot; `None` stands for a lock without slots.
+/// The key of one slot. `None` is a lock without slots.
 pub fn of_slot(key: &LockKey, slot: Option<i32>) -> LockKey {
     slot.map_or_else(|| key.clone(), |slot| slot_key(key, slot))
 }

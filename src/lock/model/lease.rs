@@ -1,8 +1,10 @@
-//! Pure: what the Lease of an election says, and what the operator writes into it.
+//! Pure: the Lease of an election, and the writes of the operator to it.
 //!
-//! Candidates that elect by this Lease know nothing of the lock. The chart's policy admits a holder's name only from the pod that holds the lock,
-//! so the operator never decides who leads. It empties a Lease whose holder has lost the lock, and fills in a holder that lives elsewhere. Each
-//! of its writes leaves an annotation, which tells a holder that the policy has admitted from one that wrote without it.
+//! Candidates that elect by this Lease do not read the lock. The chart's policy admits a holder's name only from the pod that holds the
+//! lock, so the operator never decides who leads.
+//!
+//! The operator empties a Lease whose holder has lost the lock, and names a holder outside this cluster. Each of its writes leaves an
+//! annotation. That annotation distinguishes a holder that the policy has admitted from one that wrote without the policy.
 
 use std::time::Duration;
 
@@ -17,32 +19,34 @@ use crate::api::conditions::{HeldReason, LockCondition, find_condition};
 use crate::api::{DistributedLock, LEASE_LOCK_ANNOTATION, LEASE_TOKEN_ANNOTATION};
 use crate::time::{Boottime, UnixMillis};
 
-/// The duration in seconds of a Lease that names a holder elsewhere. Candidates here do not try meanwhile.
+/// The duration in seconds of a Lease with a holder elsewhere.
+///
+/// Local candidates do not try in this time.
 const LONG: i32 = 3_600;
-/// After half of that the operator names it again.
+/// The age in milliseconds at which the operator renews such a Lease.
 const NAME_AGAIN: i64 = 1_800_000;
-/// A Lease without a holder has a duration, too. Candidates do not read it.
+/// The duration in seconds of a Lease without a holder. Candidates do not read it.
 const SHORT: i32 = 1;
-/// How long a Lease counts that names a holder and no duration.
+/// The duration of a Lease that has a holder and no duration.
 const UNKNOWN: Duration = Duration::from_secs(60);
-/// The name of a holder elsewhere begins with it.
+/// The prefix of the name of a holder elsewhere.
 const ELSEWHERE: &str = "elsewhere: ";
-/// The longest name of a holder elsewhere.
+/// Maximum length of the name of a holder elsewhere.
 const LONGEST_NAME: usize = 253;
 
-/// The holder of the lock, as its Lease ought to show it.
+/// The holder of the lock that its Lease must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// A pod of this cluster, with this fencing token.
     Pod(i64),
-    /// A holder that is no pod of this election, and why that is known.
+    /// A holder that is no pod of this election, with the message of the condition Held.
     Elsewhere(String),
-    /// None.
+    /// The lock has no holder.
     Nobody,
 }
 
 impl Holder {
-    /// By the status of a lock. `None`: a person has taken the token off.
+    /// The holder by the status of a lock. `None` if another client has removed the token.
     fn of(lock: &DistributedLock) -> Option<Self> {
         let Some(status) = &lock.status else { return Some(Self::Nobody) };
         if status.holder.is_some() {
@@ -65,7 +69,7 @@ pub struct Unchanged {
 }
 
 impl Unchanged {
-    /// After a read of the Lease.
+    /// The state after a read of the Lease.
     #[must_use]
     pub fn after(before: Option<Self>, lease: &Lease, now: Boottime) -> Self {
         let version = lease.resource_version();
@@ -76,15 +80,15 @@ impl Unchanged {
 /// The change that a Lease needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It says what it ought to say.
+    /// It has the right content.
     Leave,
-    /// It has a holder that the policy may not have admitted. That holder counts for this time.
+    /// It has a holder that the policy possibly did not admit. That holder can lead for this time.
     Wait(Duration),
-    /// Write this. It carries the version that it was decided on, or none for a Lease that does not exist.
+    /// Write this. It carries the version that it was decided on, or none for a missing Lease.
     Write(Box<Lease>),
 }
 
-/// Decides. `lease` is what the API server has.
+/// Returns the change that a Lease needs. `lease` is a read of the API server.
 pub fn decide(
     lock: &DistributedLock,
     lease: Option<&Lease>,
@@ -115,7 +119,7 @@ pub fn decide(
     if is_true {
         return Change::Leave;
     }
-    // The last hold's end has emptied the Lease, so the policy has admitted this name since. It belongs to the hold of now.
+    // The end of the last hold has emptied the Lease, so the policy has admitted this name since. It belongs to the present hold.
     let admitted = is_ours && is_named && token.is_none() && !is_elsewhere;
     if let (true, Holder::Pod(current)) = (admitted, &holder) {
         let mut stamped = lease.clone();
@@ -125,13 +129,13 @@ pub fn decide(
     Change::Write(Box::new(written(lock, lease, &holder, api_now)))
 }
 
-/// After this time a Lease that says what it ought to say does so no longer.
+/// The time after which a Lease with the right content must be written again.
 pub fn read_again(lock: &DistributedLock) -> Option<Duration> {
     let renewal = Duration::from_millis(NAME_AGAIN.unsigned_abs());
     matches!(Holder::of(lock), Some(Holder::Elsewhere(_))).then_some(renewal)
 }
 
-/// Says so if a holder of this Lease counts for more than half of the lock's ttl.
+/// Reports a Lease whose holder can lead for more than half of the lock's ttl.
 pub fn misfit(lock: &DistributedLock, lease: Option<&Lease>) -> Option<Refusal> {
     let lease = lease?;
     let Named { name, is_elsewhere, .. } = Named::of(lock, lease);
@@ -150,7 +154,7 @@ struct Named<'a> {
     name: &'a str,
     /// The operator has written this Lease for this lock.
     is_ours: bool,
-    /// The hold during which the operator wrote it last.
+    /// The token of the hold at its last write by the operator.
     token: Option<i64>,
     /// The operator has written the name.
     is_elsewhere: bool,
@@ -179,7 +183,7 @@ fn is_old(lease: &Lease, api_now: UnixMillis) -> bool {
     renewed.is_none_or(|renewed| api_now.0.saturating_sub(renewed.0.as_millisecond()) > NAME_AGAIN)
 }
 
-/// The Lease as it shows this holder. A pod writes its own name, so its Lease is empty at first.
+/// The Lease for this holder. A pod writes its own name, so its Lease is empty at first.
 fn written(lock: &DistributedLock, lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     let (name, duration) = match holder {
@@ -188,7 +192,7 @@ fn written(lock: &DistributedLock, lease: &Lease, holder: &Holder, api_now: Unix
     };
     let is_other = before.holder_identity.as_deref().unwrap_or_default() != name;
     let now = Some(MicroTime(Timestamp::from_millisecond(api_now.0).unwrap_or_default()));
-    // As client-go does: a holder counts as a transition when it comes, not when it goes.
+    // As in client-go, only a new holder is a transition, not its end.
     let transitions = before.lease_transitions.unwrap_or(0).saturating_add(i32::from(is_other && !name.is_empty()));
     let mut lease = lease.clone();
     lease.spec = Some(LeaseSpec {

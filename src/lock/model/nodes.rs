@@ -1,14 +1,15 @@
-//! Pure: what a node that stopped reporting says about the candidates on it. What it says about holders takes longer, see
-//! [`crate::runtime::node_watch`].
+//! Pure: candidates on nodes that stopped reporting.
+//!
+//! The operator waits longer for holders (see [`crate::runtime::node_watch`]).
 
 use k8s_openapi::api::core::v1::Node;
 
 use crate::time::UnixMillis;
 
-/// The node controller puts it on a node that was cordoned, with the time.
+/// The taint that the node controller sets on a cordoned node, with the time.
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether the node does not report, while most others do: nothing should be started there.
+/// Whether the node does not report while most others do. Nothing should start there.
 pub fn is_unreachable<N: AsRef<Node>>(name: &str, nodes: &[N]) -> bool {
     let silent = nodes.iter().map(AsRef::as_ref).filter(|node| is_silent(node));
     let (mut count, mut is_it) = (0, false);
@@ -16,16 +17,18 @@ pub fn is_unreachable<N: AsRef<Node>>(name: &str, nodes: &[N]) -> bool {
         count += 1;
         is_it |= node.metadata.name.as_deref() == Some(name);
     }
-    // When most are silent it is the node controller, or the API server, that was away.
+    // If most nodes are silent, the node controller or the API server was unavailable.
     is_it && (nodes.len() - count) * 2 > nodes.len()
 }
 
-/// Whether nothing new is scheduled on the node: a person, or `kubectl drain`, is about to empty it.
+/// Whether an administrator or `kubectl drain` has cordoned the node.
 pub fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
-/// When the node was cordoned, by the clock of the control plane. `None`: it is not, or its object does not say when.
+/// When the node was cordoned, by the clock of the control plane.
+///
+/// `None` if it is not cordoned, or if its object has no time.
 pub fn cordoned_at(node: &Node) -> Option<UnixMillis> {
     let taints = node.spec.as_ref().filter(|_| is_cordoned(node))?.taints.as_ref()?;
     let taint = taints.iter().find(|taint| taint.key == UNSCHEDULABLE_TAINT)?;

@@ -1,5 +1,6 @@
-//! Pure: values on the members that a leader left behind which died between two of its writes. A value says by itself of which
-//! lock it is; whether it is an orphan is said by that lock's status.
+//! Pure: values on the members that no status names, because a leader died between two of its writes.
+//!
+//! A signed value identifies its lock. The status of that lock decides whether the value is an orphan.
 
 use std::sync::Arc;
 
@@ -9,40 +10,43 @@ use crate::api::DistributedLock;
 use crate::api::conditions::{LockCondition, is_true};
 use crate::redlock::{KeyState, LockValue, Nonce, Occupant, ValueSigner};
 
-/// The values among what was seen.
-pub fn stored_values(seen: &[Occupant]) -> impl Iterator<Item = &str> {
-    seen.iter().filter_map(|seen| match &seen.holder {
+/// The values of these keys.
+pub fn stored_values(occupants: &[Occupant]) -> impl Iterator<Item = &str> {
+    occupants.iter().filter_map(|occupant| match &occupant.holder {
         KeyState::String { value, .. } => Some(value.expose()),
         _ => None,
     })
 }
 
-/// A value that was made for this lock and that its status does not name. A status that names something which is no nonce may mean any of
-/// them.
-pub fn of(lock: &DistributedLock, signer: &ValueSigner, seen: &[Occupant]) -> Option<LockValue> {
+/// A value of this lock that its status does not name.
+///
+/// If the status has an invalid nonce, it can refer to any value.
+pub fn of(lock: &DistributedLock, signer: &ValueSigner, occupants: &[Occupant]) -> Option<LockValue> {
     let uid = lock.uid()?;
-    stored_values(seen).find_map(|value| {
+    stored_values(occupants).find_map(|value| {
         let nonce = signer.recognise(&uid, value)?;
         (!is_named(lock, &nonce)).then(|| signer.value(&uid, &nonce))
     })
 }
 
-/// A value of a finished claim: its leader died before it could delete the key. No grant of the claim can be on its way.
-pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, seen: &[Occupant]) -> Option<LockValue> {
+/// A value of a finished claim, whose leader died before it could delete the key.
+///
+/// No grant of the claim is open.
+pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, occupants: &[Occupant]) -> Option<LockValue> {
     let finished = |lock: &DistributedLock| {
         lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished))
     };
-    peers.iter().filter(|peer| finished(peer)).find_map(|peer| of(peer, signer, seen))
+    peers.iter().filter(|peer| finished(peer)).find_map(|peer| of(peer, signer, occupants))
 }
 
-/// Whether a value, or a seal, of one of these locks was seen.
+/// Whether a value or a seal of one of these locks is among the occupants.
 pub fn is_of_any<'a>(
     locks: impl Iterator<Item = &'a DistributedLock>,
     signer: &ValueSigner,
-    seen: &[Occupant],
+    occupants: &[Occupant],
 ) -> bool {
     let mut uids = locks.filter_map(ResourceExt::uid);
-    uids.any(|uid| stored_values(seen).any(|value| signer.attempt(&uid, value).is_some()))
+    uids.any(|uid| stored_values(occupants).any(|value| signer.attempt(&uid, value).is_some()))
 }
 
 /// The nonce of the hold in the status.
@@ -50,9 +54,9 @@ pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
     lock.status.as_ref()?.holder.as_ref()?.nonce.as_deref()?.parse().ok()
 }
 
-/// Whether the status may mean this attempt.
+/// Whether the status can refer to this attempt.
 ///
-/// The holder that the status names may believe that it holds the lock.
+/// The holder in the status relies on its hold.
 fn is_named(lock: &DistributedLock, nonce: &Nonce) -> bool {
     let holder = lock.status.as_ref().and_then(|status| status.holder.as_ref());
     let named = holder.map(|holder| holder.nonce.as_deref().unwrap_or_default());
@@ -92,26 +96,26 @@ mod tests {
     fn a_value_of_this_lock_is_an_orphan_unless_its_status_names_it() {
         let signer = ValueSigner::new(b"key");
         let nonce = Nonce::from_bytes([7; 10]);
-        let seen = on_a_member(&signer.value("uid", &nonce));
+        let occupants = on_a_member(&signer.value("uid", &nonce));
         let holder = |nonce: &Nonce| json!({"transitions": 1, "holder": {"identity": "a", "nonce": nonce.to_string()}});
-        assert!(of(&lock("uid", holder(&nonce)), &signer, &seen).is_none());
-        assert!(of(&lock("uid", holder(&Nonce::from_bytes([8; 10]))), &signer, &seen).is_some());
-        assert!(of(&lock("uid", json!({"transitions": 0})), &signer, &seen).is_some());
-        assert!(of(&lock("other", json!({"transitions": 0})), &signer, &seen).is_none());
+        assert!(of(&lock("uid", holder(&nonce)), &signer, &occupants).is_none());
+        assert!(of(&lock("uid", holder(&Nonce::from_bytes([8; 10]))), &signer, &occupants).is_some());
+        assert!(of(&lock("uid", json!({"transitions": 0})), &signer, &occupants).is_some());
+        assert!(of(&lock("other", json!({"transitions": 0})), &signer, &occupants).is_none());
         for named in [json!("no nonce"), json!(null)] {
             let held = json!({"transitions": 1, "holder": {"identity": "a", "nonce": named}});
-            assert!(of(&lock("uid", held), &signer, &seen).is_none(), "{named}: it may mean any attempt");
+            assert!(of(&lock("uid", held), &signer, &occupants).is_none(), "{named}: it may mean any attempt");
         }
-        assert!(of(&lock("uid", json!({"transitions": 0})), &ValueSigner::new(b"another key"), &seen).is_none());
+        assert!(of(&lock("uid", json!({"transitions": 0})), &ValueSigner::new(b"another key"), &occupants).is_none());
     }
 
     #[test]
-    fn a_value_of_another_claim_is_an_orphan_once_that_claim_is_finished() {
+    fn a_value_of_a_finished_claim_is_an_orphan() {
         let signer = ValueSigner::new(b"key");
-        let seen = on_a_member(&signer.value("uid", &Nonce::from_bytes([7; 10])));
+        let occupants = on_a_member(&signer.value("uid", &Nonce::from_bytes([7; 10])));
         let finished = json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
             "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-        assert!(of_finished(&[lock("uid", finished)], &signer, &seen).is_some());
-        assert!(of_finished(&[lock("uid", json!({"transitions": 1}))], &signer, &seen).is_none());
+        assert!(of_finished(&[lock("uid", finished)], &signer, &occupants).is_some());
+        assert!(of_finished(&[lock("uid", json!({"transitions": 1}))], &signer, &occupants).is_none());
     }
 }

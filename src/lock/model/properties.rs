@@ -1,17 +1,17 @@
-//! Any DistributedLock that can be read is judged without a panic, and no value of another client is ever shown.
+//! Any readable DistributedLock is judged without a panic, and no message has a value of another client.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::decide::{Contender, Held, Sealing, Step, View, WaitReason, decide};
+use super::decide::{Contender, HoldView, Sealing, Step, View, WaitReason, decide};
 use super::end::Phase;
 use super::held_for::HeldFor;
-use super::hold::Sighting;
+use super::held_message::HeldMessage;
+use super::hold::ObservedSince;
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
 use super::record::HoldRecord;
-use super::said::Said;
 use super::status::Draft;
 use super::verdict::{self, Evidence, Liveness, Verdict};
 use super::{foreign, queue};
@@ -76,17 +76,17 @@ proptest! {
         let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, api_now: wall, held_for };
         let verdict = verdict::judge(&lock, &evidence);
         let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
-        let held = is_held.then(|| Held {
+        let held = is_held.then(|| HoldView {
             verdict: verdict.clone(),
             hold: None,
             record: HoldRecord::of(&lock),
             quorum_exists: true,
             rejoin_delay: None,
             clock,
-            sighting: Sighting { held: now, ending: Some(now) },
+            observed: ObservedSince { held: now, ending: Some(now) },
             sealing: Sealing::Unconfirmed,
         });
-        let pause = WaitReason { message: Said::NoClock, retry_after: Some(Duration::from_secs(1)) };
+        let pause = WaitReason { message: HeldMessage::NoClock, retry_after: Some(Duration::from_secs(1)) };
         let view = View {
             lock: &lock,
             held,
@@ -100,7 +100,7 @@ proptest! {
             api_now: wall,
         };
         let step = decide(&view);
-        // Whatever the object says: nothing held is acquired again, and without a known validity nothing is kept.
+        // A held lock is never acquired again, and a hold without a validity is never kept.
         if is_held {
             prop_assert!(!matches!(step, Step::Acquire(_) | Step::Keep(_) | Step::Prepare), "{:?}", step);
         }
@@ -125,11 +125,11 @@ proptest! {
     #[test]
     fn any_foreign_key_is_described_and_its_value_is_not_shown(state in key_state(), max: Option<u32>) {
         let max = max.map(|millis| Duration::from_millis(millis.into()));
-        let seen = Occupant { member: "q-0".into(), holder: state.clone() };
-        let told = foreign::describe(&[seen], max);
-        prop_assert!(told.starts_with("q-0: "));
+        let occupant = Occupant { member: "q-0".into(), holder: state.clone() };
+        let text = foreign::describe(&[occupant], max);
+        prop_assert!(text.starts_with("q-0: "));
         if let KeyState::String { value, .. } = state && value.expose().starts_with("secret-") {
-            prop_assert!(!told.contains(value.expose()));
+            prop_assert!(!text.contains(value.expose()));
         }
     }
 }

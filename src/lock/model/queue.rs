@@ -1,4 +1,4 @@
-//! Pure: the order in which locks on one key get their turn.
+//! Pure: the order of turns of the locks on one key.
 
 use std::cmp::Reverse;
 use std::ops::Deref;
@@ -12,34 +12,36 @@ use super::status::{LAST_POSITION, full_name};
 use crate::api::conditions::{LockCondition, is_true};
 use crate::api::{DistributedLock, LockHolder};
 
-/// So many holders are named to those who wait: each of them is told, at each change.
+/// Maximum number of holders named in a waiter's condition.
+///
+/// Every change rewrites the status of all waiters.
 const NAMED: usize = 3;
 
-/// Where a lock stands among all on its key.
+/// The place of a lock among all on its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Another object on the key has a holder; the position counts from 1.
+    /// Another lock on the key has a holder.
     Behind {
-        /// Who holds the key, for people.
+        /// The names of the holders, for messages.
         holder: String,
-        /// How many get their turn before this one, plus one.
+        /// The position in the queue, from 1.
         position: usize,
-        /// All holders were lost, and what is left of their time and their lockDelay runs out.
+        /// All holders have lost the lock, and their validity and lockDelay run out.
         delayed: bool,
     },
-    /// No object has the key as far as their statuses say, and others are first.
+    /// No lock holds the key by its status, and other locks are first.
     Waiting {
-        /// How many get their turn before this one, plus one.
+        /// The position in the queue, from 1.
         position: usize,
     },
     /// It is this lock's turn.
     First,
 }
 
-/// Where `lock` stands in the queue for its key.
+/// The place of `lock` in the queue for its key.
 ///
-/// `holders` are the holders of the key (without `lock`). `ahead` is how many locks of its shape stand before it and
-/// could hold the key now. With several slots, as many locks go first at once as slots are free.
+/// `holders` are the other holders of the key. `ahead` is the number of able locks of its shape before it. With several slots, as many
+/// locks go first at once as slots are free.
 pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize) -> Place {
     let held = || holders.iter().filter_map(|peer| Some((peer, peer.status.as_ref()?.holder.as_ref()?)));
     let delayed = held().all(|(peer, _)| is_delayed(peer));
@@ -61,26 +63,26 @@ fn named<'a>(held: impl Iterator<Item = (&'a &'a DistributedLock, &'a LockHolder
     names.join(", ")
 }
 
-/// So many locks before `lock` have to be found to tell its place: more of them change nothing.
-pub fn enough(lock: &DistributedLock) -> usize {
+/// The number of predecessors after which the search can stop. A larger position is not reported.
+pub fn predecessors_needed(lock: &DistributedLock) -> usize {
     slots(lock).max(LAST_POSITION)
 }
 
-/// Its hold was not given up cleanly, and others have to wait for its lockDelay.
+/// Whether other locks must wait for its lockDelay, because its holder did not release it.
 fn is_delayed(peer: &DistributedLock) -> bool {
     let ends = peer.status.as_ref().is_some_and(|status| status.ending.is_some());
     ends && peer.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero())
 }
 
-/// As the schema has it. An object that came by another way must not cost all memory.
+/// The maximum in the schema. An object without validation must not exhaust the memory.
 const MOST_SLOTS: i32 = 100;
 
-/// How many may hold the lock's key at once.
+/// How many locks can hold the key at once.
 pub(in crate::lock) fn slots(lock: &DistributedLock) -> usize {
     usize::try_from(lock.spec.slots.clamp(1, MOST_SLOTS)).unwrap_or(1)
 }
 
-/// The slots of the key that none of its holders has, in order; `None` stands for a key without slots.
+/// The free slots of the key, in order. `None` is a key without slots.
 pub fn free_slots(lock: &DistributedLock, holders: &[&DistributedLock]) -> Vec<Option<i32>> {
     if lock.spec.slots <= 1 {
         return vec![None];
@@ -90,11 +92,13 @@ pub fn free_slots(lock: &DistributedLock, holders: &[&DistributedLock]) -> Vec<O
     (0..lock.spec.slots.min(MOST_SLOTS)).filter(|slot| !taken.contains(slot)).map(Some).collect()
 }
 
-/// Why `lock` cannot use its key with its number of slots. `oldest` is the oldest lock that waits for the key.
+/// The reason why `lock` cannot use its key with its number of slots.
 ///
-/// Another number of slots makes other keys in Redis, and their holders do not exclude each other. So the number of an object that
-/// holds the key counts, however young that object is. While it has no holder, the oldest object that waits for it fixes the
-/// number. An object that neither holds nor waits fixes nothing: it may have finished long ago.
+/// `oldest` is the oldest lock that waits for the key.
+///
+/// Another number of slots makes other keys in Redis, whose holders do not exclude each other. The number of an object that holds the key
+/// therefore decides, whatever its age. Without a holder, the oldest waiting object decides. An object that neither holds nor waits decides
+/// nothing, because it can have finished long ago.
 pub fn shape_conflict(
     lock: &DistributedLock,
     holders: &[&DistributedLock],
@@ -110,32 +114,32 @@ pub fn shape_conflict(
 
 /// The election that can use a key: the holder, or else the oldest one.
 ///
-/// The oldest of `elections` comes first. Pods of two elections would lead in turns, and each election would wait for the other one's term.
+/// The oldest of `elections` comes first. Pods of two elections would lead alternately, and each election would wait for the other.
 pub fn election_in_use<T: Deref<Target = DistributedLock>>(elections: &[T]) -> Option<&T> {
     elections.iter().find(|election| holds(election)).or(elections.first())
 }
 
-/// Whether a key in Redis may belong to a hold of this object.
+/// Whether a key in Redis can belong to a hold of this object.
 ///
-/// A hold that is ending, or was let go without an answer of the members, still has its key.
+/// A hold that ends still has its key, even without an answer of the members.
 pub(in crate::lock) fn holds(lock: &DistributedLock) -> bool {
     lock.status.as_ref().is_some_and(|status| status.holder.is_some())
 }
 
-/// When an object was created, its namespace and its name.
+/// Creation time, namespace and name of an object.
 ///
 /// Several maps have it as a key, and most keys have one lock. A map allocates room for eleven entries, so an entry must be small.
 pub(in crate::lock) type Age = Arc<(Option<Timestamp>, String, String)>;
-/// What decides whose turn it is.
+/// The order of turns.
 pub(in crate::lock) type Turn = (Reverse<i32>, Age);
 
-/// Older first, then by name.
+/// The order by age, then by name.
 pub(in crate::lock) fn age(lock: &DistributedLock) -> Age {
     let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
     Arc::new((created, lock.namespace().unwrap_or_default(), lock.name_any()))
 }
 
-/// Higher priority first, then older, then by name, so that every replica sees the same order.
+/// The order by priority, then by age and name, which is the same on every replica.
 pub(in crate::lock) fn turn(lock: &DistributedLock) -> Turn {
     (Reverse(lock.spec.priority), age(lock))
 }
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_suspended_or_goes_does_not_wait() {
+    fn suspended_and_deleted_locks_do_not_wait() {
         let suspended = claim("a", "2026-01-01T00:00:00Z", json!({"spec": {"suspend": true}}));
         let deleting =
             claim("b", "2026-01-01T00:00:00Z", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}));
@@ -255,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_elections_the_holder_uses_the_key_or_else_the_oldest() {
+    fn the_holder_or_the_oldest_election_uses_the_key() {
         let old = shaped("a", "2026-01-01T00:00:00Z", 1, waiting());
         let (young, holder) =
             (shaped("b", "2026-01-01T00:00:01Z", 1, waiting()), shaped("c", "2026-01-01T00:00:02Z", 1, held()));

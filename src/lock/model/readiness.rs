@@ -1,8 +1,9 @@
-//! Pure: the condition Ready of a lock, from its other conditions. Tools that know nothing of locks read it.
+//! Pure: the condition Ready of a lock, from its other conditions, for tools without support for locks.
 //!
-//! A lock is ready when the operator serves it: it has a holder, or it waits for its turn, for a candidate, or for a person. It is not
-//! ready when the operator cannot carry out its specification, when its quorum does not answer, or when an election has had no candidate
-//! for three ttl.
+//! A lock is ready when the operator serves it. Then it has a holder, or it waits for its turn, for a candidate, or for a user.
+//!
+//! It is not ready if the operator cannot serve its specification, or if its quorum does not answer. An election is not ready after three
+//! ttl without a candidate.
 
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ use crate::time::UnixMillis;
 /// An election without a candidate is ready for this many ttl, since its pods can be about to start.
 const PATIENCE_IN_TTLS: u32 = 3;
 
-/// Sets the condition Ready as the others ask for.
+/// Sets the condition Ready according to the other conditions.
 ///
-/// An election without a candidate is ready for `patience`. It is `None` for a claim, and where it is not known.
+/// An election without a candidate is ready for `patience`. It is `None` for a claim and for an unreadable lock.
 pub(in crate::lock) fn set_ready(
     conditions: &mut Vec<Condition>,
     patience: Option<Duration>,
@@ -32,12 +33,12 @@ pub(in crate::lock) fn set_ready(
     set_condition(conditions, LockCondition::Ready, status, reason, message, (generation, now));
 }
 
-/// How long the election can be without a candidate; `None` for a claim.
+/// How long an election without a candidate is ready. `None` for a claim.
 pub(in crate::lock) fn patience(lock: &DistributedLock) -> Option<Duration> {
     lock.spec.election.as_ref().map(|_| lock.spec.ttl.get().saturating_mul(PATIENCE_IN_TTLS))
 }
 
-/// After what time an election that has no candidate is not ready any more, if that is still to come.
+/// Time until an election without a candidate is no longer ready, if that is in the future.
 pub(in crate::lock) fn until_leaderless(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
     let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let left = left(conditions, patience(lock)?, Timestamp::from_millisecond(now.0).ok()?);
@@ -51,7 +52,7 @@ fn left(conditions: &[Condition], patience: Duration, now: Timestamp) -> Duratio
     patience.saturating_sub(since.map_or(Duration::ZERO, |held| now.since(transition_time(held))))
 }
 
-/// Whether the status says of an election that nothing leads.
+/// The condition Ready of an election that has had no leader for its patience.
 pub(in crate::lock) fn is_leaderless(conditions: &[Condition]) -> Option<&Condition> {
     let ready = find_condition(conditions, LockCondition::Ready)?;
     (ready.status == Status::False.as_str() && ready.reason == HeldReason::NoCandidate.as_str()).then_some(ready)
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_ready_when_it_is_served_and_says_why_when_it_is_not() {
+    fn ready_is_true_when_served_and_has_a_reason_when_not() {
         let good = Some(AcceptedReason::Accepted);
         assert_eq!(ready_after(good, Some(HeldReason::Held)), ("True", "Held"));
         assert_eq!(ready_after(good, Some(HeldReason::Queued)), ("True", "Queued"));

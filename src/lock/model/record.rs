@@ -1,7 +1,6 @@
-//! Pure: where a hold lives: on which quorum and under which key, as its status recorded it at the grant.
+//! Pure: the record of a hold in its status: its quorum and its key at the time of the grant.
 //!
-//! What is held is located by this record, never by what the specification or the default quorum would mean now: both may have
-//! changed since, and the key did not move with them.
+//! This record locates a hold. The specification and the default quorum can have changed since, but the key has not moved.
 
 use std::time::Duration;
 
@@ -20,14 +19,16 @@ pub struct HoldRecord {
 }
 
 impl HoldRecord {
-    /// The record of the hold in this status. `None`: nothing is held, or a person has removed a part of the record.
+    /// The record of the hold in this status.
+    ///
+    /// `None` without a holder, or if another client removed a part of it.
     pub fn of(lock: &DistributedLock) -> Option<Self> {
         let holder = lock.status.as_ref()?.holder.as_ref()?;
         let (quorum, key) = (holder.quorum.clone()?, LockKey::new(holder.key.clone()?));
         Some(Self { quorum, key, rejoin_delay: holder.rejoin_delay?.get() })
     }
 
-    /// Puts what is known into the status; the delay only grows.
+    /// Writes the record into the status. The delay only grows.
     pub fn write(&self, holder: &mut LockHolder, rejoin_delay: Option<Duration>) {
         holder.quorum = Some(self.quorum.clone());
         holder.key = Some(self.key.as_str().to_owned());

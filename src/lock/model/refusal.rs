@@ -1,4 +1,4 @@
-//! Pure: why the operator does not serve a lock. The condition Accepted says so.
+//! Pure: the reason why the operator does not serve a lock, for the condition Accepted.
 
 use crate::api::conditions::AcceptedReason;
 use crate::api::{DistributedLock, GoDuration, MilliTime};
@@ -64,12 +64,12 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// That the object cannot be read, if it cannot.
+    /// The refusal of an unreadable object.
     pub fn of_reading(lock: &DistributedLock) -> Option<Self> {
         lock.spec.unreadable.clone().map(|error| Self::Unreadable { error })
     }
 
-    /// For the condition Accepted.
+    /// The reason of the condition Accepted.
     pub const fn reason(&self) -> AcceptedReason {
         match self {
             Self::Lookup(LookupError::NamespaceNotAllowed { .. } | LookupError::NoneAllows { .. }) => {

@@ -1,4 +1,4 @@
-//! Pure: what a lock's status says after each thing that can happen to it.
+//! Pure: the status of a lock after each transition.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use super::end::End;
+use super::held_message::HeldMessage;
 use super::hold::Hold;
 use super::readiness::{self, set_ready};
 use super::record::HoldRecord;
 use super::refusal::Refusal;
-use super::said::Said;
 use crate::api::conditions::{
     AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true, set_condition, transition_time,
 };
@@ -19,14 +19,14 @@ use crate::api::{DistributedLock, DistributedLockStatus, Ending, LockHolder, Mil
 use crate::redlock::{FencingToken, Votes};
 use crate::time::{Boottime, ClockOffset, UnixMillis};
 
-/// How many past holds a status remembers.
+/// Maximum number of past holds in a status.
 const HISTORY: usize = 10;
-/// So much of the reason for an end is kept in the history.
+/// Maximum length of the reason for an end in the history.
 const LONGEST_MESSAGE: usize = 512;
-/// Positions behind this one are not written, or a release would mean a write for every waiter.
+/// Last position that is written. Beyond it, a release would need a write for every waiter.
 pub const LAST_POSITION: usize = 10;
 
-/// A status under construction: the old one, and what conditions need.
+/// A status under construction, with the inputs of conditions.
 pub struct Draft {
     status: DistributedLockStatus,
     patience: Option<Duration>,
@@ -34,24 +34,24 @@ pub struct Draft {
     now: Timestamp,
 }
 
-/// What a grant brings into the status.
+/// The fields of a status that a grant sets.
 pub struct Granted<'a> {
-    /// Who holds it.
+    /// The holder.
     pub holder: LockHolder,
     /// Its fencing token.
     pub token: FencingToken,
-    /// The latest time that the API server's clock can have shown when a majority had voted.
+    /// The latest reading of the API server's clock when a majority had voted.
     pub acquired_at: UnixMillis,
-    /// The earliest time that it can show at the end of the validity.
+    /// The earliest reading at the end of the validity.
     pub valid_until: UnixMillis,
     /// The votes.
     pub votes: Votes,
-    /// The key in Redis, for people.
+    /// The key in Redis, for messages.
     pub key: &'a str,
 }
 
 impl Draft {
-    /// Starts from what the lock's status says now.
+    /// A draft from the present status of a lock.
     pub fn of(lock: &DistributedLock, now: UnixMillis) -> Self {
         let generation = lock.metadata.generation;
         let mut status = lock.status.clone().unwrap_or_default();
@@ -65,7 +65,7 @@ impl Draft {
         }
     }
 
-    /// Goes on from a status that was drafted for the same lock.
+    /// A draft from another status of the same lock.
     pub fn from_status(lock: &DistributedLock, status: DistributedLockStatus, now: UnixMillis) -> Self {
         Self { status, ..Self::of(lock, now) }
     }
@@ -86,34 +86,34 @@ impl Draft {
         set_condition(&mut self.status.conditions, condition, status, reason, message, (self.generation, self.now));
     }
 
-    /// The spec is good, and its quorum may be used.
+    /// The specification is valid, and the lock can use its quorum.
     #[must_use]
     pub fn accepted(mut self) -> Self {
         self.set(LockCondition::Accepted, true, AcceptedReason::Accepted, "");
         self
     }
 
-    /// It can be served, and something about it is not as it should be.
+    /// The lock is served, with a warning.
     #[must_use]
     pub fn accepted_although(mut self, trouble: &Refusal) -> Self {
         self.set(LockCondition::Accepted, true, trouble.reason(), trouble.to_string());
         self
     }
 
-    /// The operator cannot serve the specification.
+    /// The specification cannot be served.
     #[must_use]
     pub fn refused(self, refusal: &Refusal) -> Self {
         self.not_accepted(refusal).waiting(HeldReason::NotAccepted, &refusal.to_string(), None)
     }
 
-    /// The specification cannot be served as it is now, but what is held goes on.
+    /// The specification cannot be served, but the hold continues.
     #[must_use]
     pub fn not_accepted(mut self, refusal: &Refusal) -> Self {
         self.set(LockCondition::Accepted, false, refusal.reason(), refusal.to_string());
         self
     }
 
-    /// The status says where its hold lives, and for how long the members may remember it.
+    /// Records the place of the hold, and for how long the members can remember it.
     #[must_use]
     pub fn recorded(mut self, record: &HoldRecord, rejoin_delay: Option<Duration>) -> Self {
         if let Some(holder) = &mut self.status.holder {
@@ -122,9 +122,9 @@ impl Draft {
         self
     }
 
-    /// It has no holder, for this reason.
+    /// The lock has no holder, for this reason.
     fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
-        // A new wait begins when a suspension ends: the condition gets a new time of transition.
+        // A wait begins at the end of a suspension, so the condition gets a new time of transition.
         let is_suspension = |condition: &Condition| {
             condition.type_ == LockCondition::Held.as_str() && condition.reason == HeldReason::Suspended.as_str()
         };
@@ -137,17 +137,17 @@ impl Draft {
         self
     }
 
-    /// Nobody holds it; the message tells its reason, too.
+    /// The lock has no holder, and this message with its reason.
     #[must_use]
-    pub fn says(self, said: &Said, position: Option<usize>) -> Self {
-        self.waiting(said.reason(), &said.to_string(), position)
+    pub fn waits(self, message: &HeldMessage, position: Option<usize>) -> Self {
+        self.waiting(message.reason(), &message.to_string(), position)
     }
 
-    /// Held from now on.
+    /// The lock is held from now on.
     #[must_use]
     pub fn granted(mut self, grant: Granted<'_>) -> Self {
         let (holder, key) = (grant.holder.identity.clone(), grant.key.to_owned());
-        let said = Said::Held { holder, key, token: grant.token };
+        let message = HeldMessage::Held { holder, key, token: grant.token };
         self.status.holder = Some(grant.holder);
         self.status.fencing_token = Some(grant.token.get());
         self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);
@@ -155,30 +155,34 @@ impl Draft {
         self.status.ending = None;
         self.status.queue_position = Some(0);
         self.status.transitions += 1;
-        self.set(LockCondition::Held, true, said.reason(), said.to_string());
+        self.set(LockCondition::Held, true, message.reason(), message.to_string());
         self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes))
     }
 
-    /// Held as before. `minimum`: its holder has ended, and `minHold` keeps the lock until then.
+    /// The lock is still held.
+    ///
+    /// With `minimum` its holder has ended, and `minHold` keeps the lock until that time.
     #[must_use]
     pub fn still_held(mut self, key: &str, minimum: Option<(&End, MilliTime)>) -> Self {
         let token = self.status.fencing_token.and_then(FencingToken::new);
         let is_held = is_true(&self.status.conditions, LockCondition::Held) && self.status.stopping.is_none();
         let (Some(holder), Some(token), true) = (&self.status.holder, token, is_held) else { return self };
-        let said = match minimum {
-            Some((end, until)) => Said::HeldForMinimum { why: end.to_string(), until },
-            None => Said::Held { holder: holder.identity.clone(), key: key.to_owned(), token },
+        let message = match minimum {
+            Some((end, until)) => HeldMessage::HeldForMinimum { why: end.to_string(), until },
+            None => HeldMessage::Held { holder: holder.identity.clone(), key: key.to_owned(), token },
         };
-        self.set(LockCondition::Held, true, said.reason(), said.to_string());
+        self.set(LockCondition::Held, true, message.reason(), message.to_string());
         self
     }
 
-    /// Renewed, by the API server's clock at its earliest. What no round has earned stays as it is.
+    /// Publishes a renewal, by the earliest reading of the API server's clock.
+    ///
+    /// A validity that no round earned is not published.
     #[must_use]
     pub fn renewed(self, hold: &Hold, clock: ClockOffset, now: Boottime) -> Self {
         let Some(won) = hold.won else { return self };
-        // What was published before was earned too, perhaps by another replica, and no extension shortens a key. But no renewal
-        // earns more than one ttl: a clock that was wrong has published more, and that is taken back.
+        // The published validity was earned, perhaps by another replica, and no extension shortens a key. But no renewal earns more than
+        // one ttl. A wrong clock has published more, and this takes it back.
         let later = |published: Option<MilliTime>, here: UnixMillis, latest: i64| {
             let published = published.map(MilliTime::as_millis).filter(|published| *published <= latest);
             UnixMillis(published.map_or(here.0, |published| published.max(here.0)))
@@ -201,28 +205,29 @@ impl Draft {
         self
     }
 
-    /// Its Job is suspended, and it is still renewed until the pods of the Job have ended.
+    /// Its Job is suspended, and the hold is renewed until the pods of the Job have ended.
     #[must_use]
     pub fn stopping(mut self, end: &End) -> Self {
         let (since, reason, why) = (MilliTime::from(self.now), end.reason().to_string(), end.to_string());
         self.status.stopping = Some(Stopping { since, reason, message: shortened(&why) });
-        let said = Said::Stopping { why };
-        self.set(LockCondition::Held, true, said.reason(), said.to_string());
+        let message = HeldMessage::Stopping { why };
+        self.set(LockCondition::Held, true, message.reason(), message.to_string());
         self
     }
 
-    /// No longer renewed: it ends when its validity has run out, or before if its container terminates. `until`: when that is, by
-    /// the API server's clock.
+    /// The hold is no longer renewed. It ends with its validity, or with its container if that is earlier.
+    ///
+    /// `until` is the end of the validity and of lockDelay, by the API server's clock.
     #[must_use]
     pub fn ending(mut self, end: &End, until: Option<MilliTime>) -> Self {
         let (since, why, is_lost) = (MilliTime::from(self.now), end.to_string(), end.reason() == HeldReason::Expired);
         self.status.ending = Some(Ending { since, reason: end.reason().to_string(), until, message: shortened(&why) });
-        let said = match until {
-            _ if is_lost => Said::Lost { why },
-            Some(until) => Said::Ending { why, until },
-            None => Said::RunOut { why },
+        let message = match until {
+            _ if is_lost => HeldMessage::Lost { why },
+            Some(until) => HeldMessage::Ending { why, until },
+            None => HeldMessage::RunOut { why },
         };
-        self.set(LockCondition::Held, !is_lost, said.reason(), said.to_string());
+        self.set(LockCondition::Held, !is_lost, message.reason(), message.to_string());
         self
     }
 
@@ -230,18 +235,18 @@ impl Draft {
     #[must_use]
     pub fn unconfirmed(mut self) -> Self {
         let quorum = self.status.holder.as_ref().and_then(|holder| holder.quorum.clone()).unwrap_or_default();
-        let said = Said::Unconfirmed { quorum };
-        self.set(LockCondition::Held, false, said.reason(), said.to_string());
+        let message = HeldMessage::Unconfirmed { quorum };
+        self.set(LockCondition::Held, false, message.reason(), message.to_string());
         self
     }
 
-    /// It has no holder any more. `at`: since when, on the clock that says since when it was held.
+    /// The hold ended at `at`, by the clock of its `acquiredAt`.
     #[must_use]
     pub fn ended(mut self, end: &End, at: UnixMillis) -> Self {
         let (reason, why) = (end.reason(), end.to_string());
         let at = MilliTime::from_millis(at.0).unwrap_or_else(|| MilliTime::from(self.now));
         if let Some(holder) = self.status.holder.take() {
-            // The wait for the next hold begins now, also where an unconfirmed end made the condition false long ago.
+            // The wait for the next hold begins now, even if an unconfirmed end made the condition false long ago.
             let is_false = |condition: &Condition| {
                 condition.type_ == LockCondition::Held.as_str() && condition.status == Status::False.as_str()
             };
@@ -269,7 +274,7 @@ impl Draft {
         self.waiting(reason, &why, None)
     }
 
-    /// It never queues again, for the reason why nobody holds it.
+    /// The claim never queues again, for the reason in the condition Held.
     #[must_use]
     pub fn finished(mut self) -> Self {
         if let Some(held) = find_condition(&self.status.conditions, LockCondition::Held).cloned()
@@ -281,19 +286,19 @@ impl Draft {
     }
 }
 
-/// Whether the status says that its holder has lost the lock, and that no majority has confirmed that.
+/// Whether the holder has lost the lock by its status, and no majority has confirmed that.
 pub fn is_unconfirmed(lock: &DistributedLock) -> bool {
     let Some(status) = lock.status.as_ref().filter(|status| status.holder.is_some()) else { return false };
     let held = find_condition(&status.conditions, LockCondition::Held);
     held.is_some_and(|held| held.status == "False" && held.reason == HeldReason::NoQuorum.as_str())
 }
 
-/// What fits into the status, if there is anything.
+/// The text, limited to its maximum length.
 fn shortened(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.chars().take(LONGEST_MESSAGE).collect())
 }
 
-/// When a finished claim is to be deleted, in time from now.
+/// Time until a finished claim is deleted.
 pub fn remaining_after_finish(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
     let keep = lock.spec.ttl_after_finished?.get();
     let finished = find_condition(

@@ -1,8 +1,9 @@
-//! Pure: may the holder named in a lock's status go on holding it?
+//! Pure: the verdict on the holder that a lock's status names.
 //!
-//! The leader asks before it keeps, frees or seals a hold; every replica asks before each renewal. A live holder is never
-//! cut short: a lock is free at once only by the holder's own word or when its container is known to have terminated.
-//! Everything else stops the renewal and lets the hold run out (docs/dev/rules.md, "Death and doubt").
+//! The leader judges before it keeps, frees or seals a hold, and every replica before each renewal. No verdict cuts a live holder short: a
+//! lock is free immediately only after a release by its holder, or after the proven end of its container.
+//!
+//! For every other cause the replicas stop renewing, and the hold runs out (docs/dev/rules.md, "Death and doubt").
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -20,18 +21,18 @@ use crate::api::{
 use crate::runtime::keys::JOB_UID_LABEL;
 use crate::time::UnixMillis;
 
-/// What is to become of a hold.
+/// The verdict on a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is renewed.
+    /// The hold is renewed.
     Keep,
-    /// It is renewed for `minHold` only, and would end without.
+    /// The hold is renewed for `minHold` only, and has this end without it.
     Minimum(End),
-    /// It is renewed until its Job has been suspended and the Job's pods have ended. Then it runs out.
+    /// The hold is renewed until its Job is suspended and the Job's pods have ended. Then it runs out.
     Stop(End),
-    /// It ends at once: the holder said so, or is known to have ended.
+    /// The hold ends immediately, because its holder released it or has provably ended.
     Release(End),
-    /// It is not renewed any more; it is sealed and runs out, or goes when the container has terminated.
+    /// The hold is no longer renewed. It is sealed and runs out, or ends with its container.
     LetExpire(End),
 }
 
@@ -46,10 +47,10 @@ impl Verdict {
     }
 }
 
-/// What is known about the holder's processes.
+/// The state of the holder's processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// A holder with a free-text identity: nothing to look at.
+    /// A holder with a free-text identity, which has no process to check.
     Unbound,
     /// A claim with a free-text identity that is being deleted, and is owned by a Job or a pod.
     Owned(Instance),
@@ -59,31 +60,31 @@ pub enum Liveness {
     Job(JobEvidence),
 }
 
-/// Everything outside the lock object that its verdict depends on.
+/// The input of a verdict apart from the lock object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// What is known about the holder's processes.
+    /// The state of the holder's processes.
     pub liveness: Liveness,
-    /// The lock's namespace is being deleted, and everything in it.
+    /// The lock's namespace is being deleted with everything in it.
     pub namespace_ends: bool,
-    /// The holder's node was cordoned, and another candidate is ready on a node that is not.
+    /// The cordon of the holder's node, if another candidate is ready on a schedulable node.
     pub cordon: Option<Cordon>,
-    /// The API server's time, for what counts from a time that it or a controller wrote.
+    /// The API server's time, for times that it or a controller wrote.
     pub api_now: UnixMillis,
-    /// How long the lock has been held. `None`: no answer of the API server has carried a date yet.
+    /// How long the lock has been held. `None` until an answer of the API server had a date.
     pub held_for: Option<HeldFor>,
 }
 
-/// A node that is about to be emptied.
+/// The cordon of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cordon {
-    /// Its name.
+    /// The node.
     pub node: String,
-    /// When it was cordoned, by the clock of the control plane.
+    /// The time of the cordon, by the clock of the control plane.
     pub at: UnixMillis,
 }
 
-/// Judges the hold in `lock.status` by everything but the holder's own answers.
+/// The verdict on the hold in `lock.status`, without liveness checks and heartbeats.
 pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_FORCE_ANNOTATION) {
         return Verdict::Release(End::BrokenByForce { reason: reason.to_owned() });
@@ -101,7 +102,7 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
 }
 
-/// The verdict on a hold that neither ends nor is protected by `minHold`.
+/// The verdict on a hold that does not end, without regard to `minHold`.
 fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if is_released(lock) {
         return Verdict::Release(End::Released);
@@ -120,7 +121,8 @@ fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 
 /// The verdict on a hold that `minHold` protects.
 ///
-/// A job that finished at once in one place does not run again in another. The lock is kept, not the work: a Job with a pod in doubt is stopped, or a second pod would work with the same token.
+/// A claim that ended early in one place then does not run again in another. `minHold` keeps the lock, not the work. A Job with a pod in
+/// doubt is stopped, because a second pod would work with the same token.
 fn judge_minimum(lock: &DistributedLock, evidence: &Evidence, after: Verdict) -> Verdict {
     let is_stopping = lock.status.as_ref().is_some_and(|status| status.stopping.is_some());
     match &evidence.liveness {
@@ -137,28 +139,29 @@ fn judge_minimum(lock: &DistributedLock, evidence: &Evidence, after: Verdict) ->
 
 /// The verdict on the hold of a Job, which is stopped before its hold ends.
 ///
-/// Its pods may work through their grace period. Known death alone ends the hold at once, and only when each pod that the Job counts is known.
+/// Its pods can work through their grace period. Only proven death ends the hold immediately, and only if each pod that the Job counts is
+/// observed.
 fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> Verdict {
     if let Some(stopping) = lock.status.as_ref().and_then(|status| status.stopping.as_ref()) {
         return judge_stopping(lock, evidence, job, stopping);
     }
     let goes = job.state.is_over();
     match (job.state, &job.doubt) {
-        // Whatever is in doubt, a pod that runs keeps the hold of a Job that needs no stopping.
+        // A running pod keeps the hold of a Job that needs no stopping, whatever is in doubt.
         _ if goes && job.running => stop_first(asked(lock, evidence)),
         (_, Some(doubt)) if goes => Verdict::LetExpire(End::InDoubt { doubt: doubt.clone() }),
         (_, Some(doubt)) => Verdict::Stop(End::InDoubt { doubt: doubt.clone() }),
         (JobState::Gone, None) => Verdict::LetExpire(End::JobGone),
         (JobState::Finished { complete: true }, None) => Verdict::Release(End::JobFinished),
-        (JobState::Finished { complete: false }, None) => Verdict::LetExpire(End::JobFinishedUnseen),
+        (JobState::Finished { complete: false }, None) => Verdict::LetExpire(End::JobFinishedUnobserved),
         (JobState::SuspendedByOther { .. }, None) => Verdict::Stop(End::JobSuspended),
-        // The write of the status that was to follow did not happen.
+        // The write of the status after the suspension is missing.
         (JobState::Stopped { .. }, None) => Verdict::Stop(End::JobHalted),
         (JobState::Waiting | JobState::Running, None) => stop_first(asked(lock, evidence)),
     }
 }
 
-/// A Job is asked to end while its hold is still renewed.
+/// A Job is stopped while its hold is still renewed.
 fn stop_first(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::LetExpire(end) => Verdict::Stop(end),
@@ -166,15 +169,18 @@ fn stop_first(verdict: Verdict) -> Verdict {
     }
 }
 
-/// Whether a Job whose hold has ended for this reason waits for its lock again. What a person or a limit has ended, it does not, also if the hold
-/// was lost while the Job was being stopped.
+/// Whether a Job waits for its lock again after its hold ended for this reason.
+///
+/// It does not after an end by a user or a limit, even if the hold was lost while the Job was being stopped.
 pub fn is_to_run_again(lock: &DistributedLock, reason: HeldReason) -> bool {
     let is_loss = |reason| matches!(reason, HeldReason::Expired | HeldReason::HolderGone | HeldReason::Suspended);
     let stopping = lock.status.as_ref().and_then(|status| status.stopping.as_ref());
     is_loss(reason) && stopping.is_none_or(|stopping| HeldReason::named(&stopping.reason).is_some_and(is_loss))
 }
 
-/// The pods of a suspended Job have their grace period and one ttl to end. Then the hold runs out, whatever is known of them.
+/// The verdict on the hold of a suspended Job.
+///
+/// Its pods have their grace period and one ttl to end. Then the hold runs out in any case.
 fn judge_stopping(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence, stopping: &Stopping) -> Verdict {
     let is_overdue = evidence.api_now.since(stopping.since.into()) >= job.grace.saturating_add(lock.spec.ttl.get());
     let recorded = End::recorded(&stopping.reason, stopping.message.as_ref());
@@ -186,7 +192,9 @@ fn judge_stopping(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence
     }
 }
 
-/// An end that has begun goes on, also when its cause is gone. Only known death or the holder's word make it quicker.
+/// The verdict on a hold that ends.
+///
+/// It continues to end without its cause, and only proven death or a release shorten it.
 fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Verdict {
     if evidence.liveness == Liveness::Bound(Instance::Terminated) {
         return Verdict::Release(End::Terminated);
@@ -199,8 +207,8 @@ fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) ->
 
 /// The verdict on a claim with a free identity that is being deleted.
 ///
-/// Its deletion is the holder's word, unless something else deletes what the holder may still use. The namespace controller deletes claims and
-/// pods together, and pods may work through their grace period.
+/// Its deletion is a release by its holder, unless another controller deletes what the holder can still use. The namespace controller
+/// deletes claims and pods together, and pods can work through their grace period.
 fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if evidence.namespace_ends {
         return Verdict::LetExpire(End::NamespaceEnds);
@@ -213,7 +221,7 @@ fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
 }
 
-/// What people ask for, and what the specification limits.
+/// The verdict by requests of users and limits of the specification.
 fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_ANNOTATION) {
         return Verdict::LetExpire(End::Broken { reason: reason.to_owned() });
@@ -236,24 +244,24 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     Verdict::Keep
 }
 
-/// Whether everything in the namespace is being deleted.
+/// Whether the namespace is being deleted.
 pub fn is_ending(namespace: &Namespace) -> bool {
     let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
     namespace.metadata.deletion_timestamp.is_some() || phase == Some("Terminating")
 }
 
-/// The holder's word: the annotation with the token of this very hold.
+/// Whether the holder released the lock: the annotation has the token of this hold.
 fn is_released(lock: &DistributedLock) -> bool {
     let token = lock.status.as_ref().and_then(|status| status.fencing_token);
-    let word = annotation(lock, RELEASE_ANNOTATION).and_then(|word| word.trim().parse().ok());
-    word.is_some() && word == token
+    let released = annotation(lock, RELEASE_ANNOTATION).and_then(|released| released.trim().parse().ok());
+    released.is_some() && released == token
 }
 
 pub(in crate::lock) fn is_deleting(lock: &DistributedLock) -> bool {
     lock.metadata.deletion_timestamp.is_some()
 }
 
-/// A claim whose holder is a text, not a container.
+/// Whether the holder of a claim is a text, not a container.
 pub fn is_free_identity(lock: &DistributedLock) -> bool {
     lock.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some())
 }
@@ -262,17 +270,17 @@ fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
     lock.annotations().get(name).map(String::as_str)
 }
 
-/// Whether the status named the holder before this moment, which the control plane's clock tells.
+/// Whether the status named the holder before this moment, by the control plane's clock.
 ///
-/// The time of transition of the condition Held is of that clock, too. A hold that began on a node which was already cordoned goes on: a
-/// leader steps down once for each cordon.
+/// The time of transition of the condition Held has the same clock. A hold that began on a cordoned node continues, because a leader steps
+/// down once for each cordon.
 pub fn was_held_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
     let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let held = find_condition(conditions, LockCondition::Held).filter(|held| held.status == "True");
     held.is_some_and(|held| transition_time(held) < moment)
 }
 
-/// It is early rather than late.
+/// Whether maxHold has passed, early rather than late.
 fn has_reached_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
     let Some(max_hold) = lock.spec.max_hold else { return false };
     held_for.is_some_and(|held| held.most >= max_hold.get())
@@ -281,18 +289,18 @@ fn has_reached_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> bo
 /// Whether `minHold` still protects the hold of a claim.
 fn is_held_for_its_minimum(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
     let Some(min_hold) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return false };
-    // Without a clock that is not known; late is what the field asks for.
+    // Without the API server's clock, assume that minHold has not passed. A late end is safe.
     held_for.is_none_or(|held| held.least < min_hold.get())
 }
 
-/// Whether it matters what the holder answers.
+/// Whether a failed check ends the hold.
 ///
-/// It does not matter before the end of `minHold`, nor after the holder has asked to be released.
-pub fn is_expected_to_be_well(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
+/// It does not before the end of `minHold`, nor after a release by the holder.
+pub fn must_be_healthy(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
     !is_held_for_its_minimum(lock, held_for) && !is_released(lock)
 }
 
-/// Whether the owner's containers are watched: those of a pod, or of a Job's pods.
+/// Whether the operator watches the owner's containers: the owner is a pod or a Job.
 pub fn is_watched_owner(owner: &OwnerReference) -> bool {
     matches!((owner.kind.as_str(), owner.api_version.as_str()), ("Pod", "v1") | ("Job", "batch/v1"))
 }
@@ -303,8 +311,11 @@ pub fn belongs_to(pod: &Pod, owner: &OwnerReference) -> bool {
         || pod.labels().get(JOB_UID_LABEL).is_some_and(|uid| *uid == owner.uid)
 }
 
-/// One that runs keeps the claim, one in doubt lets it run out, and none at all proves nothing. `complete`: there were no others. Of a Job
-/// that is never known: a pod that was deleted by force, before this replica started, may run on where nothing shows it.
+/// Combines the states of an owner's pods.
+///
+/// A running pod keeps the claim. Otherwise a pod in doubt, or no pod at all, lets the claim run out.
+///
+/// `complete` is false for Jobs, because a pod that was deleted by force before this replica started is not in the cache and can still run.
 pub(in crate::lock) fn all_of(instances: Vec<Instance>, complete: bool) -> Instance {
     let nothing = || Instance::doubt(Doubt::NoPods);
     if instances.contains(&Instance::Running) {

@@ -1,4 +1,4 @@
-//! Pure but for the caches it reads: may a lock's spec be served, by which quorum and under which Redis key?
+//! Checks a lock's spec, and returns its quorum and its key in Redis. Pure apart from the caches.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::redlock::LockKey;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 
-/// A lock whose TTL is shorter than so many command deadlines could not survive a single slow member.
+/// Minimum TTL in command deadlines. One slow member could cost a lock with a shorter TTL.
 const MIN_TTL_IN_NODE_TIMEOUTS: u32 = 10;
-/// Renewals per TTL, if the spec does not say otherwise.
+/// Renewals per TTL, without `spec.renewInterval`.
 const DEFAULT_RENEWALS_PER_TTL: u32 = 3;
 
-/// Where a lock lives, and its timing.
+/// Quorum, key and timing of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The quorum.
@@ -28,9 +28,9 @@ pub struct Access {
     pub key: LockKey,
     /// Time to live.
     pub ttl: Duration,
-    /// Between the starts of two renewals.
+    /// Time between the starts of two renewals.
     pub renew_interval: Duration,
-    /// The quorum's keys belong to no namespace, so that locks of others may be on this one.
+    /// The quorum's keys belong to no namespace, so locks of other namespaces can be on this one.
     pub spans_namespaces: bool,
 }
 
@@ -71,7 +71,7 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
     })
 }
 
-/// Whether the Lease of an election is free for it, and guarded.
+/// Checks that the Lease of an election is free for it, and guarded by the policy.
 fn check_lease(context: &Context, lock: &DistributedLock, namespace: &str, lease: &str) -> Result<(), Refusal> {
     let settings = &context.replica.settings;
     if !settings.gates_leases(namespace) {
@@ -89,7 +89,7 @@ fn check_lease(context: &Context, lock: &DistributedLock, namespace: &str, lease
     }
 }
 
-/// Says so of a quorum that exists and cannot be read.
+/// The refusal of a quorum that exists and cannot be read.
 fn unreadable(context: &Context, error: &LookupError) -> Option<Refusal> {
     let (LookupError::NotFound { namespace, name } | LookupError::DefaultNotFound { namespace, name }) = error else {
         return None;
@@ -98,7 +98,7 @@ fn unreadable(context: &Context, error: &LookupError) -> Option<Refusal> {
     is_unreadable.then(|| Refusal::UnreadableQuorum { namespace: namespace.clone(), name: name.clone() })
 }
 
-/// What the schema cannot check: the lock's times against its quorum's.
+/// Checks that the schema cannot do: the lock's times against its quorum's.
 fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refusal> {
     let (ttl, delay) = (lock.spec.ttl, lock.spec.lock_delay.unwrap_or_default());
     let (max_ttl, node_timeout) = (redis_quorum.spec.max_ttl, redis_quorum.spec.node_timeout);
@@ -110,9 +110,9 @@ fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refus
     match redis_quorum.status.as_ref().and_then(|status| status.max_ttl_in_force) {
         None => Err(starting(redis_quorum)),
         Some(_) if starts_first(redis_quorum) => Err(starting(redis_quorum)),
-        // A longer TTL than the fence waits for must not be used before the fence waits for it.
+        // A TTL is used only after fences wait for it.
         Some(in_force) if ttl > in_force => Err(Refusal::LargerMaxTtl { ttl, in_force, quorum, max_ttl }),
-        // The seal that carries the delay must not outlive what a fence waits for, or a restarted member would forget it.
+        // The seal that carries the delay must not outlive the wait of fences, or a restarted member would forget it.
         Some(in_force) if ttl.get() + delay.get() > in_force.get() => {
             Err(Refusal::LockDelay { ttl, delay, max_ttl, quorum })
         }
@@ -125,7 +125,7 @@ fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refus
 
 /// Whether the members of the quorum start for the first time.
 ///
-/// No majority of them has ever been admitted, so that no lock can be held.
+/// No majority of them was ever admitted, so no lock can be held.
 fn starts_first(quorum: &RedisQuorum) -> bool {
     let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
     let is_first = |member: &MemberStatus| match member.reason {
@@ -136,7 +136,7 @@ fn starts_first(quorum: &RedisQuorum) -> bool {
     !members.is_empty() && admitted.len() <= members.len() / 2 && others.into_iter().all(is_first)
 }
 
-/// Says when a quorum that is starting serves its first lock: when a majority of its members may vote.
+/// The refusal of a starting quorum, with the time at which a majority of its members can vote.
 fn starting(quorum: &RedisQuorum) -> Refusal {
     let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
     let waiting = || members.iter().filter(|member| member.state != MemberState::Admitted);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_comes_before_its_quorum_is_ready_is_told_so_and_what_happens_next() {
+    fn a_lock_on_a_starting_quorum_gets_a_message_and_a_time() {
         let (reason, message) = refusal(claim("10s"), json!({})).unwrap();
         assert_eq!(reason, AcceptedReason::QuorumNotReady);
         assert!(message.contains("redlock-system/main is starting"), "{message}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_whose_members_have_never_voted_is_starting_and_one_that_lost_them_is_not() {
+    fn a_quorum_is_starting_until_its_members_have_voted() {
         let member = |name: &str, state: &str, reason: Option<&str>, at: Option<&str>| json!({"name": name, "state": state, "reason": reason, "rejoinAt": at, "runID": "x"});
         let of = |members: [Value; 3]| refusal(claim("10s"), json!({"maxTTLInForce": "30s", "members": members}));
         let fenced = |name, at| member(name, "Fenced", Some("FirstStart"), Some(at));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_that_the_quorum_never_serves_is_refused_whatever_is_in_force() {
+    fn a_ttl_above_max_ttl_is_refused_whatever_is_in_force() {
         for status in [json!({}), json!({"maxTTLInForce": "60s"})] {
             assert_eq!(refusal(claim("31s"), status).unwrap().0, AcceptedReason::TTLTooLong);
         }

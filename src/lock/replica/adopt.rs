@@ -1,5 +1,4 @@
-//! Taking over the renewal of holds that are published in a lock's status: every replica does, so that a change of leader
-//! loses none.
+//! Adopts holds from the status of locks. Every replica does, so that a change of leader loses none.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,17 +21,17 @@ use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::time::{Boottime, UnixMillis};
 
-/// The time between two reads of holds whose quorum is not known yet.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How often locks without a session are checked again.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Follows all locks, on every replica, until dropped.
+/// Follows all locks until dropped.
 pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     let mut changes = std::pin::pin!(context.locks.changes());
     let mut unsettled = HashSet::new();
     loop {
         let change = tokio::select! {
             change = changes.next() => change,
-            () = tokio::time::sleep(LOOK_AGAIN), if !unsettled.is_empty() => {
+            () = tokio::time::sleep(CHECK_INTERVAL), if !unsettled.is_empty() => {
                 unsettled.retain(|lock| {
                     context.locks.get(lock).is_some_and(|lock| !take(&context, &sessions, &holds, &lock))
                 });
@@ -41,7 +40,7 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
         };
         match change {
             Some(Change::Applied(lock)) => {
-                holds.sightings.see(&lock, context.clock.boottime());
+                holds.observation_times.record(&lock, context.clock.boottime());
                 let reference = ObjectRef::from_obj(&*lock);
                 if take(&context, &sessions, &holds, &lock) {
                     unsettled.remove(&reference);
@@ -52,7 +51,7 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
             Some(Change::Deleted(lock)) => {
                 let uid = lock.uid().unwrap_or_default();
                 holds.forget(&uid);
-                holds.sightings.forget(&uid);
+                holds.observation_times.forget(&uid);
             }
             Some(Change::Vanished(lock)) => holds.forget(&lock.uid().unwrap_or_default()),
             None => return,
@@ -60,10 +59,10 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     }
 }
 
-/// Takes what the watch shows of a lock. Whether that could be judged.
+/// Updates the table of holds from a watched lock. Returns false if its quorum has no session yet.
 fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) -> bool {
     let uid = lock.uid().unwrap_or_default();
-    // First of all: a watch that begins again can leave out the end of the hold of before.
+    // This comes first, because a watch that begins again can omit the end of the earlier hold.
     holds.keep_only(&uid, holder_nonce(lock).as_ref());
     match hold_of(context, sessions, lock) {
         Published::Hold(hold) => holds.adopt(*hold, true),
@@ -73,17 +72,19 @@ fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distribute
     true
 }
 
-/// What a lock's status publishes, as seen from here.
+/// The hold that a lock's status publishes.
 enum Published {
-    /// A hold.
+    /// A hold that this installation renews.
     Hold(Box<Hold>),
-    /// A hold whose quorum is not known yet.
+    /// A hold whose quorum has no session yet.
     Unknown,
-    /// No hold, or one that is ending.
+    /// No hold, or a hold that ends.
     Nothing,
 }
 
-/// Continues what the status of `lock` publishes. Only the watch can tell that a hold is gone: `lock` may be older than it.
+/// Adds the hold that the status of `lock` names.
+///
+/// Only the watch proves that a hold is gone, since `lock` can be older than the watch.
 pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) {
     if let Published::Hold(hold) = hold_of(context, sessions, lock) {
         holds.adopt(*hold, false);
@@ -96,7 +97,7 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
     let now = context.clock.boottime();
     let Some(record) = HoldRecord::of(lock) else { return Published::Unknown };
     if !context.serves(&record.quorum) {
-        // Another operator renews it.
+        // Another installation renews it.
         return Published::Nothing;
     }
     let Some(session) = location::session(sessions, &record.quorum) else { return Published::Unknown };
@@ -121,14 +122,14 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
     Published::Hold(Box::new(Hold::named(terms, now, due)))
 }
 
-/// The time to live that renewals use.
+/// The time to live of renewals.
 ///
-/// It is what the specification says, but never more than fences wait for, nor more than the record of the hold covers.
-/// A leader that waits for the end of the hold without an answer of the members waits for what is recorded.
+/// It is that of the specification, but not more than fences wait for, nor more than the record of the hold covers. A leader without an
+/// answer of the members waits for the end in that record.
 fn covered_ttl(wanted: Duration, recorded: Duration, in_force: Effective) -> Duration {
     let covered = longest_ttl(recorded, in_force.drift, in_force.node_timeout);
     let ttl = wanted.min(in_force.max_ttl).min(covered);
-    // Redis counts in milliseconds, and so does the API.
+    // Redis and the API count milliseconds.
     Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_uses_no_longer_ttl_than_the_record_of_the_hold_covers() {
+    fn a_renewal_uses_at_most_the_ttl_that_the_record_covers() {
         let in_force =
             |max_ttl| Effective { max_ttl, drift: Drift::default(), node_timeout: Duration::from_millis(50) };
         let recorded = in_force(Duration::from_secs(10)).rejoin_delay();

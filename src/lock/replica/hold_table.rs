@@ -1,8 +1,7 @@
-//! The holds that this replica renews, and what it knows of each.
+//! The table of holds that this replica renews.
 //!
-//! Every replica has such a table. The leader fills it when it grants; every replica, the leader of tomorrow among them,
-//! also adopts what a lock's status names. A validity in this table was earned by a round of this replica (docs/dev/algorithm.md,
-//! "Continuity").
+//! Every replica has such a table. The leader adds its grants, and every replica adopts the holds in the status of locks, because it can
+//! lead next. A round of this replica has earned each validity in this table (docs/dev/algorithm.md, "Continuity").
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 
-use super::sightings::Sightings;
+use super::observation_times::ObservationTimes;
 use crate::api::DistributedLock;
 use crate::lock::model::end::End;
 use crate::lock::model::hold::Hold;
@@ -19,16 +18,16 @@ use crate::lock::model::orphans::holder_nonce;
 use crate::redlock::{Extend, Nonce};
 use crate::time::Boottime;
 
-/// Renewals due within so much of each other go out together, as one pipeline to each member.
+/// Renewals due within this time go together, as one pipeline to each member.
 const BATCH_WINDOW: Duration = Duration::from_millis(5);
-/// Locks whose hold changed while no reader listened are found by the next look at all of them.
+/// Capacity of the queue of changed holds. A receiver that lags behind checks all locks.
 const NEWS_CAPACITY: usize = 4096;
 
-/// The table.
+/// The table of holds.
 #[derive(Debug)]
 pub struct Holds {
-    /// When this replica first saw each hold, and its end.
-    pub sightings: Sightings,
+    /// When this replica first observed each hold, and its end.
+    pub observation_times: ObservationTimes,
     table: Mutex<HashMap<String, Hold>>,
     wake: Notify,
     news: broadcast::Sender<ObjectRef<DistributedLock>>,
@@ -37,7 +36,7 @@ pub struct Holds {
 impl Default for Holds {
     fn default() -> Self {
         Self {
-            sightings: Sightings::default(),
+            observation_times: ObservationTimes::default(),
             table: Mutex::default(),
             wake: Notify::new(),
             news: broadcast::channel(NEWS_CAPACITY).0,
@@ -46,16 +45,17 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// Starts to renew a hold. Of a hold with the same nonce only the settings count. `seen`:
-    /// the watch has shown it, so the watch will also show its end.
-    pub fn adopt(&self, mut hold: Hold, seen: bool) {
-        hold.published = seen;
+    /// Adds a hold to renew, or updates the settings of the hold with the same nonce.
+    ///
+    /// `published`: the watch has reported it, so the watch will also report its end.
+    pub fn adopt(&self, mut hold: Hold, published: bool) {
+        hold.published = published;
         let mut table = self.table.lock();
         match table.get_mut(&hold.terms.uid) {
-            Some(known) if known.terms.nonce == hold.terms.nonce => {
-                known.terms.ttl = hold.terms.ttl;
-                known.terms.renew_interval = hold.terms.renew_interval;
-                known.published |= hold.published;
+            Some(existing) if existing.terms.nonce == hold.terms.nonce => {
+                existing.terms.ttl = hold.terms.ttl;
+                existing.terms.renew_interval = hold.terms.renew_interval;
+                existing.published |= hold.published;
             }
             _ => {
                 table.insert(hold.terms.uid.clone(), hold);
@@ -70,7 +70,7 @@ impl Holds {
         self.table.lock().remove(uid);
     }
 
-    /// Stops renewing a hold that was published, if the status now names another one, or none (`named`).
+    /// Drops a published hold if the status names another one or none (`named`).
     ///
     /// A grant that is still being published stays.
     pub fn keep_only(&self, uid: &str, named: Option<&Nonce>) {
@@ -80,14 +80,14 @@ impl Holds {
         }
     }
 
-    /// Stops renewing grants that are not published, when this replica stops leading.
+    /// Drops grants that are not published, when this replica stops leading.
     ///
-    /// Their keys run out, and the next leader recognises them as orphans.
+    /// Their keys expire, and the next leader recognises them as orphans.
     pub fn forget_unpublished(&self) {
         self.table.lock().retain(|_, hold| hold.published);
     }
 
-    /// The state of one hold of a lock. An earlier hold of the same lock proves nothing about this one.
+    /// The state of the hold with this nonce. An earlier hold of the same lock proves nothing about it.
     pub fn get(&self, uid: &str, nonce: &Nonce) -> Option<Hold> {
         self.table.lock().get(uid).filter(|hold| hold.terms.nonce == *nonce).cloned()
     }
@@ -97,22 +97,22 @@ impl Holds {
         self.get(lock.metadata.uid.as_deref()?, &holder_nonce(lock)?)
     }
 
-    /// Whether any hold of this lock is renewed.
+    /// Whether the table has any hold of this lock.
     pub fn has(&self, uid: &str) -> bool {
         self.table.lock().contains_key(uid)
     }
 
-    /// All holds known here.
+    /// All holds of the table.
     pub fn all(&self) -> Vec<Hold> {
         self.table.lock().values().cloned().collect()
     }
 
-    /// The locks whose hold was renewed, failed to renew, or was lost.
+    /// Subscribes to the locks whose hold was renewed, failed to renew, or was lost.
     pub fn news(&self) -> broadcast::Receiver<ObjectRef<DistributedLock>> {
         self.news.subscribe()
     }
 
-    /// Resolves when a renewal can be due earlier than the next one known.
+    /// Resolves when a renewal can be due earlier than before.
     ///
     /// A hold was added, or a renewal ended.
     pub async fn changed(&self) {
@@ -136,7 +136,7 @@ impl Holds {
         table.values_mut().filter(is_due).map(take).collect()
     }
 
-    /// Postpones a renewal that was taken but may not be done now.
+    /// Postpones a renewal that was taken but is not allowed now.
     pub fn postpone(&self, uid: &str, until: Boottime) {
         if let Some(hold) = self.table.lock().get_mut(uid) {
             hold.under_way = false;
@@ -145,29 +145,29 @@ impl Holds {
         self.wake.notify_one();
     }
 
-    /// Notes that the holder failed its liveness check or heartbeat, as far as this replica can tell.
+    /// Records a failed liveness check or heartbeat, as this replica observed it.
     ///
-    /// This renewal is left out, and the leader ends the hold. The holder is asked again when the next renewal is due.
-    pub fn condemn(&self, uid: &str, nonce: &Nonce, end: End, now: Boottime) {
+    /// It skips this renewal, and the leader ends the hold. The holder is checked again when the next renewal is due.
+    pub fn mark_unhealthy(&self, uid: &str, nonce: &Nonce, end: End, now: Boottime) {
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.under_way = false;
             hold.due = now + hold.terms.renew_interval;
-            hold.unwell = Some((now, end));
-            self.tell(&hold.terms.lock);
+            hold.unhealthy = Some((now, end));
+            self.notify(&hold.terms.lock);
         }
         self.wake.notify_one();
     }
 
-    /// The holder has shown that it is well.
-    pub fn acquit(&self, uid: &str, nonce: &Nonce) {
+    /// Records a successful check of the holder.
+    pub fn mark_healthy(&self, uid: &str, nonce: &Nonce) {
         if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.unwell = None;
+            hold.unhealthy = None;
         }
     }
 
-    /// The next renewal begins at this time, if it would begin later.
-    pub fn hasten(&self, uid: &str, nonce: &Nonce, due: Boottime) {
+    /// Moves the next renewal to this time, if it would begin later.
+    pub fn renew_by(&self, uid: &str, nonce: &Nonce, due: Boottime) {
         if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.due = hold.due.min(due);
         }
@@ -179,13 +179,13 @@ impl Holds {
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.settle(outcome, now);
-            self.tell(&hold.terms.lock);
+            self.notify(&hold.terms.lock);
         }
         self.wake.notify_one();
     }
 
-    /// On a replica that does not lead there is no reader.
-    fn tell(&self, lock: &ObjectRef<DistributedLock>) {
+    /// Reports a changed hold. A replica that does not lead has no receiver.
+    fn notify(&self, lock: &ObjectRef<DistributedLock>) {
         let _ = self.news.send(lock.clone());
     }
 }

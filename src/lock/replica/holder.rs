@@ -1,4 +1,4 @@
-//! What the caches show about the holder that a status names, and how its hold stands by that.
+//! The state of the holder that a status names by the caches, and the verdict on its hold.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION};
 use crate::lock::model::candidate::{self, Candidate};
 use crate::lock::model::end::End;
 use crate::lock::model::held_for::HeldFor;
-use crate::lock::model::instance::{self, Instance, Sight};
+use crate::lock::model::instance::{self, Instance, PodEvidence};
 use crate::lock::model::job::{self, JobEvidence, JobPods};
 use crate::lock::model::nodes;
 use crate::lock::model::verdict::{
-    Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
-    is_watched_owner, judge, was_held_before,
+    Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_watched_owner, judge,
+    must_be_healthy, was_held_before,
 };
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 
 /// Judges the hold in `lock.status` from the caches.
 ///
-/// `unwell` says why the holder failed its own liveness check or heartbeat, if it did.
-pub fn verdict(context: &Context, lock: &DistributedLock, unwell: Option<&End>) -> Verdict {
+/// `unhealthy` is a failure of the holder's liveness check or heartbeat.
+pub fn verdict(context: &Context, lock: &DistributedLock, unhealthy: Option<&End>) -> Verdict {
     let held_for = HeldFor::of(lock, context.api_clock(), context.clock.boottime());
     let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
     let evidence = Evidence {
@@ -32,8 +32,8 @@ pub fn verdict(context: &Context, lock: &DistributedLock, unwell: Option<&End>) 
         api_now: context.api_now(),
         held_for,
     };
-    match (judge(lock, &evidence), unwell) {
-        (Verdict::Keep, Some(end)) if is_expected_to_be_well(lock, held_for) => Verdict::LetExpire(end.clone()),
+    match (judge(lock, &evidence), unhealthy) {
+        (Verdict::Keep, Some(end)) if must_be_healthy(lock, held_for) => Verdict::LetExpire(end.clone()),
         (verdict, _) => verdict,
     }
 }
@@ -42,7 +42,7 @@ pub fn verdict(context: &Context, lock: &DistributedLock, unwell: Option<&End>) 
 fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
     let (election, holder) = (lock.spec.election.as_ref()?, lock.status.as_ref()?.holder.as_ref()?);
     let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;
-    // Before the look at every candidate, which each verdict on this node would repeat.
+    // This comes before the search of all candidates, which each verdict on this node would repeat.
     let at = nodes::cordoned_at(&node).filter(|at| was_held_before(lock, *at))?;
     let pods = context.pods.under(&keys::namespace(&lock.namespace().unwrap_or_default()));
     let (candidates, _) = candidate::of_election(election, &pods, &context.nodes.all()).ok()?;
@@ -64,23 +64,22 @@ fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
     };
     let pod = context.pods.named(&namespace, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid.as_str()));
     let departed = context.pods.departed(pod_uid);
-    let sight = Sight {
+    let evidence = PodEvidence {
         pod: pod.as_deref(),
         departed: departed.as_deref(),
         node_is_lost: is_lost(context, holder.node_name.as_deref()),
     };
-    Liveness::Bound(instance::judge(holder.container_id.as_deref(), sight, context.api_now()))
+    Liveness::Bound(instance::judge(holder.container_id.as_deref(), evidence, context.api_now()))
 }
 
 fn is_lost(context: &Context, node: Option<&str>) -> bool {
     node.is_some_and(|node| context.node_watch.is_lost(node))
 }
 
-/// What is known of the pods of a deleted claim's owner, such as a Job.
+/// The state of the pods of a deleted claim's owner, such as a Job.
 ///
-/// Deleting a Job collects its claims at the same moment as its pods, and the pods may work on through their grace
-/// period. So the claim counts as held until each of the known pods has been seen to end. Then it runs out, for there
-/// may be other pods.
+/// Kubernetes deletes the claims of a deleted Job together with its pods, and the pods can work through their grace period. The claim is
+/// therefore held until each cached pod has ended. Then it runs out, because there can be other pods.
 fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) -> Liveness {
     let owners: Vec<_> = lock.owner_references().iter().filter(|owner| is_watched_owner(owner)).collect();
     if owners.is_empty() || !is_deleting(lock) {
@@ -89,38 +88,38 @@ fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) ->
     let is_owned =
         |pod: &Pod| pod.namespace().as_deref() == Some(namespace) && owners.iter().any(|owner| belongs_to(pod, owner));
     let uids: Vec<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
-    let seen = pods_of(context, &uids, is_owned).into_iter().map(|(_, instance)| instance).collect();
+    let pods = pods_of(context, &uids, is_owned).into_iter().map(|(_, instance)| instance).collect();
     let complete = owners.iter().all(|owner| owner.kind == "Pod");
-    Liveness::Owned(all_of(seen, complete))
+    Liveness::Owned(all_of(pods, complete))
 }
 
-/// What is known of the pods of a Job, for the hold with this token.
+/// The state of the pods of a Job, for the hold with this token.
 pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> JobPods {
     let is_of_it = |pod: &Pod| {
         pod.namespace().as_deref() == Some(namespace)
             && pod.labels().get(keys::JOB_UID_LABEL).is_some_and(|of| of == uid)
     };
-    let seen = pods_of(context, &[uid], is_of_it);
-    job::pods(seen.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token)
+    let pods = pods_of(context, &[uid], is_of_it);
+    job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token)
 }
 
-/// The token of the hold under which a pod of a Job was made.
+/// The token of the hold under which a Job's pod was created.
 fn made_with(pod: &Pod) -> Option<i64> {
     pod.annotations().get(JOB_TOKEN_ANNOTATION)?.parse().ok()
 }
 
-/// The pods that these UIDs own, present and deleted, and what is known of each.
+/// The pods that these UIDs own, present and deleted, and the state of each.
 fn pods_of(context: &Context, owners: &[&str], is_owned: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, Instance)> {
     let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
     let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(owner)));
     let present = present.filter(|pod| is_owned(pod)).map(|pod| {
         let node_is_lost = is_lost(context, node(&pod).as_deref());
-        let instance = instance::judge_pod(Sight { pod: Some(&pod), departed: None, node_is_lost }, now);
+        let instance = instance::judge_pod(PodEvidence { pod: Some(&pod), departed: None, node_is_lost }, now);
         (pod, instance)
     });
     let departed = owners.iter().flat_map(|owner| context.pods.departed_under(&keys::owner(owner)));
     let departed = departed.filter(|pod| is_owned(pod)).map(|pod| {
-        let instance = instance::judge_pod(Sight { departed: Some(&pod), ..Sight::default() }, now);
+        let instance = instance::judge_pod(PodEvidence { departed: Some(&pod), ..PodEvidence::default() }, now);
         (pod, instance)
     });
     present.chain(departed).collect()

@@ -1,8 +1,8 @@
-//! Asking a holder whether it is well: its liveness endpoint, and the Lease that it renews as a heartbeat.
+//! Checks a holder: its liveness endpoint, and the Lease that it renews as a heartbeat.
 //!
-//! Every replica asks for itself before each renewal, so none renews for a holder that it has not heard of. What cannot be
-//! judged, because this replica itself does not reach the API server, is not held against the holder. Only the leader ends a hold for
-//! what it was answered; another replica leaves out its own renewals, and asks again.
+//! Every replica checks a holder before each renewal, so none renews without a check of its own. If this replica does not reach the API
+//! server, that is no failure of the holder. Only the leader ends a hold after a failed check. Another replica skips its renewal, and
+//! checks again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -30,10 +30,10 @@ use crate::runtime::context::Context;
 use crate::runtime::fair_queue::Class;
 use crate::time::{Boottime, UnixMillis};
 
-/// For one question to a holder. A quarter of the ttl counts where that is less, so that an answer leaves time for the renewal.
+/// Timeout of one check. It is at most a quarter of the ttl, so that time for the renewal is left.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the answers of holders so far amount to.
+/// The results of the checks of holders.
 #[derive(Debug, Default)]
 pub struct Answers {
     by_lock: Mutex<HashMap<String, Record>>,
@@ -46,7 +46,7 @@ struct Record {
     heartbeat: Heartbeat,
 }
 
-/// Whether a lock's holder is asked anything at all.
+/// Whether a lock's holder is checked at all.
 pub fn are_asked(lock: &DistributedLock) -> bool {
     lock.spec.liveness.is_some() || has_heartbeat(lock)
 }
@@ -56,8 +56,10 @@ fn has_heartbeat(lock: &DistributedLock) -> bool {
 }
 
 impl Answers {
-    /// Asks the holder of `lock`; an error says why it is not to be renewed. Otherwise the moment after which no key of it may end, if
-    /// its heartbeat sets one. Nothing is expected of a holder before `minHold` is over, or once it has asked to be released.
+    /// Checks the holder of `lock`. An error is the reason to stop its renewal.
+    ///
+    /// Otherwise returns the latest end of its keys, if it has a heartbeat. No failure matters before the end of `minHold`, or after a
+    /// release by the holder.
     pub async fn check(&self, context: &Context, lock: &DistributedLock, hold: &Hold) -> Result<Option<Boottime>, End> {
         let nonce = &hold.terms.nonce;
         let uid = lock.uid().unwrap_or_default();
@@ -71,22 +73,22 @@ impl Answers {
         if has_heartbeat(lock)
             && let Some(lease) = read_heartbeat(context, lock, Class::Renewal(hold.valid_until)).await
         {
-            record.heartbeat.see(lease.and_then(|lease| lease.resource_version()), now);
+            record.heartbeat.observe(lease.and_then(|lease| lease.resource_version()), now);
             verdict = verdict.map(|_unbound| Some(record.heartbeat.last_end(lock.spec.ttl.get())));
         }
         self.by_lock.lock().insert(uid, record);
         let held_for = HeldFor::of(lock, context.api_clock(), context.clock.boottime());
-        if verdict::is_expected_to_be_well(lock, held_for) { verdict } else { Ok(None) }
+        if verdict::must_be_healthy(lock, held_for) { verdict } else { Ok(None) }
     }
 
-    /// Forgets locks that are no longer held here.
+    /// Drops the results of locks that are not held here.
     pub fn retain(&self, held: impl Fn(&str) -> bool) {
         self.by_lock.lock().retain(|uid, _| held(uid));
     }
 
     fn record(&self, uid: &str, nonce: &Nonce, now: Boottime) -> Record {
-        let known = self.by_lock.lock().get(uid).cloned();
-        known.filter(|record| record.nonce == *nonce).unwrap_or(Record {
+        let earlier = self.by_lock.lock().get(uid).cloned();
+        earlier.filter(|record| record.nonce == *nonce).unwrap_or(Record {
             nonce: *nonce,
             failures: 0,
             heartbeat: Heartbeat::new(now),
@@ -116,12 +118,12 @@ async fn ask_holder(context: &Context, lock: &DistributedLock, liveness: &Livene
     ask_pod(pod.as_deref(), liveness, &*context.network, probe_timeout(lock)).await
 }
 
-/// How long an answer of the holder is waited for.
+/// The timeout of a check.
 fn probe_timeout(lock: &DistributedLock) -> Duration {
     PROBE_TIMEOUT.min(lock.spec.ttl.get() / 4)
 }
 
-/// Asks a pod, as a kubelet would.
+/// Sends a request to a pod, as a kubelet would.
 async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness, network: &dyn Connect, limit: Duration) -> Result<(), String> {
     let address = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.clone()).ok_or("its pod has no address")?;
     let asked = async {
@@ -138,7 +140,7 @@ async fn connect(network: &dyn Connect, address: &str, port: i32) -> Result<Box<
     network.connect(&host(address, port)?).await.map_err(|error| error.to_string())
 }
 
-/// Address and port as URLs have them.
+/// Address and port in the format of URLs.
 fn host(address: &str, port: i32) -> Result<String, String> {
     let port = u16::try_from(port).map_err(|_| format!("{port} is no port"))?;
     Ok(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
@@ -156,13 +158,13 @@ async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Res
     let response = sender.send_request(request).await.map_err(|error| error.to_string());
     connection.abort();
     let status = response?.status();
-    // What a kubelet takes for success.
+    // A kubelet accepts the same statuses.
     if status.is_success() || status.is_redirection() { Ok(()) } else { Err(format!("it answered {status}")) }
 }
 
-/// The Lease with the claim's name.
+/// Reads the Lease with the claim's name.
 ///
-/// The inner `None`: there is no such Lease. The outer `None`: it could not be read.
+/// The outer `None`: it could not be read. The inner `None`: it does not exist.
 async fn read_heartbeat(context: &Context, lock: &DistributedLock, class: Class) -> Option<Option<Lease>> {
     let (namespace, name) = (lock.namespace().unwrap_or_default(), lock.name_any());
     let leases: Api<Lease> = Api::namespaced(context.client.clone(), &namespace);
@@ -173,9 +175,9 @@ async fn read_heartbeat(context: &Context, lock: &DistributedLock, class: Class)
     timeout(probe_timeout(lock), read).await.ok()?.ok()
 }
 
-/// Whether a claim that waits has stopped its heartbeat, so that it must not get the lock.
+/// Whether the heartbeat of a waiting claim has stopped, so that it must not get the lock.
 ///
-/// A Lease that cannot be read, or that carries no time of its last change, is no evidence.
+/// An unreadable Lease, or one without a time of its last change, is no evidence.
 pub async fn has_stopped(context: &Context, lock: &DistributedLock) -> bool {
     let (true, Some(created)) = (has_heartbeat(lock), lock.creation_timestamp()) else { return false };
     let Some(lease) = read_heartbeat(context, lock, Class::Change).await else { return false };
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_takes_a_second_and_no_more_than_a_quarter_of_the_ttl() {
+    fn a_probe_takes_a_second_or_a_quarter_of_the_ttl() {
         let lock = |ttl: u64| {
             let mut lock = DistributedLock::default();
             lock.spec.ttl = crate::api::GoDuration::from_secs(ttl);

@@ -1,4 +1,4 @@
-//! The quorum of a hold, by its record: as the caches have it, and the session of this replica with it.
+//! The quorum of a hold by its record: the cached object, and the session of this replica.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::api::HeldQuorum;
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::runtime::context::Context;
 
-/// Whether this very quorum object still exists. One that this replica cannot read does.
+/// Whether the quorum object with this UID exists. This includes an unreadable one.
 pub fn exists(context: &Context, quorum: &HeldQuorum) -> bool {
     let is_it = |metadata: &ObjectMeta| metadata.uid.as_deref() == Some(quorum.uid.as_str());
     context.quorums.get(&quorum.reference()).is_some_and(|present| is_it(&present.metadata))
         || context.quorums.unreadable().iter().any(|present| is_it(&present.metadata))
 }
 
-/// The session of this very quorum object.
+/// The session with the quorum object of this UID.
 pub fn session(sessions: &Sessions, quorum: &HeldQuorum) -> Option<Arc<QuorumSession>> {
     sessions.get(&quorum.reference()).filter(|session| session.uid() == quorum.uid)
 }

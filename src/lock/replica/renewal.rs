@@ -1,4 +1,4 @@
-//! Renewal of held locks, on every replica, by a timer of its own: neither reconciles nor the API server are in its way.
+//! Renews held locks on every replica, by its own timer. It waits neither for reconciles nor for the API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
 use crate::time::Boottime;
 
-/// How long a renewal is put off while the lock may not be renewed or its quorum has no session yet.
-const NOT_NOW: Duration = Duration::from_millis(100);
-/// How long a renewal is put off that panicked.
+/// Delay of a renewal that is not allowed now, or whose quorum has no session.
+const POSTPONED: Duration = Duration::from_millis(100);
+/// Delay of a renewal that panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
-/// With nothing held, the timer looks again this often; a new hold wakes it at once.
+/// Interval of the timer without holds. A new hold wakes it immediately.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The number of holds that one pipeline to each member renews.
-const TOGETHER: usize = 64;
-/// The number of pipelines and questions to holders that are under way at once.
+const BATCH: usize = 64;
+/// The number of concurrent pipelines and checks of holders.
 const SLOTS: usize = 256;
 
-/// What renewal needs.
+/// The task that renews holds, with its caches, sessions and table.
 #[derive(Clone)]
 pub struct Renewal {
     /// Caches and clocks.
@@ -48,27 +48,27 @@ pub struct Renewal {
     pub sessions: Sessions,
     /// The holds of this replica.
     pub holds: Arc<Holds>,
-    /// What holders answered that are asked before each renewal.
+    /// The results of checks of holders.
     pub answers: Arc<Answers>,
-    /// Whether this replica leads; only the leader repairs.
+    /// Whether this replica leads. Only the leader repairs.
     pub leadership: watch::Receiver<Option<Term>>,
-    /// The slots for renewals and for questions to holders.
+    /// The slots for renewals and checks of holders.
     pub queue: FairQueue,
 }
 
-/// The slots for renewals and questions to holders.
+/// The slots for renewals and checks of holders.
 #[must_use]
 pub fn queue() -> FairQueue {
     FairQueue::new(SLOTS)
 }
 
-/// Whether the holder is asked before a renewal.
+/// Whether the holder is checked before a renewal.
 fn is_asked(hold: &Hold, lock: &DistributedLock) -> bool {
     hold.published && liveness::are_asked(lock)
 }
 
 impl Renewal {
-    /// Renews whatever is due until `stop`.
+    /// Renews all due holds until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut swept = self.context.clock.boottime();
         loop {
@@ -86,9 +86,9 @@ impl Renewal {
         }
     }
 
-    /// What is renewed together: holds of one namespace on one quorum.
+    /// The batches of a round: holds of one namespace on one quorum.
     ///
-    /// A hold whose holder is asked first is alone, so that a silent holder keeps no other waiting.
+    /// A hold whose holder is checked first is a batch of one, so that a silent holder delays no other.
     fn batches(&self, due: Vec<Hold>) -> Vec<Vec<Hold>> {
         let mut together = BTreeMap::<_, Vec<Hold>>::new();
         for hold in due {
@@ -97,12 +97,12 @@ impl Renewal {
             let at = (hold.terms.lock.namespace.clone(), hold.terms.quorum.to_string(), alone);
             together.entry(at).or_default().push(hold);
         }
-        together.values().flat_map(|holds| holds.chunks(TOGETHER).map(<[Hold]>::to_vec)).collect()
+        together.values().flat_map(|holds| holds.chunks(BATCH).map(<[Hold]>::to_vec)).collect()
     }
 
-    /// Renews a batch so that a panic over one lock harms no other one.
+    /// Renews a batch so that a panic over one lock affects no other.
     ///
-    /// After a panic, each of the locks that were renewed together is renewed by itself.
+    /// After a panic each hold of the batch is renewed alone.
     async fn guarded(self, holds: Vec<Hold>) {
         if caught(self.renew_in_turn(holds.clone())).await.is_ok() {
             return;
@@ -123,20 +123,20 @@ impl Renewal {
         self.holds.postpone(&hold.terms.uid, self.context.clock.boottime() + pause);
     }
 
-    /// Waits for a slot, and renews the holds that may be renewed then.
+    /// Waits for a slot, and renews the holds that are still to be renewed.
     ///
-    /// Nothing renews, as far as this replica can know, for a holder that is gone, suspended or past its time.
+    /// A hold is dropped from the batch if its holder is gone, suspended or past its time, as far as this replica observes.
     async fn renew_in_turn(&self, holds: Vec<Hold>) {
         let Some(first) = holds.first() else { return };
         let ends = holds.iter().map(|hold| hold.valid_until).min().unwrap_or(first.valid_until);
         let (quorum, namespace) = (first.terms.quorum.clone(), first.terms.lock.namespace.clone().unwrap_or_default());
         let _slot = self.queue.enter(&namespace, Class::Renewal(ends)).await;
-        // In a box, which only holds with a slot make.
+        // Only holds with a slot allocate this future.
         Box::pin(self.renew_now(quorum, holds)).await;
     }
 
     async fn renew_now(&self, quorum: HeldQuorum, holds: Vec<Hold>) {
-        let (mut unasked, later) = (Vec::new(), self.context.clock.boottime() + NOT_NOW);
+        let (mut unasked, later) = (Vec::new(), self.context.clock.boottime() + POSTPONED);
         for hold in holds {
             match self.renewable(&hold) {
                 Some(lock) if is_asked(&hold, &lock) => self.ask_and_renew(lock, hold).await,
@@ -149,12 +149,13 @@ impl Renewal {
         }
     }
 
-    /// The lock of a hold that may be renewed. If the object is gone, so is everything that could end the hold properly: it
-    /// runs out.
+    /// The lock of a hold that is still to be renewed.
+    ///
+    /// Without the object nothing could end the hold properly, so it runs out.
     fn renewable(&self, hold: &Hold) -> Option<Arc<DistributedLock>> {
         let lock = self.context.locks.get(&hold.terms.lock)?;
         let same = lock.metadata.uid.as_deref() == Some(hold.terms.uid.as_str());
-        // A grant of this replica that is being published is not in the cached status yet.
+        // The cached status does not have a grant that is still being published.
         let good = || holder::verdict(&self.context, &lock, None).is_renewed();
         let named = || orphans::holder_nonce(&lock) == Some(hold.terms.nonce);
         (same && (!hold.published || named() && good())).then_some(lock)
@@ -164,20 +165,20 @@ impl Renewal {
         let (uid, nonce) = (hold.terms.uid.clone(), hold.terms.nonce);
         let bounded = match self.ask(&lock, &hold).await {
             Ok(bounded) => bounded,
-            Err(end) => return self.holds.condemn(&uid, &nonce, end, self.context.clock.boottime()),
+            Err(end) => return self.holds.mark_unhealthy(&uid, &nonce, end, self.context.clock.boottime()),
         };
-        self.holds.acquit(&uid, &nonce);
-        let mut look = None;
+        self.holds.mark_healthy(&uid, &nonce);
+        let mut check_at = None;
         if let Some(Bounded::Renew(ttl, at)) = bounded {
-            (hold.terms.ttl, look) = (ttl, Some(at));
+            (hold.terms.ttl, check_at) = (ttl, Some(at));
         }
         self.renew(hold.terms.quorum.clone(), vec![hold]).await;
-        if let Some(look) = look {
-            self.holds.hasten(&uid, &nonce, look);
+        if let Some(check_at) = check_at {
+            self.holds.renew_by(&uid, &nonce, check_at);
         }
     }
 
-    /// Asks the holder. An error says why it is not to be renewed.
+    /// Checks the holder. An error is the reason to stop its renewal.
     async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, End> {
         let checked = self.answers.check(&self.context, lock, hold).await?;
         let Some(last) = checked else { return Ok(None) };
@@ -189,7 +190,7 @@ impl Renewal {
         }
     }
 
-    /// Forgets now and then what was asked about locks that are no longer held here.
+    /// Periodically drops results of checks of locks that are not held here.
     fn sweep(&self, swept: &mut Boottime, now: Boottime) {
         if now.since(*swept) >= IDLE {
             *swept = now;
@@ -202,7 +203,7 @@ impl Renewal {
         let session = location::session(&self.sessions, &quorum);
         let able = session.and_then(|session| Some((session.clone(), session.signer()?)));
         let Some((session, signer)) = able else {
-            let later = self.context.clock.boottime() + NOT_NOW;
+            let later = self.context.clock.boottime() + POSTPONED;
             batch.iter().for_each(|hold| self.holds.postpone(&hold.terms.uid, later));
             return;
         };
@@ -231,7 +232,7 @@ impl Renewal {
 
     /// Sets the key again on members that lost it.
     ///
-    /// It lives for what is left of the round that just reached a majority, and is set only soon after that. A repair is never a vote.
+    /// It lives for the rest of the round that just reached a majority, and is set only soon after that. A repair is never a vote.
     async fn repair(
         &self,
         session: &QuorumSession,
@@ -245,7 +246,7 @@ impl Renewal {
         }
         let Extend::Renewed { started, valid_until, missing, others, .. } = outcome else { return };
         if !others.is_empty() && hold.published {
-            self.clear_the_way(session, signer, hold, &others).await;
+            self.release_orphan(session, signer, hold, &others).await;
         }
         if missing.is_empty() {
             return;
@@ -257,13 +258,14 @@ impl Renewal {
         tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
     }
 
-    /// A leader that died may have left a value of its own on a minority, which would keep this hold off it. The next renewal finds
-    /// the key missing there and repairs it.
+    /// Releases the value that a dead leader left on a minority, which would exclude this hold there.
     ///
-    /// The caches may be older than what the members answered: the value may be a grant that was made since, and is published. So the
-    /// API server is asked first. If it still names this hold, the value that was seen before is of a grant that was decided before this
-    /// hold was published, on a version of the object that is no longer: it cannot be published any more.
-    async fn clear_the_way(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, others: &[Occupant]) {
+    /// The next renewal finds the key missing there and repairs it.
+    ///
+    /// The caches can be older than the answers of the members, and the value can be a later grant that is published. This therefore reads
+    /// the API server first. If it still names this hold, the value belongs to a grant that was decided on an earlier version of the
+    /// object. That grant cannot be published.
+    async fn release_orphan(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, others: &[Occupant]) {
         let Some(lock) = self.context.locks.get(&hold.terms.lock) else { return };
         let peers = self.context.locks.under(&keys::key(&lock.key()));
         let orphan = orphans::of(&lock, signer, others).or_else(|| orphans::of_finished(&peers, signer, others));
@@ -311,7 +313,7 @@ mod tests {
             "status": {"transitions": 1, "holder": {"identity": "a", "nonce": nonce}}})
     }
 
-    /// Whether an API server that answers so names the hold that the cache knows.
+    /// Whether an API server with this answer names the cached hold.
     async fn named(code: u16, answer: Value) -> bool {
         let service = tower::service_fn(move |_: Request<Body>| {
             let answer = Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer).unwrap()));
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_value_is_an_orphan_beside_a_hold_only_while_the_api_server_itself_names_that_hold() {
+    async fn an_orphan_beside_a_hold_needs_a_read_from_the_api_server() {
         let refused =
             |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
         assert!(named(200, lock("u", NONCE)).await);

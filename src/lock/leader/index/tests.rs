@@ -15,13 +15,13 @@ fn applied(lock: &DistributedLock) -> Change<DistributedLock> {
     Change::Applied(Arc::new(lock.clone()))
 }
 
-/// The watch shows what was written last.
+/// The watch returns the last write.
 fn changed(index: &Index, change: &Change<DistributedLock>) -> Vec<LockRef> {
     index.lock_changed(change, false, |_| matches!(change, Change::Applied(_)).then(|| change.object().clone()))
 }
 
 #[test]
-fn a_release_is_told_to_the_others_on_the_key_and_a_renewal_is_not() {
+fn a_release_concerns_others_on_the_key_and_a_renewal_does_not() {
     let index = Index::default();
     let (waiter, here) = (claim("b", "k"), |lock: &DistributedLock| LockRef::from_obj(lock));
     let mut holder = claim("a", "k");
@@ -42,7 +42,7 @@ fn a_release_is_told_to_the_others_on_the_key_and_a_renewal_is_not() {
 }
 
 #[test]
-fn a_grant_counts_before_the_watch_shows_it_and_while_the_watch_shows_older_versions() {
+fn a_grant_counts_before_the_watch_has_it() {
     let index = Index::default();
     let (waiting, mut held) = (claim("a", "k"), claim("a", "k"));
     held.status.as_mut().unwrap().holder = Some(Default::default());
@@ -78,7 +78,7 @@ fn a_pod_concerns_the_locks_that_are_bound_to_it_only() {
 }
 
 #[test]
-fn one_of_thousands_that_wait_concerns_the_first_few_only() {
+fn a_waiting_lock_concerns_only_the_first_few_of_thousands() {
     let index = Index::default();
     let locks: Vec<_> = (0..10_000).map(|number| applied(&claim(&format!("claim-{number}"), "k"))).collect();
     let most = locks.iter().map(|lock| changed(&index, lock).len()).max();
@@ -139,7 +139,7 @@ fn a_heartbeat_of_a_node_concerns_nobody() {
 }
 
 #[test]
-fn a_namespace_concerns_its_locks_when_its_labels_change_or_its_deletion_begins() {
+fn a_namespace_concerns_its_locks_by_labels_and_deletion() {
     let index = Index::default();
     changed(&index, &applied(&claim("a", "k")));
     let concerned = |labels: serde_json::Value, deleted: Option<&str>, message: &str| {
@@ -174,19 +174,19 @@ fn a_job_and_its_pods_concern_the_claims_that_name_it() {
     assert!(index.pod_changed(&pod("other")).is_empty() && index.job_changed(&job("other")).is_empty());
 }
 
-/// How many locks a child of the test files.
+/// Environment variable: the number of locks that a child process indexes.
 const NUMBER: &str = "REDLOCK_TEST_INDEXED";
-/// Bytes that a lock costs at most while it waits, and afterwards while it is held.
+/// Maximum bytes of a lock while it waits, and then while it is held.
 const BOUND: u64 = 3_800;
 
-/// Kilobytes of this process.
+/// Resident kilobytes of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Files locks that wait on keys of their own, and are held afterwards. Prints the memory of both times.
+/// Indexes locks that wait on separate keys and are held afterwards. Prints the memory at both times.
 #[test]
 fn child() {
     let Some(number) = std::env::var(NUMBER).ok().and_then(|number| number.parse::<usize>().ok()) else { return };

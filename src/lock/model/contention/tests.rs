@@ -93,7 +93,7 @@ fn elections_on_a_key_are_known_by_age_while_they_wait_or_hold() {
 }
 
 #[test]
-fn what_a_lock_was_before_is_forgotten() {
+fn an_earlier_state_of_a_lock_is_forgotten() {
     let before = waits("a", 1);
     let mut contention = of(&[&before]);
     let held = claim("a", 1, json!({"status": {"transitions": 1, "holder": {"identity": "a"}}}));

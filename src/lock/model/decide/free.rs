@@ -7,9 +7,9 @@ use kube::ResourceExt;
 use super::{Contender, REQUESTS, Step, View, WaitReason, is_labelled, rest};
 use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true, transition_time};
+use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::queue::Place;
 use crate::lock::model::readiness::until_leaderless;
-use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 use crate::time::UnixMillis;
 
@@ -33,20 +33,20 @@ pub(super) fn decide(view: &View<'_>) -> Step {
     unfinished(view, draft, has_finalizer)
 }
 
-/// A lock that may contend: what keeps it from its queue, before anything else.
+/// The step for a lock that is not finished, before it enters the queue.
 fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     let lock = view.lock;
     if lock.spec.suspend {
-        // It does not wait for its turn, so its waitTimeout does not pass.
+        // A suspended lock does not wait for its turn, so its waitTimeout does not pass.
         let draft = match &view.refusal {
             Some(refusal) => draft.not_accepted(refusal),
             None => draft.accepted(),
         };
-        return rest(draft.says(&Said::Suspended, None), None);
+        return rest(draft.waits(&HeldMessage::Suspended, None), None);
     }
     let patience = patience(view);
     if patience == Some(Duration::ZERO) {
-        return rest(draft.says(&Said::WaitTimeout, None).finished(), None);
+        return rest(draft.waits(&HeldMessage::WaitTimeout, None).finished(), None);
     }
     if let Some(refusal) = &view.refusal {
         return rest(draft.refused(refusal), patience);
@@ -56,12 +56,12 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
         Err(WaitReason { message, retry_after }) => {
             let unready = until_leaderless(lock, view.api_now);
-            rest(draft.says(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
+            rest(draft.waits(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
         }
     }
 }
 
-/// A lock that could hold its key: whose turn it is, and when the next attempt is due.
+/// The step for a lock with a candidate: wait for its turn or for a pause, or acquire.
 fn in_queue(
     view: &View<'_>,
     draft: Draft,
@@ -69,32 +69,32 @@ fn in_queue(
     contender: &Contender,
     is_prepared: bool,
 ) -> Step {
-    // The next in the queue is ready to be granted, so that a hand-over costs one write less.
+    // The next lock in the queue is prepared before its turn, which saves a write at the hand-over.
     if !is_prepared && matches!(view.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
         return Step::Prepare;
     }
     match &view.place {
         Place::Behind { holder, position, delayed } => {
             let (holder, position) = (holder.clone(), *position);
-            let delayed = delayed.then(|| Said::DelayedBehind { holder: holder.clone(), position });
-            let said = delayed.unwrap_or(Said::Behind { holder, position });
-            return rest(queued(draft, &said, position), patience);
+            let delayed = delayed.then(|| HeldMessage::DelayedBehind { holder: holder.clone(), position });
+            let message = delayed.unwrap_or(HeldMessage::Behind { holder, position });
+            return rest(queued(draft, &message, position), patience);
         }
         Place::Waiting { position } => {
-            return rest(queued(draft, &Said::Waiting { position: *position }, *position), patience);
+            return rest(queued(draft, &HeldMessage::Waiting { position: *position }, *position), patience);
         }
         Place::First => {}
     }
     if let Some(WaitReason { message, retry_after }) = &view.pause {
-        return rest(draft.says(message, Some(1)), patience.into_iter().chain(*retry_after).min());
+        return rest(draft.waits(message, Some(1)), patience.into_iter().chain(*retry_after).min());
     }
     if is_prepared { Step::Acquire(contender.clone()) } else { Step::Prepare }
 }
 
-/// How long the lock still waits for its turn, if its spec limits that.
+/// The rest of waitTimeout, if the spec sets it.
 ///
 /// The wait begins with the first status. It begins again when a suspension ends, and for the claim of a Job after a loss. The time of
-/// transition of the condition Held tells each of these moments.
+/// transition of the condition Held has each of these moments.
 fn patience(view: &View<'_>) -> Option<Duration> {
     let timeout = view.lock.spec.wait_timeout?.get();
     let conditions = view.lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -106,9 +106,9 @@ fn patience(view: &View<'_>) -> Option<Duration> {
     Some(timeout.saturating_sub(view.api_now.since(transition_time(held).max(created))))
 }
 
-/// What the status of a waiting lock says about its place.
+/// Sets the message of a waiting lock.
 ///
-/// Far back in the queue it tells neither position nor holder: each handover would mean a write for every waiter.
-fn queued(draft: Draft, said: &Said, position: usize) -> Draft {
-    draft.says(if position > LAST_POSITION { &Said::FarBack } else { said }, Some(position))
+/// Far back in the queue it has neither position nor holder, because each hand-over would need a write for every waiter.
+fn queued(draft: Draft, message: &HeldMessage, position: usize) -> Draft {
+    draft.waits(if position > LAST_POSITION { &HeldMessage::FarBack } else { message }, Some(position))
 }

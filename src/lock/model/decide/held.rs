@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Held, Renewal, Rest, Sealing, Step, View, is_labelled, rest};
+use super::{HoldView, Renewal, Rest, Sealing, Step, View, is_labelled, rest};
 use crate::api::{DistributedLock, LOCK_FINALIZER, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::held_for::HeldFor;
@@ -14,11 +14,12 @@ use crate::lock::model::status::{Draft, is_unconfirmed};
 use crate::lock::model::verdict::{Verdict, is_deleting};
 use crate::time::{Boottime, ClockOffset, UnixMillis};
 
-/// With so much validity left, a hold whose members do not answer is offered to another replica.
-/// Where a third of its ttl is less than this, that counts.
-const SLIPPING: Duration = Duration::from_secs(1);
+/// The rest of a validity at which a hold is handed over if its members do not answer.
+///
+/// For a short ttl it is a third of the ttl.
+const HAND_OVER_WHEN_LEFT: Duration = Duration::from_secs(1);
 
-pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
+pub(super) fn decide(view: &View<'_>, held: &HoldView) -> Step {
     let ending = view.lock.status.as_ref().and_then(|status| status.ending.as_ref());
     match &held.verdict {
         Verdict::Release(end) => Step::Advance(Phase::Freed(end.clone())),
@@ -31,12 +32,12 @@ pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
     }
 }
 
-/// A hold that runs out has ended when a majority of the members says so.
+/// The step for a hold that runs out, which ends when a majority of the members confirms it.
 ///
-/// If none answers, its holder has lost the lock when no member can remember the hold. The lock stays ending, since no majority would grant
-/// it to another holder either.
-fn decide_ending(view: &View<'_>, held: &Held, end: &End) -> Step {
-    let waited = held.sighting.ending.map_or(Duration::ZERO, |since| view.now.since(since));
+/// If no majority answers, its holder has lost the lock when no member can remember the hold. The lock stays in this state, because no
+/// majority would grant it to another holder.
+fn decide_ending(view: &View<'_>, held: &HoldView, end: &End) -> Step {
+    let waited = held.observed.ending.map_or(Duration::ZERO, |since| view.now.since(since));
     let left = longest_memory(view, held).saturating_sub(waited);
     let until = match held.sealing {
         Sealing::Unconfirmed if left.is_zero() => return unconfirmed(view, held, end),
@@ -48,43 +49,43 @@ fn decide_ending(view: &View<'_>, held: &Held, end: &End) -> Step {
     if !until.is_zero() {
         return rest(Draft::of(view.lock, view.api_now), Some(until));
     }
-    // The keys are left to run out, which costs others a hundredth of a ttl and needs no trust in this replica's clock.
+    // The keys expire. This costs other clients a hundredth of a ttl, and does not depend on this replica's clock.
     let message = format!("{end}; its validity has run out");
     Step::Advance(Phase::RanOut(End::Recorded { reason: end.reason(), message }))
 }
 
-/// A hold that no member can remember, and whose end no majority has confirmed.
-fn unconfirmed(view: &View<'_>, held: &Held, end: &End) -> Step {
+/// The step for a hold that no member can remember, and whose end no majority has confirmed.
+fn unconfirmed(view: &View<'_>, held: &HoldView, end: &End) -> Step {
     let has_finalizer = view.lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
     match () {
         // No member can ever confirm it.
         () if !held.quorum_exists || holder_nonce(view.lock).is_none() => Step::Advance(Phase::RanOut(end.clone())),
         () if !is_unconfirmed(view.lock) => Step::Advance(Phase::Unconfirmed(end.clone())),
-        // No object waits longer for members.
+        // A deleted object waits no longer for members.
         () if is_deleting(view.lock) && has_finalizer => Step::RemoveFinalizer,
         () => Step::Seal,
     }
 }
 
-/// How long the members may remember a hold after its last renewal.
-fn longest_memory(view: &View<'_>, held: &Held) -> Duration {
-    // The status does not say where it is held. No operator grants for longer than the specification, or than some quorum allows.
+/// How long the members can remember a hold after its last renewal.
+fn longest_memory(view: &View<'_>, held: &HoldView) -> Duration {
+    // The status has no record of the quorum. No operator grants for longer than the specification or some quorum allows.
     let spec = &view.lock.spec;
     let promised = || (spec.ttl.get() + spec.lock_delay.unwrap_or_default().get()) * 2;
     let longest = || promised().max(held.rejoin_delay.unwrap_or_default());
     held.record.as_ref().map_or_else(longest, |record| record.rejoin_delay)
 }
 
-fn decide_good(view: &View<'_>, held: &Held) -> Step {
-    if let Some(stale) = stale_word(view.lock) {
+fn decide_good(view: &View<'_>, held: &HoldView) -> Step {
+    if let Some(stale) = stale_release(view.lock) {
         return Step::ClearRequests(vec![stale]);
     }
     match held.hold.as_ref() {
-        None => decide_unknown(view, held),
+        None => decide_without_session(view, held),
         Some(Hold { refused: true, trouble, .. }) => {
             refused(view.lock, End::Refused { trouble: trouble.clone().unwrap_or_default() })
         }
-        Some(hold) if is_slipping(hold, view.now) && view.may_hand_over => {
+        Some(hold) if should_hand_over(hold, view.now) && view.may_hand_over => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
             Step::HandOver(hold.terms.quorum.reference(), trouble)
         }
@@ -97,16 +98,16 @@ fn decide_good(view: &View<'_>, held: &Held) -> Step {
     }
 }
 
-/// A refusal by a majority is the members' word that the key is gone. Only a delay still keeps others out.
+/// The step after a majority confirmed that the key is gone. Only lockDelay still excludes other locks.
 fn refused(lock: &DistributedLock, end: End) -> Step {
     let is_delayed = lock.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero());
     Step::Advance(if is_delayed { Phase::Ending(end) } else { Phase::Freed(end) })
 }
 
-/// A hold that this replica cannot renew yet: it does not know the quorum.
-fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
-    let seen_for = view.now.since(held.sighting.held);
-    let left = longest_memory(view, held).saturating_sub(seen_for);
+/// The step for a hold that this replica cannot renew yet, because it has no session with the quorum.
+fn decide_without_session(view: &View<'_>, held: &HoldView) -> Step {
+    let observed_for = view.now.since(held.observed.held);
+    let left = longest_memory(view, held).saturating_sub(observed_for);
     if held.quorum_exists && !left.is_zero() {
         return rest(Draft::of(view.lock, view.api_now), Some(left.min(Duration::from_millis(500))));
     }
@@ -116,10 +117,10 @@ fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
     }))
 }
 
-fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
+fn keep(view: &View<'_>, held: &HoldView, hold: &Hold) -> Step {
     let draft = Draft::of(view.lock, view.api_now);
     let draft = match (&view.refusal, &view.lease_misfit) {
-        // It goes on; the condition says why it would not be granted again.
+        // The hold continues, and the condition has the reason against another grant.
         (Some(refusal), _) => draft.not_accepted(refusal),
         (None, Some(misfit)) => draft.accepted_although(misfit),
         (None, None) => draft.accepted(),
@@ -141,62 +142,65 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
     Step::Keep(Rest { status: draft.finish(), wake, renewal: renewal.map(|(_, renewal)| renewal) })
 }
 
-/// The reason why only `minHold` keeps a hold, and the end of it.
-fn minimum<'a>(lock: &DistributedLock, held: &'a Held) -> Option<(&'a End, MilliTime)> {
+/// The end that `minHold` postpones, and its time.
+fn minimum<'a>(lock: &DistributedLock, held: &'a HoldView) -> Option<(&'a End, MilliTime)> {
     let Verdict::Minimum(end) = &held.verdict else { return None };
     let (acquired, min_hold) = (lock.status.as_ref()?.acquired_at?, lock.spec.min_hold?);
     Some((end, MilliTime::from_millis(UnixMillis::from(acquired).plus(min_hold.get()).0)?))
 }
 
-/// The word of an earlier holder, which ends nothing any more.
-fn stale_word(lock: &DistributedLock) -> Option<&'static str> {
-    let word = lock.annotations().get(RELEASE_ANNOTATION)?;
+/// A release annotation with the token of an earlier hold. It must not end this one.
+fn stale_release(lock: &DistributedLock) -> Option<&'static str> {
+    let token_text = lock.annotations().get(RELEASE_ANNOTATION)?;
     let token = lock.status.as_ref()?.fencing_token?;
-    (word.trim().parse() != Ok(token)).then_some(RELEASE_ANNOTATION)
+    (token_text.trim().parse() != Ok(token)).then_some(RELEASE_ANNOTATION)
 }
 
-/// Every replica renews, so what one cannot renew for want of answers another perhaps can.
-fn is_slipping(hold: &Hold, now: Boottime) -> bool {
-    let left = hold.valid_until.since(now);
-    // One that it never renewed, and was not refused for, may have run out while no replica renewed.
-    let is_unanswered = hold.silence || hold.trouble.is_none() && hold.won.is_some();
-    is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
-}
-
-/// A renewal is published when half of the ttl is left of what is published.
+/// Whether this replica fails to renew because members do not answer.
 ///
-/// It is also published when less than a quarter would be left at the next one.
-/// Every write that is left out leaves room for that of another lock. With `validity: Transitions` it is not published. What no round of
-/// this replica has earned is never published.
+/// Another replica can possibly reach them.
+fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
+    let left = hold.valid_until.since(now);
+    // A hold that was never renewed here, nor refused, can have expired while no replica renewed.
+    let is_unanswered = hold.unanswered || hold.trouble.is_none() && hold.won.is_some();
+    is_unanswered && !hold.is_valid(now) || hold.unanswered && left < HAND_OVER_WHEN_LEFT.min(hold.terms.ttl / 3)
+}
+
+/// The renewal to publish, if one is due.
+///
+/// It is due when half of the ttl is left of the published validity, or when less than a quarter would be left at the next renewal. Every
+/// omitted write leaves room for that of another lock.
+///
+/// With `validity: Transitions` no renewal is published. A validity that no round of this replica earned is never published.
 fn publication(view: &View<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
     let published = view.lock.status.as_ref().and_then(|status| status.valid_until);
     let runs_out = published.map_or(UnixMillis(i64::MIN), UnixMillis::from);
     let (ttl, next) = (hold.terms.ttl, hold.won? + hold.terms.renew_interval);
     let left_at = |at: Boottime| runs_out.since(clock.latest(at).ceil());
-    // No renewal earned that: a clock that was wrong has published it.
+    // No renewal earns that much, so a wrong clock has published it.
     let is_ahead = left_at(view.now) > ttl;
-    // The clock is read a little better or worse each time. That is no renewal.
+    // Each reading of the clock differs a little. Such a difference is no renewal.
     let is_longer = clock.earliest(hold.valid_until.saturating_sub(ttl / 20)).floor() > runs_out;
-    // The policy bounds the Lease of an election by what is published.
+    // The policy limits the Lease of an election to the published validity.
     let is_due =
         view.lock.lease().is_some() || left_at(view.now) <= ttl / 2 || left_at(next) <= left_for_publication(ttl);
-    let is_news = view.lock.spec.validity == Validity::Published && is_longer && is_due;
-    (is_ahead || is_news).then(|| Renewal {
+    let is_longer_and_due = view.lock.spec.validity == Validity::Published && is_longer && is_due;
+    (is_ahead || is_longer_and_due).then(|| Renewal {
         runs_out: view.now + left_at(view.now),
         lateness: clock.earliest(view.now).floor().plus(ttl / 4).since(runs_out),
     })
 }
 
-/// How much of what is published must be left for the next write.
+/// How much of the published validity must be left for the next write.
 ///
-/// It is a quarter of the ttl. Of a short ttl it is more, since a write takes its time.
+/// It is a quarter of the ttl, and more of a short ttl, since a write takes time.
 fn left_for_publication(ttl: Duration) -> Duration {
     (ttl / 4).max(Duration::from_secs(1).min(ttl / 2))
 }
 
-/// Until maxHold ends the hold.
+/// Time until maxHold ends the hold.
 ///
-/// A Job that is being stopped has been asked to end already. Its hold goes on until its pods have ended.
+/// A Job that is being stopped has been asked to end. Its hold continues until its pods have ended.
 fn until_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration {
     if lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
         return Duration::MAX;
@@ -205,7 +209,7 @@ fn until_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration
     max_hold.get().saturating_sub(held.most)
 }
 
-/// Until what waits for the end of minHold may happen, if something can.
+/// Time until minHold no longer postpones an end.
 fn until_min_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration {
     let (Some(min_hold), Some(held)) = (lock.spec.min_hold, held_for) else { return Duration::MAX };
     min_hold.get().checked_sub(held.least).filter(|left| !left.is_zero()).unwrap_or(Duration::MAX)

@@ -1,5 +1,6 @@
 mod free;
 mod held;
+mod publication;
 
 use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
@@ -21,7 +22,7 @@ fn too_long() -> Refusal {
 const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 const NOW: Boottime = Boottime::new(Duration::from_secs(1_000));
 
-/// The API server's clock, known exactly.
+/// The API server's clock, without uncertainty.
 fn clock() -> ClockOffset {
     ClockOffset::of_reading(UnixMicros(WALL.0 * 1_000), Duration::ZERO, NOW, NOW)
 }
@@ -44,7 +45,7 @@ fn merge(base: &mut serde_json::Value, extra: &serde_json::Value) {
     }
 }
 
-/// Held since 00:00:50, renewed at 00:00:58, valid until 00:01:07.
+/// A lock held since 00:00:50, renewed at 00:00:58, and valid until 00:01:07.
 fn held_lock(extra: serde_json::Value) -> DistributedLock {
     let mut lock = lock(json!({"status": {
         "transitions": 1, "holder": {"identity": "a", "nonce": "0101"}, "fencingToken": 7, "votes": "3/3",
@@ -96,17 +97,17 @@ fn view(lock: &DistributedLock) -> View<'_> {
     }
 }
 
-/// Held for ten seconds and ending for one, as this replica has seen it.
-fn held(verdict: Verdict, hold: Option<Hold>) -> Held {
+/// A hold that this replica has observed for ten seconds, and its end for one.
+fn held(verdict: Verdict, hold: Option<Hold>) -> HoldView {
     let ago = |seconds| NOW.saturating_sub(Duration::from_secs(seconds));
-    Held {
+    HoldView {
         verdict,
         hold,
         record: Some(HoldRecord { quorum: quorum(), key: LockKey::new("ns/k"), rejoin_delay: Duration::from_secs(31) }),
         quorum_exists: true,
         rejoin_delay: Some(Duration::from_secs(31)),
         clock: Some(clock()),
-        sighting: Sighting { held: ago(10), ending: Some(ago(1)) },
+        observed: ObservedSince { held: ago(10), ending: Some(ago(1)) },
         sealing: Sealing::Unconfirmed,
     }
 }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::JOB_LOCK_ANNOTATION;
 
-/// A Job that holds the lock with token 7. `status` has its conditions that are true.
+/// A Job that holds the lock with token 7. `status` has its true conditions.
 fn job(suspend: bool, template: Option<&str>, stopping: Option<&str>, conditions: &[&str]) -> Job {
     let mut metadata = json!({JOB_LOCK_ANNOTATION: ""});
     if let Some(token) = stopping {
@@ -34,7 +34,7 @@ fn state_of(job: &Job, ended: usize) -> JobState {
 }
 
 #[test]
-fn who_has_suspended_a_job_is_told_by_its_marks() {
+fn marks_on_a_job_name_the_client_that_suspended_it() {
     let (at_rest, none): (&[&str], &[&str]) = (&["Suspended"], &[]);
     assert_eq!(state_of(&job(true, None, None, at_rest), 0), JobState::Waiting);
     assert_eq!(state_of(&job(true, Some("6"), Some("6"), at_rest), 0), JobState::Waiting, "of an earlier hold");
@@ -42,13 +42,13 @@ fn who_has_suspended_a_job_is_told_by_its_marks() {
     let stopped = |conditions| state_of(&job(true, Some("7"), Some("7"), conditions), 0);
     assert_eq!(stopped(none), JobState::Stopped { acknowledged: false });
     assert_eq!(stopped(at_rest), JobState::Stopped { acknowledged: true });
-    // Stopped before it was started: no late start can land, and the hold can end.
+    // It was stopped before its start. No late start can land, so the hold can end.
     assert_eq!(state_of(&job(true, None, Some("7"), at_rest), 0), JobState::Stopped { acknowledged: true });
     assert_eq!(state_of(&job(true, Some("7"), None, none), 0), JobState::SuspendedByOther { acknowledged: false });
 }
 
 #[test]
-fn a_finished_job_is_complete_when_as_many_pods_were_seen_to_end_as_it_counts() {
+fn a_finished_job_is_complete_when_all_counted_pods_have_ended() {
     for condition in ["Complete", "Failed"] {
         let finished = job(false, Some("7"), None, &[condition]);
         assert_eq!(state_of(&finished, 2), JobState::Finished { complete: true });
@@ -63,13 +63,13 @@ fn a_finished_job_is_complete_when_as_many_pods_were_seen_to_end_as_it_counts() 
 #[test]
 fn pods_of_an_earlier_hold_are_in_nobodys_way_unless_they_run() {
     let doubt = || Instance::Doubt("lost".into());
-    let seen = |pods: Vec<(Option<i64>, Instance)>| super::pods(pods, 7);
-    assert_eq!(seen(vec![(Some(6), doubt())]), JobPods::default());
-    assert_eq!(seen(vec![(Some(7), doubt())]).doubt.as_deref(), Some("lost"));
-    assert_eq!(seen(vec![(None, doubt())]), JobPods::default(), "it was made without a lock");
-    assert!(seen(vec![(Some(6), Instance::Running)]).running);
+    let counted = |pods: Vec<(Option<i64>, Instance)>| super::pods(pods, 7);
+    assert_eq!(counted(vec![(Some(6), doubt())]), JobPods::default());
+    assert_eq!(counted(vec![(Some(7), doubt())]).doubt.as_deref(), Some("lost"));
+    assert_eq!(counted(vec![(None, doubt())]), JobPods::default(), "it was made without a lock");
+    assert!(counted(vec![(Some(6), Instance::Running)]).running);
     let ended = vec![(Some(6), Instance::Terminated), (Some(7), Instance::Terminated), (None, Instance::Terminated)];
-    assert_eq!(seen(ended).ended, 1);
+    assert_eq!(counted(ended).ended, 1);
 }
 
 #[test]
@@ -82,24 +82,25 @@ fn a_job_is_settled_when_no_pod_of_it_runs_and_none_is_to_come() {
 }
 
 #[test]
-fn only_a_job_that_rests_and_that_no_other_controller_manages_is_started() {
+fn only_a_resting_job_without_another_controller_is_started() {
     let rests = || job(true, None, None, &["Suspended"]);
     let check = |job: &Job| fit(Some(job), "ns/j", Some("u"), false);
     assert_eq!(check(&rests()), Ok(()));
-    let said = |job: Job| check(&job).unwrap_err().to_string();
-    assert!(said(job(false, None, None, &[])).contains("suspend: true"));
-    assert!(said(job(true, None, None, &[])).contains("not confirmed"));
+    let refusal = |job: Job| check(&job).unwrap_err().to_string();
+    assert!(refusal(job(false, None, None, &[])).contains("suspend: true"));
+    assert!(refusal(job(true, None, None, &[])).contains("not confirmed"));
     let of_others = with(rests(), json!({"metadata": {"annotations": {}}}));
-    assert!(said(of_others).contains("no annotation redlock-operator.io/lock"));
-    assert!(said(with(rests(), json!({"status": {"active": 1}}))).contains("not confirmed"));
-    assert!(said(job(true, None, None, &["Suspended", "Failed"])).contains("has finished"));
-    assert!(said(with(rests(), json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}))).contains("managedBy"));
+    assert!(refusal(of_others).contains("no annotation redlock-operator.io/lock"));
+    assert!(refusal(with(rests(), json!({"status": {"active": 1}}))).contains("not confirmed"));
+    assert!(refusal(job(true, None, None, &["Suspended", "Failed"])).contains("has finished"));
+    assert!(refusal(with(rests(), json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}))).contains("managedBy"));
     assert_eq!(check(&with(rests(), json!({"spec": {"managedBy": JOB_CONTROLLER}}))), Ok(()));
     assert!(
-        said(with(rests(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}))).contains("queue-name")
+        refusal(with(rests(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}})))
+            .contains("queue-name")
     );
     let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true}]);
-    assert!(said(with(rests(), json!({"metadata": {"ownerReferences": owner("JobSet")}}))).contains("JobSet o"));
+    assert!(refusal(with(rests(), json!({"metadata": {"ownerReferences": owner("JobSet")}}))).contains("JobSet o"));
     assert_eq!(check(&with(rests(), json!({"metadata": {"ownerReferences": owner("CronJob")}}))), Ok(()));
     assert!(matches!(fit(Some(&rests()), "ns/j", Some("v"), false), Err(UnfitJob::OtherJob { .. })));
     assert!(matches!(fit(Some(&rests()), "ns/j", None, true), Err(UnfitJob::PodsRun { .. })));
@@ -107,7 +108,7 @@ fn only_a_job_that_rests_and_that_no_other_controller_manages_is_started() {
 }
 
 #[test]
-fn of_two_claims_on_one_job_the_younger_is_refused() {
+fn the_younger_of_two_claims_on_one_job_is_refused() {
     let claim = |name: &str, created: &str, extra: serde_json::Value| -> Arc<DistributedLock> {
         let mut object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
             "metadata": {"name": name, "namespace": "ns", "creationTimestamp": created},

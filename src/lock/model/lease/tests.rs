@@ -39,7 +39,7 @@ fn lease(holder: &str, annotations: Value) -> Lease {
     .unwrap()
 }
 
-/// A Lease that the operator has written, in the hold with this token.
+/// A Lease that the operator wrote in the hold with this token.
 fn ours(holder: &str, token: Option<i64>) -> Lease {
     let mut annotations = json!({LEASE_LOCK_ANNOTATION: "l"});
     if let Some(token) = token {
@@ -54,7 +54,7 @@ fn after(lock: &DistributedLock, lease: &Lease, seconds: u64) -> Change {
     decide(lock, Some(lease), Some(&unchanged), (at(100 + seconds), WALL))
 }
 
-/// Holder, duration, transitions and token of what is written.
+/// Holder, duration, transitions and token of a written Lease.
 fn written(change: Change) -> (String, i32, i32, Option<String>) {
     let Change::Write(lease) = change else { panic!("not written: {change:?}") };
     let spec = lease.spec.clone().unwrap();
@@ -84,14 +84,14 @@ fn a_holder_of_the_present_hold_is_left_alone() {
 }
 
 #[test]
-fn an_end_empties_the_lease_and_a_holder_that_came_since_is_stamped_and_stays() {
+fn an_end_empties_the_lease_and_a_later_holder_is_stamped() {
     assert_eq!(written(after(&free(), &ours("old", Some(6)), 0)), (String::new(), 1, 3, None));
     assert_eq!(after(&free(), &ours("", None), 0), Change::Leave);
     assert_eq!(written(after(&held(7), &ours("a-0_1", None), 0)), ("a-0_1".into(), 15, 3, Some("7".into())));
 }
 
 #[test]
-fn a_holder_that_the_policy_may_not_have_admitted_counts_for_its_whole_duration() {
+fn a_holder_without_admission_counts_for_its_whole_duration() {
     let stranger = lease("old", json!({}));
     assert_eq!(after(&held(7), &stranger, 0), Change::Wait(Duration::from_secs(15)));
     assert_eq!(after(&held(7), &stranger, 14), Change::Wait(Duration::from_secs(1)));
@@ -104,7 +104,7 @@ fn a_holder_that_the_policy_may_not_have_admitted_counts_for_its_whole_duration(
 }
 
 #[test]
-fn a_holder_elsewhere_is_named_for_long_and_again_before_that_ends() {
+fn a_holder_elsewhere_is_named_again_before_its_lease_ends() {
     let elsewhere = waiting("HeldByOther");
     let (name, duration, transitions, token) = written(after(&elsewhere, &ours("", Some(6)), 0));
     assert_eq!(
@@ -127,7 +127,7 @@ fn a_hold_without_a_token_changes_nothing() {
 }
 
 #[test]
-fn a_lease_that_counts_for_more_than_half_of_the_ttl_is_reported_with_both_numbers() {
+fn a_lease_longer_than_half_the_ttl_is_reported() {
     let mut long = ours("a-0_1", Some(7));
     assert_eq!(misfit(&held(7), Some(&long)), None, "15 of 30 seconds");
     long.spec.as_mut().unwrap().lease_duration_seconds = Some(20);
@@ -141,19 +141,21 @@ struct Leader {
     deadline: u64,
     retry: u64,
     duration: u64,
-    /// Its wall clock is behind by this time.
+    /// How far its wall clock is behind.
     behind: u64,
 }
 
 impl Leader {
-    /// The end of its belief that it leads, if the lock is valid until `valid_until`. It begins at `start`. `slow` gives the time of each request.
+    /// When it ceases to lead, if it begins at `start` and the lock is valid until `valid_until`.
+    ///
+    /// `slow` returns the time of each request.
     fn believes_until(&self, start: u64, valid_until: u64, bound: bool, slow: &mut impl FnMut() -> u64) -> Option<u64> {
         let admitted = |began: u64, arrives: u64| match bound {
             true => began.saturating_sub(self.behind) + self.duration + 1_000 <= valid_until,
-            // The policy names the holder all the same. The operator clears the status when the validity has ended.
+            // Without the bound the policy admits the holder until the operator clears the status after the validity.
             false => arrives < valid_until,
         };
-        // As a candidate: it reads and writes, without a deadline of its own.
+        // As a candidate it reads and writes without a deadline.
         let mut now = start + slow();
         let arrives = now;
         now += slow();
@@ -161,7 +163,7 @@ impl Leader {
             return None;
         }
         loop {
-            // One round of renewal: tries at once and each `retry`, until the deadline.
+            // One round of renewal tries at once and after each `retry`, until the deadline.
             let ends = now + self.deadline;
             let mut next = now;
             let renewed = loop {
@@ -184,7 +186,7 @@ impl Leader {
 }
 
 #[test]
-fn a_leader_believes_beyond_its_validity_only_without_the_bound_of_the_policy() {
+fn a_leader_outlives_its_validity_only_without_the_policy() {
     const VALID_UNTIL: u64 = 60_000;
     let mut beyond = [0; 2];
     for seed in 0..4_000_u64 {

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::time::{Boottime, ClockOffset, UnixMicros};
 
-mod jobs;
+mod job_verdict;
 
 const NOW: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 
@@ -34,7 +34,7 @@ fn election() -> serde_json::Value {
     json!({"election": {"selector": {"matchLabels": {"app": "a"}}}})
 }
 
-/// By an API server's clock that is known exactly.
+/// The time by an API server's clock without uncertainty.
 fn held_for(lock: &DistributedLock) -> Option<HeldFor> {
     let now = Boottime::default();
     HeldFor::of(lock, Some(ClockOffset::of_reading(UnixMicros(NOW.0 * 1_000), Duration::ZERO, now, now)), now)
@@ -59,7 +59,7 @@ fn reason(verdict: &Verdict) -> Option<HeldReason> {
 }
 
 #[test]
-fn death_and_the_holders_word_free_a_lock_and_every_other_cause_lets_it_run_out() {
+fn death_and_release_free_a_lock_and_other_causes_expire_it() {
     use HeldReason::{HolderGone, MaxHoldReached, Released, Suspended};
     use Liveness::{Bound, Owned, Unbound};
     let doubt = || Instance::Doubt("its pod vanished".into());
@@ -108,7 +108,7 @@ fn death_and_the_holders_word_free_a_lock_and_every_other_cause_lets_it_run_out(
 }
 
 #[test]
-fn a_break_lets_the_hold_run_out_and_only_a_forced_one_cuts_it_short() {
+fn only_a_forced_break_ends_a_hold_at_once() {
     let annotated = |name: &str| {
         let mut lock = lock(election(), false);
         lock.annotations_mut().insert(name.into(), "stuck since noon".into());
@@ -140,7 +140,7 @@ fn owned(lock: &mut DistributedLock, api_version: &str, kind: &str) {
 }
 
 #[test]
-fn an_end_that_has_begun_goes_on_and_deleting_the_owner_does_not_make_it_quicker() {
+fn deleting_the_owner_does_not_hasten_an_end() {
     let mut suspended = lock(election(), false);
     ending(&mut suspended, "Suspended");
     let verdict = judge(&suspended, &Liveness::Bound(Instance::Running));
@@ -154,7 +154,7 @@ fn an_end_that_has_begun_goes_on_and_deleting_the_owner_does_not_make_it_quicker
 }
 
 #[test]
-fn pods_prove_the_end_of_their_owner_only_when_each_was_seen_to_end() {
+fn an_owner_has_ended_when_each_of_its_pods_has() {
     let doubt = || Instance::Doubt("why".into());
     for complete in [false, true] {
         assert_eq!(all_of(vec![Instance::Terminated, Instance::Running, doubt()], complete), Instance::Running);
@@ -178,7 +178,7 @@ fn a_forced_break_ends_what_a_running_owner_keeps() {
 }
 
 #[test]
-fn a_claim_that_goes_with_its_namespace_or_a_foreign_owner_runs_out() {
+fn a_claim_deleted_with_namespace_or_foreign_owner_runs_out() {
     let claim = lock(free_claim(json!({"minHold": "2m"})), true);
     let evidence = Evidence {
         liveness: Liveness::Unbound,
@@ -200,21 +200,21 @@ fn a_claim_that_goes_with_its_namespace_or_a_foreign_owner_runs_out() {
 
 #[test]
 fn the_holders_word_counts_with_the_token_of_the_hold_only() {
-    let with_word = |word: &str, min_hold: &str| {
+    let with_release = |token: &str, min_hold: &str| {
         let mut claim = lock(free_claim(json!({"minHold": min_hold})), false);
         claim.status.as_mut().unwrap().fencing_token = Some(7);
-        claim.annotations_mut().insert(RELEASE_ANNOTATION.into(), word.into());
+        claim.annotations_mut().insert(RELEASE_ANNOTATION.into(), token.into());
         claim
     };
     assert!(
-        matches!(judge(&with_word("7", "0s"), &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Released)
+        matches!(judge(&with_release("7", "0s"), &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Released)
     );
-    assert_eq!(judge(&with_word("6", "0s"), &Liveness::Unbound), Verdict::Keep);
+    assert_eq!(judge(&with_release("6", "0s"), &Liveness::Unbound), Verdict::Keep);
     assert!(
-        matches!(judge(&with_word("7", "2m"), &Liveness::Unbound), Verdict::Minimum(_)),
+        matches!(judge(&with_release("7", "2m"), &Liveness::Unbound), Verdict::Minimum(_)),
         "remembered until minHold"
     );
-    let mut late = with_word("7", "0s");
+    let mut late = with_release("7", "0s");
     ending(&mut late, "Suspended");
     assert!(matches!(judge(&late, &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Released));
 }
@@ -231,7 +231,7 @@ fn only_a_forced_break_ends_a_claim_before_its_minimum() {
 }
 
 #[test]
-fn a_hold_of_a_lock_that_cannot_be_read_runs_out_whatever_its_holder_says() {
+fn a_hold_of_an_unreadable_lock_runs_out_despite_its_holder() {
     for deleting in [false, true] {
         let mut lock = lock(free_claim(json!({"minHold": "1h"})), deleting);
         lock.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
@@ -242,13 +242,13 @@ fn a_hold_of_a_lock_that_cannot_be_read_runs_out_whatever_its_holder_says() {
 }
 
 #[test]
-fn before_min_hold_and_after_a_release_nothing_is_expected_of_a_holder() {
+fn no_health_is_required_before_min_hold_and_after_a_release() {
     let held = |min_hold: &str| {
         let mut lock = lock(free_claim(json!({"minHold": min_hold})), false);
         lock.status.as_mut().unwrap().fencing_token = Some(7);
         lock
     };
-    let is_expected = |lock: &DistributedLock| is_expected_to_be_well(lock, held_for(lock));
+    let is_expected = |lock: &DistributedLock| must_be_healthy(lock, held_for(lock));
     assert!(!is_expected(&held("2m")) && is_expected(&held("1m")));
     let mut released = held("1m");
     released.annotations_mut().insert(RELEASE_ANNOTATION.into(), "7".into());
@@ -257,7 +257,7 @@ fn before_min_hold_and_after_a_release_nothing_is_expected_of_a_holder() {
 
 #[test]
 fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
-    // The time of transition of the condition counts, which is two seconds after acquiredAt.
+    // The time of transition of the condition decides, which is two seconds after acquiredAt.
     let acquired = 1_767_225_602_000;
     let judged = |at: Option<i64>| {
         let cordon = at.map(|at| Cordon { node: "n1".into(), at: UnixMillis(at) });

@@ -47,7 +47,7 @@ fn a_hold_is_taken_when_it_is_due_and_only_once() {
 }
 
 #[test]
-fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
+fn a_renewal_moves_validity_and_next_renewal_from_its_start() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
@@ -57,7 +57,7 @@ fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
 }
 
 #[test]
-fn the_first_round_says_how_long_a_hold_is_valid_that_a_status_names() {
+fn the_first_round_gives_an_adopted_hold_its_validity() {
     let holds = Holds::default();
     holds.adopt(Hold::named(hold(1, 0, 0).terms, at(3_000), at(3_000)), true);
     assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(12_000));
@@ -67,7 +67,7 @@ fn the_first_round_says_how_long_a_hold_is_valid_that_a_status_names() {
 }
 
 #[test]
-fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
+fn a_round_without_a_majority_is_repeated_and_keeps_validity() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
@@ -77,7 +77,7 @@ fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
 }
 
 #[test]
-fn a_replica_that_was_cut_off_from_the_members_goes_on_with_the_hold_when_they_answer_again() {
+fn a_replica_continues_its_hold_when_the_members_answer_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
@@ -89,7 +89,9 @@ fn a_replica_that_was_cut_off_from_the_members_goes_on_with_the_hold_when_they_a
     assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(20_999)));
 }
 
-/// The renewing task sleeps until the next renewal that it knows of. With a single hold it knows of none while that one is renewed.
+/// The renewing task sleeps until the next renewal.
+///
+/// With a single hold there is none while that one is renewed.
 #[test]
 fn the_end_of_a_renewal_wakes_the_task_that_renews() {
     let holds = Holds::default();
@@ -108,7 +110,7 @@ fn the_end_of_a_renewal_wakes_the_task_that_renews() {
     holds.postpone("uid", at(6_100));
     assert!(is_woken());
     renew(6_100);
-    holds.condemn("uid", &nonce(1), silent(), at(6_200));
+    holds.mark_unhealthy("uid", &nonce(1), silent(), at(6_200));
     assert!(is_woken());
 }
 
@@ -136,12 +138,12 @@ fn adopting_what_is_known_keeps_the_newer_knowledge() {
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     holds.adopt(hold(1, 3_000, 9_000), true);
-    let known = holds.get("uid", &nonce(1)).unwrap();
-    assert_eq!((known.valid_until, known.published), (at(11_800), true));
+    let hold = holds.get("uid", &nonce(1)).unwrap();
+    assert_eq!((hold.valid_until, hold.published), (at(11_800), true));
 }
 
 #[test]
-fn what_a_majority_refused_is_not_taken_up_again() {
+fn a_hold_that_a_majority_refused_is_not_adopted_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, at(3_010));
@@ -151,7 +153,7 @@ fn what_a_majority_refused_is_not_taken_up_again() {
 }
 
 #[test]
-fn a_grant_that_is_still_being_published_is_not_forgotten_because_the_cache_lags() {
+fn a_grant_being_published_survives_a_cache_that_lags() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.keep_only("uid", None);
@@ -161,34 +163,34 @@ fn a_grant_that_is_still_being_published_is_not_forgotten_because_the_cache_lags
 }
 
 #[test]
-fn a_holder_that_failed_a_check_is_asked_again_when_the_next_renewal_is_due() {
+fn a_failed_holder_is_checked_again_with_the_next_renewal() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.condemn("uid", &nonce(1), silent(), at(3_300));
+    holds.mark_unhealthy("uid", &nonce(1), silent(), at(3_300));
     assert_eq!(holds.next_due(), Some(at(6_300)));
     assert_eq!(holds.take_due(at(6_300)).len(), 1);
-    holds.acquit("uid", &nonce(1));
-    assert_eq!(holds.get("uid", &nonce(1)).unwrap().unwell_since(at(0)), None);
+    holds.mark_healthy("uid", &nonce(1));
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().unhealthy_since(at(0)), None);
 }
 
 #[test]
 fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.condemn("uid", &nonce(1), silent(), at(3_300));
-    let known = holds.get("uid", &nonce(1)).unwrap();
-    assert_eq!(known.unwell_since(at(3_300)), Some(&silent()));
-    assert_eq!(known.unwell_since(at(3_301)), None);
+    holds.mark_unhealthy("uid", &nonce(1), silent(), at(3_300));
+    let hold = holds.get("uid", &nonce(1)).unwrap();
+    assert_eq!(hold.unhealthy_since(at(3_300)), Some(&silent()));
+    assert_eq!(hold.unhealthy_since(at(3_301)), None);
 }
 
 #[test]
 fn a_look_that_is_due_before_the_next_renewal_hastens_it() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.hasten("uid", &nonce(1), at(2_500));
+    holds.renew_by("uid", &nonce(1), at(2_500));
     assert_eq!(holds.next_due(), Some(at(2_500)));
-    holds.hasten("uid", &nonce(1), at(4_000));
+    holds.renew_by("uid", &nonce(1), at(4_000));
     assert_eq!(holds.next_due(), Some(at(2_500)));
 }
 
@@ -201,7 +203,7 @@ fn naming(byte: u8) -> DistributedLock {
 }
 
 #[test]
-fn what_a_majority_refused_of_an_earlier_hold_says_nothing_of_the_one_that_the_status_names() {
+fn a_refusal_of_an_earlier_hold_does_not_end_the_present_one() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, at(3_010));

@@ -15,10 +15,10 @@ fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
 }
 
 #[test]
-fn a_lock_without_candidate_looks_again_when_time_alone_brings_one() {
+fn a_lock_without_candidate_retries_when_time_brings_one() {
     let plain = lock(json!({}));
     let wake = |until| {
-        let message = Said::NoCandidate { why: "it has just released the lock".into() };
+        let message = HeldMessage::NoCandidate { why: "it has just released the lock".into() };
         let contender = Err(WaitReason { message, retry_after: until });
         let Step::Rest(rest) = decide(&View { contender, ..view(&plain) }) else { panic!() };
         rest.wake
@@ -28,7 +28,7 @@ fn a_lock_without_candidate_looks_again_when_time_alone_brings_one() {
 }
 
 #[test]
-fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
+fn a_waiting_lock_has_its_position_unless_it_is_far_back() {
     let waited = json!({"status": {"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Queued",
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}, "spec": {"waitTimeout": "1m"}});
     let (plain, patient) = (lock(json!({})), lock(waited));
@@ -53,11 +53,11 @@ fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
         assert_eq!(held_reason(&step), reason, "{view:?}");
         let Step::Rest(rest) = step else { panic!() };
         assert_eq!(rest.status.queue_position, position, "{view:?}");
-        let said = |type_: &str, status: &str| {
-            rest.status.conditions.iter().any(|said| said.type_ == type_ && said.status == status)
+        let condition = |type_: &str, status: &str| {
+            rest.status.conditions.iter().any(|condition| condition.type_ == type_ && condition.status == status)
         };
-        assert_eq!(said("Finished", "True"), reason == "WaitTimeout", "a claim waits once");
-        assert_eq!(said("Accepted", "False"), view.refusal.is_some() && reason != "WaitTimeout");
+        assert_eq!(condition("Finished", "True"), reason == "WaitTimeout", "a claim waits once");
+        assert_eq!(condition("Accepted", "False"), view.refusal.is_some() && reason != "WaitTimeout");
         assert!(reason != "NotAccepted" || rest.wake.is_none(), "an event about the quorum or the lock wakes it");
     }
 }
@@ -79,12 +79,12 @@ fn the_time_suspended_is_no_wait() {
 }
 
 #[test]
-fn the_wait_after_an_unconfirmed_end_begins_when_the_holder_is_gone() {
+fn the_wait_after_an_unconfirmed_end_begins_without_a_holder() {
     let unconfirmed = json!({"status": {"holder": {"identity": "me"}, "conditions": [{"type": "Held", "status": "False",
         "reason": "NoQuorum", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let status = Draft::of(&lock(unconfirmed), WALL)
         .ended(&End::Terminated, WALL)
-        .says(&Said::Waiting { position: 1 }, Some(1))
+        .waits(&HeldMessage::Waiting { position: 1 }, Some(1))
         .finish();
     let condition = status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();
     assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0);
@@ -104,9 +104,9 @@ fn far_back_in_the_queue_a_handover_changes_nothing_in_a_status() {
 }
 
 #[test]
-fn after_an_attempt_without_success_the_next_one_waits_and_the_answer_is_told() {
+fn after_a_failed_attempt_the_next_waits_with_its_message() {
     let lock = lock(json!({}));
-    let pause = WaitReason { message: Said::NoClock, retry_after: Some(Duration::from_millis(200)) };
+    let pause = WaitReason { message: HeldMessage::NoClock, retry_after: Some(Duration::from_millis(200)) };
     let step = decide(&View { pause: Some(pause), ..view(&lock) });
     assert_eq!(held_reason(&step), "NoQuorum");
     let Step::Rest(rest) = step else { panic!() };
@@ -114,7 +114,7 @@ fn after_an_attempt_without_success_the_next_one_waits_and_the_answer_is_told() 
 }
 
 #[test]
-fn a_finished_claim_never_contends_again_and_is_deleted_in_the_end() {
+fn a_finished_claim_never_contends_and_is_deleted_later() {
     let finished = |at: &str| {
         json!({"status": {"transitions": 1, "conditions": [{"type": "Finished", "status": "True",
         "reason": "Released", "message": "", "lastTransitionTime": at}]}, "spec": {"ttlAfterFinished": "30s"}})
@@ -150,7 +150,7 @@ fn nothing_is_written_while_nothing_changes() {
 }
 
 #[test]
-fn the_next_in_the_queue_is_made_ready_before_its_turn_and_nobody_behind_it() {
+fn only_the_next_in_the_queue_is_prepared_before_its_turn() {
     let mut lock = lock(json!({}));
     lock.metadata.finalizers = None;
     let step = |position| {
@@ -172,7 +172,7 @@ fn a_claim_that_queues_again_after_a_loss_waits_from_then_on() {
 }
 
 #[test]
-fn an_election_without_a_candidate_is_looked_at_when_three_ttl_have_passed() {
+fn an_election_without_a_candidate_wakes_after_three_ttl() {
     let waits = |at: &str| {
         let mut lock = lock(
             json!({"spec": {"ttl": "9s"}, "status": {"transitions": 0, "conditions": [{"type": "Held", "status": "False",
@@ -180,7 +180,7 @@ fn an_election_without_a_candidate_is_looked_at_when_three_ttl_have_passed() {
         );
         lock.spec.claim = None;
         lock.spec.election = Some(Election::default());
-        let contender = Err(Said::NoLeader { why: "no pod matches".into() }.into());
+        let contender = Err(HeldMessage::NoLeader { why: "no pod matches".into() }.into());
         let Step::Rest(rest) = decide(&View { contender, ..view(&lock) }) else { panic!() };
         let ready = find_condition(&rest.status.conditions, LockCondition::Ready).unwrap();
         (rest.wake, ready.status.clone(), ready.message.clone())
@@ -193,7 +193,7 @@ fn an_election_without_a_candidate_is_looked_at_when_three_ttl_have_passed() {
 }
 
 #[test]
-fn a_lock_that_cannot_be_read_is_refused_and_a_finished_one_says_so_too() {
+fn an_unreadable_lock_is_refused_also_when_finished() {
     let accepted = |lock: &DistributedLock, refusal: Option<Refusal>| {
         let Step::Rest(rest) = decide(&View { refusal, ..view(lock) }) else { panic!() };
         let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap().clone();

@@ -1,31 +1,7 @@
 use super::*;
 
 #[test]
-fn a_renewal_is_published_when_too_little_would_be_left_at_the_next_one() {
-    // What is published ends in 7 s; the next renewal comes in 3 s, and a quarter of the 9 s has to be left then.
-    let lock = held_lock(json!({}));
-    let early = hold(WALL.0 + 1_749, 8_000);
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(early))) else { panic!() };
-    assert_eq!(rest.status.renewed_at, lock.status.as_ref().unwrap().renewed_at);
-    let due = hold(WALL.0 + 1_750, 8_000);
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(due))) else { panic!() };
-    assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 + 1_750);
-    assert_eq!(rest.wake, Some(Duration::from_secs(8)), "the end of its validity");
-}
-
-#[test]
-fn with_a_lease_each_renewal_is_published_and_a_label_that_is_gone_comes_back_first() {
-    let mut lock = held_lock(json!({}));
-    (lock.spec.claim, lock.spec.election) = (None, Some(with_lease()));
-    let renewed = hold(WALL.0 - 1_999, 8_000);
-    assert_eq!(decide(&held_view(&lock, Verdict::Keep, Some(renewed.clone()))), Step::Prepare);
-    lock.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
-    assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 - 1_999, "7 s are left of what is published");
-}
-
-#[test]
-fn a_lease_that_does_not_fit_is_reported_while_the_lock_is_served() {
+fn a_lease_misfit_is_reported_while_the_lock_is_served() {
     let lock = held_lock(json!({}));
     let misfit = Refusal::LeaseTooLong {
         lease: "ns/ctl".into(),
@@ -41,87 +17,7 @@ fn a_lease_that_does_not_fit_is_reported_while_the_lock_is_served() {
 }
 
 #[test]
-fn a_short_lock_is_published_so_often_that_what_is_published_never_runs_out() {
-    // A TTL of 1 s: each renewal, every 333 ms, has to be seen before the validity of the one before ends.
-    let lock = held_lock(
-        json!({"status": {"renewedAt": "2026-01-01T00:00:59.600Z", "validUntil": "2026-01-01T00:01:00.580Z"}}),
-    );
-    let renewed = |at: i64| {
-        let mut hold = hold(WALL.0 + at, 900);
-        (hold.terms.ttl, hold.terms.renew_interval) = (Duration::from_secs(1), Duration::from_millis(333));
-        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold))) else { panic!() };
-        rest.status.renewed_at.map(|at| at.as_millis() - WALL.0)
-    };
-    assert_eq!(renewed(-67), Some(-67));
-    assert_eq!(renewed(-400), Some(-400), "nothing new");
-}
-
-#[test]
-fn a_validity_is_published_by_the_earliest_reading_and_not_at_all_without_one() {
-    let lock = held_lock(json!({"spec": {"maxHold": "12s", "minHold": "11s"}}));
-    let read = |clock| {
-        let held = Held { clock, ..held(Verdict::Keep, Some(hold(WALL.0 + 2_000, 8_900))) };
-        let Step::Keep(rest) = decide(&View { held: Some(held), ..view(&lock) }) else { panic!() };
-        (rest.status.valid_until.unwrap().as_millis() - WALL.0, rest.renewal.is_some(), rest.wake.unwrap())
-    };
-    let (published, millis) = (7_000, Duration::from_millis);
-    assert_eq!(read(None), (published, false, millis(8_900)));
-    // It has held for 10 s.
-    assert_eq!(read(Some(clock())), (8_900, true, millis(1_000)));
-    let wide = ClockOffset::of_reading(UnixMicros((WALL.0 - 700) * 1_000), millis(1_000), NOW, NOW);
-    assert_eq!(read(Some(wide)), (8_200, true, millis(1_700)), "minHold late, maxHold early");
-}
-
-#[test]
-fn a_better_reading_of_the_clock_is_no_renewal() {
-    let lock = held_lock(json!({"spec": {"ttl": "9s", "renewInterval": "4500ms"}}));
-    let is_written = |better: i64| {
-        let mut hold = hold(WALL.0 - 100, u64::try_from(7_000 + better).unwrap());
-        hold.terms.renew_interval = Duration::from_millis(4_900);
-        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold))) else { panic!() };
-        rest.renewal.is_some()
-    };
-    assert!(!is_written(450) && is_written(451));
-}
-
-#[test]
-fn with_transitions_a_renewal_is_not_published() {
-    let lock = held_lock(json!({"spec": {"validity": "Transitions"}}));
-    let renewed = hold(WALL.0 - 1_000, 8_000);
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
-    assert_eq!(rest.status.valid_until, lock.status.as_ref().unwrap().valid_until);
-}
-
-#[test]
-fn nothing_is_published_before_a_round_of_this_replica_has_asked_the_members() {
-    let wrong = json!({"status": {"validUntil": "2026-01-01T01:00:00Z"}});
-    for (spec, trouble) in [("Published", None), ("Transitions", None), ("Published", Some("silent"))] {
-        let mut lock = held_lock(wrong.clone());
-        lock.spec.validity = serde_json::from_value(json!(spec)).unwrap();
-        let earned = hold(WALL.0 - 1_000, 9_000);
-        let mut named = Hold::named(earned.terms.clone(), NOW, NOW);
-        named.trouble = trouble.map(str::to_owned);
-        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(named))) else { panic!() };
-        assert_eq!(rest.status.valid_until, lock.status.as_ref().unwrap().valid_until);
-        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(earned))) else { panic!() };
-        assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 9_000);
-    }
-}
-
-#[test]
-fn a_change_of_votes_alone_is_not_written_and_the_next_write_tells_it() {
-    let lock = held_lock(json!({}));
-    let votes = |renewed_after: i64| {
-        let hold = Hold { votes: Some(Votes { yes: 2, of: 3 }), ..hold(WALL.0 + renewed_after, 8_000) };
-        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold))) else { panic!() };
-        (rest.status.votes, rest.renewal.is_some())
-    };
-    assert_eq!(votes(1_749), (Some("3/3".to_owned()), false));
-    assert_eq!(votes(1_750), (Some("2/3".to_owned()), true), "a renewal that is published anyway");
-}
-
-#[test]
-fn a_hold_that_no_round_of_this_replica_has_renewed_for_one_ttl_is_sealed_like_any_other_end() {
+fn a_hold_without_a_round_for_one_ttl_is_sealed() {
     let lock = held_lock(json!({}));
     let terms = hold(WALL.0, 0).terms;
     let step = |asked_for: u64| {
@@ -133,7 +29,7 @@ fn a_hold_that_no_round_of_this_replica_has_renewed_for_one_ttl_is_sealed_like_a
 }
 
 #[test]
-fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out() {
+fn a_refused_hold_without_lock_delay_ends_at_once() {
     let mut refused = hold(WALL.0 - 2_000, 5_000);
     refused.refused = true;
     let plain = held_lock(json!({}));
@@ -144,11 +40,11 @@ fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out()
 }
 
 #[test]
-fn while_its_quorum_is_not_known_a_hold_is_not_called_lost_before_the_members_can_have_forgotten_it() {
+fn a_hold_without_session_is_lost_after_its_rejoin_delay() {
     let lock = held_lock(json!({}));
-    let step = |seen_for: u64, exists: bool| {
-        let sighting = Sighting { held: NOW.saturating_sub(Duration::from_secs(seen_for)), ending: None };
-        let held = Held { clock: None, quorum_exists: exists, sighting, ..held(Verdict::Keep, None) };
+    let step = |observed_for: u64, exists: bool| {
+        let observed = ObservedSince { held: NOW.saturating_sub(Duration::from_secs(observed_for)), ending: None };
+        let held = HoldView { clock: None, quorum_exists: exists, observed, ..held(Verdict::Keep, None) };
         decide(&View { held: Some(held), ..view(&lock) })
     };
     assert!(matches!(step(30, true), Step::Rest(_)));
@@ -160,7 +56,7 @@ fn while_its_quorum_is_not_known_a_hold_is_not_called_lost_before_the_members_ca
 }
 
 #[test]
-fn a_hold_whose_specification_is_refused_goes_on_and_the_condition_says_why() {
+fn a_refused_specification_sets_a_condition_and_keeps_the_hold() {
     let lock = held_lock(json!({}));
     let refusal = too_long();
     let kept = View { refusal: Some(refusal), ..held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))) };
@@ -179,18 +75,9 @@ fn the_record_of_a_hold_is_completed_and_its_delay_only_grows() {
     assert_eq!((holder.quorum, holder.key.as_deref()), (Some(quorum()), Some("ns/k")));
     let mut recorded = lock.clone();
     recorded.status = Some(rest.status);
-    let shorter = Held { rejoin_delay: Some(Duration::from_secs(9)), ..kept.held.clone().unwrap() };
+    let shorter = HoldView { rejoin_delay: Some(Duration::from_secs(9)), ..kept.held.clone().unwrap() };
     let Step::Keep(rest) = decide(&View { held: Some(shorter), ..view(&recorded) }) else { panic!() };
     assert_eq!(rest.status.holder.unwrap().rejoin_delay, Some(crate::api::GoDuration::from_secs(31)));
-}
-
-#[test]
-fn a_published_validity_that_no_renewal_earned_is_taken_back() {
-    let lock = held_lock(json!({"status": {"validUntil": "2026-01-01T02:00:00.000Z"}}));
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 2_000, 8_000)))) else {
-        panic!()
-    };
-    assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 8_000);
 }
 
 #[test]
@@ -201,7 +88,7 @@ fn a_word_with_another_token_is_taken_off() {
 }
 
 #[test]
-fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_over() {
+fn a_hold_that_cannot_be_renewed_is_handed_over_while_possible() {
     let lock = held_lock(json!({}));
     let step = |hold: &Hold, may_hand_over: bool| {
         decide(&View { may_hand_over, ..held_view(&lock, Verdict::Keep, Some(hold.clone())) })
@@ -209,14 +96,14 @@ fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_o
     let mut slipping = hold(WALL.0 - 8_100, 900);
     assert!(matches!(step(&slipping, true), Step::Keep(_)), "its renewal has not failed yet");
     slipping.trouble = Some("q-0: no answer".into());
-    slipping.silence = true;
+    slipping.unanswered = true;
     let offered = Step::HandOver(slipping.terms.quorum.reference(), "q-0: no answer".into());
     assert_eq!(step(&slipping, true), offered, "before it runs out, whichever replica renewed it last");
     assert!(matches!(step(&slipping, false), Step::Keep(_)), "nobody else can");
     slipping.valid_until = NOW;
     assert_eq!(step(&slipping, true), offered);
     assert!(matches!(step(&slipping, false), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
-    slipping.silence = false;
+    slipping.unanswered = false;
     assert!(
         matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))),
         "members that are fenced for this replica are so for all"
@@ -231,7 +118,7 @@ fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_o
 }
 
 #[test]
-fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
+fn a_round_without_a_majority_does_not_end_a_valid_hold() {
     let lock = held_lock(json!({}));
     let holds = crate::lock::replica::hold_table::Holds::default();
     holds.adopt(hold(WALL.0 - 2_000, 5_000), true);
@@ -243,11 +130,11 @@ fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
 }
 
 #[test]
-fn a_hold_that_is_to_run_out_says_so_first_is_then_sealed_and_ends_when_the_members_say_so() {
+fn an_end_is_published_then_sealed_then_confirmed_by_members() {
     let lock = held_lock(json!({}));
     assert!(matches!(decide(&held_view(&lock, runs_out(), None)), Step::Advance(Phase::Ending(End::Suspended))));
     let ending = ending_lock(json!({}));
-    let step = |sealing| decide(&View { held: Some(Held { sealing, ..held(runs_out(), None) }), ..view(&ending) });
+    let step = |sealing| decide(&View { held: Some(HoldView { sealing, ..held(runs_out(), None) }), ..view(&ending) });
     assert_eq!(step(Sealing::Unconfirmed), Step::Seal);
     let Step::Rest(rest) = step(Sealing::RunsOut(NOW + Duration::from_secs(7))) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(7)));
@@ -263,31 +150,31 @@ fn no_wall_clock_ends_a_hold_that_runs_out() {
     let over = ending_lock(json!({"status": {"ending": {"until": "2026-01-01T00:00:01.000Z"}}}));
     assert_eq!(decide(&held_view(&over, runs_out(), None)), Step::Seal);
     let sealing = Sealing::RunsOut(NOW + Duration::from_secs(7));
-    let sealed = View { held: Some(Held { sealing, ..held(runs_out(), None) }), ..view(&over) };
+    let sealed = View { held: Some(HoldView { sealing, ..held(runs_out(), None) }), ..view(&over) };
     assert!(matches!(decide(&sealed), Step::Rest(_)));
 }
 
 #[test]
-fn a_hold_whose_end_nobody_confirms_is_lost_when_no_member_can_remember_it_and_stays_until_a_majority_answers() {
+fn an_unconfirmed_end_stays_until_a_majority_answers() {
     let ending = ending_lock(json!({"status": {"holder": {"nonce": Nonce::from_bytes([1; 10]).to_string()}}}));
     let step = |seconds: u64, quorum_exists: bool| {
         let since = NOW.saturating_sub(Duration::from_secs(seconds));
-        let sighting = Sighting { held: since, ending: Some(since) };
-        decide(&View { held: Some(Held { sighting, quorum_exists, ..held(runs_out(), None) }), ..view(&ending) })
+        let observed = ObservedSince { held: since, ending: Some(since) };
+        decide(&View { held: Some(HoldView { observed, quorum_exists, ..held(runs_out(), None) }), ..view(&ending) })
     };
     assert_eq!(step(30, true), Step::Seal);
     assert!(matches!(step(31, true), Step::Advance(Phase::Unconfirmed(_))));
     let Step::Rest(rest) = step(30, false) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(1)), "a quorum that is gone is not asked");
     assert!(matches!(step(31, false), Step::Advance(Phase::RanOut(_))));
-    // Once that is said, the members are asked until they answer.
+    // After the status has this end, the members are asked until they answer.
     let mut left = ending.clone();
     left.status = Some(Draft::of(&ending, WALL).unconfirmed().finish());
     assert!(!is_true(&left.status.as_ref().unwrap().conditions, LockCondition::Held));
     let since = NOW.saturating_sub(Duration::from_secs(40));
-    let sighting = Sighting { held: since, ending: Some(since) };
+    let observed = ObservedSince { held: since, ending: Some(since) };
     let step = |lock: &DistributedLock, sealing| {
-        decide(&View { held: Some(Held { sighting, sealing, ..held(runs_out(), None) }), ..view(lock) })
+        decide(&View { held: Some(HoldView { observed, sealing, ..held(runs_out(), None) }), ..view(lock) })
     };
     assert_eq!(step(&left, Sealing::Unconfirmed), Step::Seal);
     assert!(matches!(step(&left, Sealing::Gone), Step::Advance(Phase::RanOut(_))), "a majority has answered");
@@ -303,14 +190,14 @@ fn the_holders_own_word_frees_the_lock_at_once() {
 }
 
 #[test]
-fn known_death_deletes_the_key_and_a_seal_that_has_run_out_is_left() {
+fn death_deletes_the_key_and_an_expired_seal_is_left() {
     let over = ending_lock(json!({}));
     let ended = Verdict::Release(End::Terminated);
     assert!(matches!(decide(&held_view(&over, ended, None)), Step::Advance(Phase::Freed(_))));
 }
 
 #[test]
-fn a_job_is_suspended_before_its_hold_runs_out_and_the_status_says_so() {
+fn a_job_is_suspended_before_its_hold_runs_out() {
     let (lock, end) = (held_lock(json!({})), End::InDoubt { doubt: "its pod vanished".into() });
     let step = decide(&held_view(&lock, Verdict::Stop(end.clone()), Some(hold(WALL.0, 5_000))));
     assert_eq!(step, Step::Advance(Phase::Stopping(end.clone())));
@@ -321,14 +208,14 @@ fn a_job_is_suspended_before_its_hold_runs_out_and_the_status_says_so() {
 }
 
 #[test]
-fn a_hold_whose_job_is_being_stopped_is_not_looked_at_again_for_its_max_hold() {
+fn max_hold_does_not_wake_a_hold_whose_job_is_being_stopped() {
     let wake = |extra| {
         let lock = held_lock(extra);
         let renewed = hold(WALL.0 - 1_000, 8_000);
         let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
         rest.wake
     };
-    // Held for 10 s.
+    // The lock has been held for 10 s.
     let max_hold = json!({"spec": {"maxHold": "12s"}});
     assert_eq!(wake(max_hold), Some(Duration::from_secs(2)));
     let stopping = json!({"since": "2026-01-01T00:00:59Z", "reason": "MaxHoldReached"});
@@ -350,8 +237,8 @@ fn a_lock_that_min_hold_keeps_says_so_once_and_until_when() {
     };
     let plain = "\"a\" holds key ns/k with fencing token 7";
     let ended = Verdict::Minimum(End::Deleted);
-    let says = message(&held(plain), ended.clone());
-    assert!(says.starts_with("The claim was deleted. minHold keeps the lock until 2026-01-01T00:01:50"), "{says}");
-    assert_eq!(message(&held(&says), ended), says);
-    assert_eq!(message(&held(&says), Verdict::Keep), plain, "the holder works again");
+    let kept = message(&held(plain), ended.clone());
+    assert!(kept.starts_with("The claim was deleted. minHold keeps the lock until 2026-01-01T00:01:50"), "{kept}");
+    assert_eq!(message(&held(&kept), ended), kept);
+    assert_eq!(message(&held(&kept), Verdict::Keep), plain, "the holder works again");
 }

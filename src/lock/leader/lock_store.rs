@@ -1,7 +1,7 @@
-//! Lock objects as the leader reads and writes them, and the memory of what was written.
+//! Reads and writes of lock objects by the leader, and the memory of its writes.
 //!
-//! Every write of holder, token or validity carries the resourceVersion that it was decided on. What this replica wrote is
-//! remembered until the watch has caught up, so that no decision is taken on a state that it has itself replaced.
+//! Every write of holder, token or validity carries the resourceVersion that it was decided on. The store remembers each write until the
+//! watch has caught up, so that no decision uses a state that this replica has replaced.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, Slot};
 use crate::time::UnixMillis;
 
-/// The lock objects, and what is told of them: Events and metrics.
-pub(super) struct Store {
+/// The lock objects, with their Events and metrics.
+pub(super) struct LockStore {
     context: Context,
     written: Written,
 }
 
-impl Store {
-    /// Nothing written yet.
+impl LockStore {
+    /// No write is remembered yet.
     pub(super) fn new(context: Context) -> Self {
         Self { context, written: Written::default() }
     }
 
-    /// For requests about other objects.
+    /// The client for requests about other objects.
     pub(super) const fn client(&self) -> &Client {
         &self.context.client
     }
@@ -47,27 +47,27 @@ impl Store {
         self.context.api_now()
     }
 
-    /// As the watch has it, or as it was last written here.
+    /// The object by the watch, or as last written here.
     pub(super) fn get(&self, lock: &ObjectRef<DistributedLock>) -> Option<Arc<DistributedLock>> {
         self.context.locks.get(lock).map(|cached| self.newest(cached))
     }
 
-    /// The newer of the cached object and what was written here.
+    /// The newer of the cached object and the last write here.
     pub(super) fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
         self.written.newest(cached)
     }
 
-    /// Drops what is remembered of an object that is gone.
+    /// Drops the memory of a deleted object.
     pub(super) fn forget(&self, uid: &str) {
         self.written.0.lock().remove(uid);
     }
 
-    /// Waits until a request about an object of this namespace may be made.
+    /// Waits for a slot for a request about an object of this namespace.
     pub(super) async fn enter(&self, namespace: &str, class: Class) -> Slot {
         self.context.requests.enter(namespace, class).await
     }
 
-    /// Awaits a write of this object, and counts what became of it.
+    /// Awaits a write of this object, and counts its outcome.
     pub(super) async fn write<T>(
         &self,
         object: &ObjectMeta,
@@ -101,7 +101,7 @@ impl Store {
         self.replace_status_in(slot, lock, status).await
     }
 
-    /// The same with a slot that has been waited for.
+    /// Like [`Self::replace_status`], with a slot.
     pub(super) async fn replace_status_in(
         &self,
         slot: Slot,
@@ -114,7 +114,7 @@ impl Store {
         self.remember(lock, replaced)
     }
 
-    /// Adds our finalizer to exactly this version of the object, or takes it off.
+    /// Adds the operator's finalizer to exactly this version of the object, or removes it.
     ///
     /// The label by which the policy on Leases finds the lock comes with it, and stays.
     pub(super) async fn set_finalizer(
@@ -133,7 +133,7 @@ impl Store {
         self.patch_metadata(lock, metadata).await
     }
 
-    /// Takes annotations off exactly this version of the object.
+    /// Removes annotations from exactly this version of the object.
     pub(super) async fn clear_annotations(
         &self,
         lock: &DistributedLock,
@@ -179,8 +179,10 @@ impl Store {
         Api::namespaced(self.context.client.clone(), &lock.namespace().unwrap_or_default())
     }
 
-    /// Publishes an Event and does not wait for it. What is normal for a claim is in its history: two Events for each claim would be
-    /// half of all writes.
+    /// Publishes an Event, and does not wait for it.
+    ///
+    /// Claims have no Events of type Normal, because their history has the same content. Two Events for each claim would be half of all
+    /// writes.
     pub(super) fn event(&self, lock: &Arc<DistributedLock>, event: LockEvent) {
         if lock.spec.election.is_none() && matches!(event.kind(), EventType::Normal) {
             return;
@@ -194,7 +196,7 @@ impl Store {
         self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
     }
 
-    /// Notes how long the last hold lasted.
+    /// Records how long the last hold lasted.
     pub(super) fn observe_hold(&self, lock: &DistributedLock) {
         self.context.metrics.held_until_now(lock);
     }
@@ -204,12 +206,14 @@ impl Store {
         self.context.metrics.granted(lock);
     }
 
-    /// Notes how late a renewal was published.
+    /// Records how late a renewal was published.
     pub(super) fn observe_lateness(&self, lateness: Duration) {
         self.context.metrics.publication_lateness.observe(lateness.as_secs_f64());
     }
 
-    /// Reads the object from the API server. `None`: it is gone, or another object has its name.
+    /// Reads the object from the API server.
+    ///
+    /// Returns `None` if it is deleted, or if another object has its name.
     pub(super) async fn read(&self, lock: &DistributedLock) -> Result<Option<Arc<DistributedLock>>, RequestError> {
         let slot = self.enter(&lock.namespace().unwrap_or_default(), Class::Change).await;
         let read = request(self.api::<Guarded<DistributedLock>>(lock).get_opt(&lock.name_any())).await?;
@@ -218,14 +222,14 @@ impl Store {
     }
 }
 
-/// Pure: the lock objects as this replica last wrote them, by UID.
+/// Pure: the last write of each lock object by this replica, by UID.
 #[derive(Debug, Default)]
 struct Written(Mutex<HashMap<String, Version>>);
 
 #[derive(Debug)]
 struct Version {
     object: Arc<DistributedLock>,
-    /// Versions that this object replaced; the cache may still show them.
+    /// Versions that this object replaced. The cache can still have them.
     replaced: HashSet<String>,
 }
 
@@ -244,7 +248,7 @@ impl Written {
     }
 
     fn remember(&self, replaced: Option<String>, mut object: DistributedLock) -> Arc<DistributedLock> {
-        // An answer to a write has them, and they are the larger half of the object.
+        // The answer to a write has these fields, and they are the larger half of the object.
         object.metadata.managed_fields = None;
         let object = Arc::new(object);
         if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
@@ -267,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_that_lags_behind_our_writes_is_not_believed_and_one_that_is_ahead_of_them_is() {
+    fn a_written_version_replaces_an_older_cached_one() {
         let version = |version: &str| {
             let mut lock = DistributedLock::new("lock", Default::default());
             lock.metadata.uid = Some("uid".into());
@@ -275,14 +279,14 @@ mod tests {
             lock
         };
         let written = Written::default();
-        let seen = |cached: &str| written.newest(Arc::new(version(cached))).resource_version().unwrap();
+        let newest = |cached: &str| written.newest(Arc::new(version(cached))).resource_version().unwrap();
         written.remember(Some("1".into()), version("1"));
-        assert_eq!(seen("1"), "1", "a write that changed nothing is not remembered");
+        assert_eq!(newest("1"), "1", "a write that changed nothing is not remembered");
         written.remember(Some("1".into()), version("2"));
         written.remember(Some("2".into()), version("3"));
-        assert_eq!(["1", "2", "3"].map(seen), ["3", "3", "3"]);
+        assert_eq!(["1", "2", "3"].map(newest), ["3", "3", "3"]);
         written.remember(Some("1".into()), version("2"));
-        assert_eq!(seen("7"), "7", "a later write of another client wins");
-        assert_eq!(seen("1"), "1", "and what was remembered is dropped");
+        assert_eq!(newest("7"), "7", "a later write of another client wins");
+        assert_eq!(newest("1"), "1", "and what was remembered is dropped");
     }
 }

@@ -1,4 +1,4 @@
-//! Pure: what the conditions of a lock say about its holder, or about what it waits for.
+//! Pure: the messages of the condition Held, about the holder or about what the lock waits for.
 
 use crate::api::conditions::HeldReason;
 use crate::api::{GoDuration, HeldQuorum, MilliTime};
@@ -7,7 +7,7 @@ use crate::redlock::FencingToken;
 /// Messages of the condition Held.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum Said {
+pub enum HeldMessage {
     /// "{holder}" holds key {key} with fencing token {token}
     Held { holder: String, key: String, token: FencingToken },
     /// {why}. minHold keeps the lock until {until}, and the operator frees it then. To free it now: redlock break --force
@@ -33,9 +33,9 @@ pub enum Said {
     /// The holder has lost the lock, and no majority of RedisQuorum {quorum} has confirmed the end of its hold. The
     /// operator grants the lock when a majority answers again, or when that quorum is deleted
     Unconfirmed { quorum: HeldQuorum },
-    /// A lock client outside this operator, or another quorum, holds key {key}{left}: {seen}. The operator tries again
+    /// A lock client outside this operator, or another quorum, holds key {key}{left}: {occupants}. The operator tries again
     /// by itself until the key is free
-    Foreign { key: String, left: String, seen: String },
+    Foreign { key: String, left: String, occupants: String },
     /// {holder} did not release the lock. It is granted again when that hold and its lockDelay have run out. This lock
     /// is at position {position} of the queue
     DelayedBehind { holder: String, position: usize },
@@ -66,7 +66,7 @@ pub enum Said {
     TooSlow { quorum: HeldQuorum, ttl: GoDuration },
     /// ttl and lockDelay are {longest} together, and maxTTL {in_force} of RedisQuorum {quorum} is in force. The
     /// operator tries again twice a second until a larger maxTTL is in force
-    BeyondTheFence { longest: GoDuration, in_force: GoDuration, quorum: HeldQuorum },
+    ExceedsMaxTtl { longest: GoDuration, in_force: GoDuration, quorum: HeldQuorum },
     /// The operator panicked while it handled this lock, which is a fault of the operator. It tries again by itself, after at
     /// most 10 minutes. Report it with the operator's log
     Fault,
@@ -77,8 +77,8 @@ pub enum Said {
     NotWritten { failure: String },
 }
 
-impl Said {
-    /// For the condition Held.
+impl HeldMessage {
+    /// The reason of the condition Held.
     pub const fn reason(&self) -> HeldReason {
         match self {
             Self::Held { .. } | Self::HeldForMinimum { .. } => HeldReason::Held,
@@ -94,7 +94,7 @@ impl Said {
             Self::NoCandidate { .. } | Self::NoLeader { .. } | Self::HeartbeatStopped { .. } => HeldReason::NoCandidate,
             Self::NoConnection { .. } | Self::NoClock | Self::NoMajority { .. } => HeldReason::NoQuorum,
             Self::TooSlow { .. } | Self::Unconfirmed { .. } => HeldReason::NoQuorum,
-            Self::BeyondTheFence { .. } | Self::Fault | Self::Withdrawn { .. } | Self::NotWritten { .. } => {
+            Self::ExceedsMaxTtl { .. } | Self::Fault | Self::Withdrawn { .. } | Self::NotWritten { .. } => {
                 HeldReason::Pending
             }
         }

@@ -1,5 +1,7 @@
-//! What one term of leadership works with. Each part is a type of its own, and a step is given those that it needs; only the drivers
-//! (`controller`, `reconcile`, `grant` and `publish_renewals`) see them all.
+//! Everything that one term of leadership works with.
+//!
+//! Each field is a separate type, and a step gets only those that it needs. The drivers (`controller`, `reconcile`, `grant` and
+//! `publish_renewals`) have all of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,17 +10,17 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
-use super::due_renewals::Publications;
-use super::job_sync::Jobs;
+use super::due_renewals::DueRenewals;
+use super::job_sync::JobSync;
+use super::key_mutexes::KeyMutexes;
 use super::labels::Labels;
-use super::lease_sync::Leases;
+use super::lease_sync::LeaseSync;
+use super::lock_store::LockStore;
 use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
 use super::progress::Progress;
 use super::reachability::Reachability;
-use super::store::Store;
-use super::turns::Turns;
 use crate::api::DistributedLock;
 use crate::lock::model::decide::WaitReason;
 use crate::lock::replica::hold_table::Holds;
@@ -30,54 +32,56 @@ use crate::runtime::leader::Term;
 /// The number of locks that are reconciled at the same time.
 const SLOTS: usize = 64;
 
-/// All parts.
-pub(super) struct Parts {
+/// The state and the clients of a term. The controller makes one for each term.
+pub(super) struct LeaderContext {
     /// Caches, clock and settings.
     pub(super) context: Context,
-    /// The term.
+    /// The term, and the quorums that this leader reaches.
     pub(super) reachability: Reachability,
-    /// The way to the members, and the holds.
+    /// The sessions with the quorums, and the holds.
     pub(super) members: Members,
     /// The lock objects, and their Events.
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<LockStore>,
     /// The other locks.
     pub(super) peers: Arc<Peers>,
     /// The Jobs that hold locks.
-    pub(super) jobs: Jobs,
+    pub(super) jobs: JobSync,
     /// The leader labels.
     pub(super) labels: Labels,
     /// The Leases of elections.
-    pub(super) leases: Leases,
-    /// Failed attempts, and what the members said about ends.
+    pub(super) leases: LeaseSync,
+    /// Pauses after failed attempts, and results of seals.
     pub(super) memory: Memory,
-    /// Read by each reconciliation of a lock that names no quorum. Whoever has it alone can move the default.
+    /// Each reconcile of a lock without a quorum of its own has it for reading.
+    ///
+    /// A change of the default has it for writing.
     pub(super) granting_by_default: RwLock<()>,
-    /// Whose turn it is on a key.
-    pub(super) turns: Turns,
-    /// Which locks are looked at side by side.
+    /// One mutex for each key.
+    pub(super) key_mutexes: KeyMutexes,
+    /// The slots for concurrent reconciles.
     pub(super) reconciles: FairQueue,
-    /// The renewals that are to be published.
-    pub(super) publications: Publications,
-    /// The panics in a row while a lock was handled, by UID.
+    /// The queue of renewals to publish.
+    pub(super) due_renewals: DueRenewals,
+    /// Panics in a row during reconciles, by UID of the lock.
     pub(super) panics: Mutex<HashMap<String, u32>>,
 }
 
-impl Parts {
-    /// For a new term; nothing is carried over from an earlier one but the holds.
+impl LeaderContext {
+    /// Only the holds outlive a term.
     pub(super) fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
-        let store = Arc::new(Store::new(context.clone()));
+        let store = Arc::new(LockStore::new(context.clone()));
         let peers = Arc::new(Peers::new(context.clone(), store.clone()));
         Self {
             reachability: Reachability::new(term, context.clock.boottime()),
             members: Members::new(context.clone(), sessions, holds),
-            jobs: Jobs::new(&context),
+            jobs: JobSync::new(&context),
             labels: Labels::new(&context),
-            leases: Leases::default(),
+            leases: LeaseSync::default(),
             memory: Memory::default(),
             granting_by_default: RwLock::default(),
-            turns: Turns::default(),
+            key_mutexes: KeyMutexes::default(),
             reconciles: FairQueue::new(SLOTS),
-            publications: Publications::default(),
+            due_renewals: DueRenewals::default(),
             panics: Mutex::default(),
             context,
             store,
@@ -85,9 +89,10 @@ impl Parts {
         }
     }
 
-    /// Leaves the next attempt to acquire a lock to a later reconcile. The next decision says why in the status.
+    /// Leaves the next attempt to acquire a lock to a later reconcile, whose status has the reason.
     ///
-    /// The others on the key may have come to be ahead of the lock. No status need tell them: it may be just what cannot be written.
+    /// It also reconciles the locks that this one no longer blocks. A change of its status cannot do that, because the status is perhaps
+    /// what cannot be written.
     pub(super) fn postpone(&self, lock: &Arc<DistributedLock>, reason: WaitReason) -> Progress {
         if self.memory.postpone(&lock.uid().unwrap_or_default(), reason, self.members.now()) {
             self.peers.nudge_others(lock);
@@ -95,7 +100,7 @@ impl Parts {
         Progress::Next(lock.clone())
     }
 
-    /// Drops what is remembered of an object that is gone.
+    /// Drops the memory of a deleted object.
     pub(super) fn forget(&self, lock: &DistributedLock) {
         let uid = lock.uid().unwrap_or_default();
         self.memory.forget(&uid);

@@ -1,4 +1,4 @@
-//! The hold of a Job: it is stopped before its hold ends, and only death that is known ends a hold at once.
+//! The hold of a Job, which is stopped before its hold ends. Only proven death ends a hold immediately.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn held() -> DistributedLock {
     claim(json!({}), json!({}))
 }
 
-/// Stopped `seconds` before now; its ttl is 10s, and the grace period of its pods 20s.
+/// A hold stopped `seconds` ago. Its ttl is 10s, and the grace period of its pods 20s.
 fn stopping(seconds: u32) -> DistributedLock {
     let since = format!("2026-01-01T00:00:{:02}.000Z", 60 - seconds);
     claim(json!({}), json!({"stopping": {"since": since, "reason": "MaxHoldReached", "message": "too long"}}))
@@ -43,7 +43,7 @@ fn a_job_keeps_its_lock_while_it_may_have_pods() {
 }
 
 #[test]
-fn a_finished_job_frees_its_lock_at_once_only_when_each_of_its_pods_is_known_to_have_ended() {
+fn a_finished_job_frees_its_lock_when_all_its_pods_have_ended() {
     let judged = |complete| judge(&held(), &job(JobState::Finished { complete }, false, None));
     assert!(matches!(judged(true), Verdict::Release(end) if end.reason() == HeldReason::Released));
     assert!(matches!(judged(false), Verdict::LetExpire(end) if end.reason() == HeldReason::Released));
@@ -76,7 +76,7 @@ fn a_job_is_stopped_before_its_hold_runs_out() {
 }
 
 #[test]
-fn a_stopped_job_has_its_lock_until_its_pods_have_ended_for_their_grace_period_and_one_ttl_at_most() {
+fn a_stopped_job_keeps_its_lock_for_grace_period_and_ttl() {
     let stopped = |running| job(JobState::Stopped { acknowledged: true }, running, None);
     assert_eq!(judge(&stopping(29), &stopped(true)), Verdict::Keep);
     assert!(
@@ -87,7 +87,7 @@ fn a_stopped_job_has_its_lock_until_its_pods_have_ended_for_their_grace_period_a
     );
     let unconfirmed = job(JobState::Stopped { acknowledged: false }, false, None);
     assert_eq!(judge(&stopping(1), &unconfirmed), Verdict::Keep, "the Job controller may still start a pod");
-    // The doubt for which it was stopped does not keep it from ending.
+    // The doubt for which the Job was stopped does not delay its end.
     let in_doubt = job(JobState::Stopped { acknowledged: true }, false, Some("node away"));
     assert!(matches!(judge(&stopping(1), &in_doubt), Verdict::LetExpire(_)));
 }
@@ -104,7 +104,7 @@ fn min_hold_and_the_holders_word_mean_the_same_for_a_job() {
 }
 
 #[test]
-fn min_hold_keeps_the_lock_of_a_job_with_a_pod_in_doubt_and_not_its_work() {
+fn min_hold_keeps_the_lock_and_stops_a_job_in_doubt() {
     let minimum = json!({"minHold": "2m"});
     let in_doubt = job(RUNNING, true, Some("node away"));
     assert!(
@@ -122,7 +122,7 @@ fn min_hold_keeps_the_lock_of_a_job_with_a_pod_in_doubt_and_not_its_work() {
 }
 
 #[test]
-fn a_job_runs_again_after_a_loss_and_not_after_what_a_person_or_a_limit_has_ended() {
+fn a_job_runs_again_after_a_loss_but_not_after_a_deliberate_end() {
     assert!(is_to_run_again(&held(), HeldReason::Expired) && is_to_run_again(&held(), HeldReason::HolderGone));
     assert!(!is_to_run_again(&held(), HeldReason::Broken) && !is_to_run_again(&held(), HeldReason::MaxHoldReached));
     assert!(!is_to_run_again(&stopping(1), HeldReason::Expired), "it was to end for its maxHold when it was lost");

@@ -1,0 +1,134 @@
+use serde_json::json;
+
+use super::*;
+
+fn pod(name: &str, created: &str, ready: &str, containers: &[&str]) -> Pod {
+    let specs: Vec<_> = containers.iter().map(|c| json!({"name": c})).collect();
+    let statuses: Vec<_> = containers
+        .iter()
+        .map(|c| {
+            json!({"name": c, "containerID": format!("containerd://{name}-{c}"), "image": "", "imageID": "",
+                "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}})
+        })
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "uid": name, "creationTimestamp": created},
+        "spec": {"containers": specs},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": statuses}
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_pod_that_is_not_ready_may_be_bound_but_not_elected() {
+    let pod = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
+    assert!(bound(&pod, None).is_ok());
+    assert_eq!(electable(&pod, None), Err(Ineligible::NotReady { pod: "/a-0".into() }));
+}
+
+#[test]
+fn a_pod_being_deleted_is_no_candidate() {
+    let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
+    pod.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+    assert!(electable(&pod, None).is_err());
+}
+
+#[test]
+fn a_pod_that_does_not_run_is_named_with_the_text_of_the_kubelet_or_the_scheduler() {
+    let with = |status: serde_json::Value| {
+        let mut object = serde_json::to_value(pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"])).unwrap();
+        object["status"] = status;
+        electable(&serde_json::from_value(object).unwrap(), None).unwrap_err().to_string()
+    };
+    let waits = with(json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "", "imageID": "",
+        "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]}));
+    assert_eq!(waits, "Pod /a-0 does not run: container app waits, ErrImagePull: not found");
+    let unscheduled = with(json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": "0/3 nodes are available"}]}));
+    assert_eq!(unscheduled, "Pod /a-0 does not run: Unschedulable: 0/3 nodes are available");
+}
+
+#[test]
+fn several_containers_need_a_name_or_an_annotation() {
+    let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app", "mesh"]);
+    assert!(electable(&pod, None).unwrap_err().to_string().contains("spec.election.container"));
+    assert_eq!(electable(&pod, Some("app")).unwrap().container_id, "containerd://a-0-app");
+    assert!(electable(&pod, Some("nope")).is_err());
+    pod.annotations_mut().insert(DEFAULT_CONTAINER_ANNOTATION.into(), "mesh".into());
+    assert_eq!(electable(&pod, None).unwrap().container_id, "containerd://a-0-mesh");
+}
+
+#[test]
+fn each_preference_breaks_ties_by_age_then_name() {
+    let old_high = pod("a-9", "2026-01-01T00:00:00Z", "True", &["app"]);
+    let young_low = pod("b-1", "2026-01-02T00:00:00Z", "True", &["app"]);
+    let mut important = pod("c-5", "2026-01-03T00:00:00Z", "True", &["app"]);
+    important.annotations_mut().insert(PRIORITY_ANNOTATION.into(), "7".into());
+    let all: Vec<_> = [&young_low, &important, &old_high].map(|p| electable(p, None).unwrap()).into();
+    let picked = |preference| prefer(&all, preference, None).unwrap().pod_name.as_str();
+    assert_eq!(picked(Preference::Oldest), "a-9");
+    assert_eq!(picked(Preference::Newest), "c-5");
+    assert_eq!(picked(Preference::LowestOrdinal), "b-1");
+    assert_eq!(picked(Preference::Priority), "c-5");
+}
+
+#[test]
+fn a_candidate_on_a_cordoned_node_comes_last_and_is_still_one() {
+    let on = |name: &str, node: &str| {
+        let mut pod = pod(name, "2026-01-01T00:00:00Z", "True", &["app"]);
+        pod.labels_mut().insert("app".into(), "a".into());
+        pod.spec.as_mut().unwrap().node_name = Some(node.into());
+        Arc::new(pod)
+    };
+    let node = |name: &str, cordoned: bool| -> Arc<Node> {
+        let node = json!({"metadata": {"name": name}, "spec": {"unschedulable": cordoned}});
+        Arc::new(serde_json::from_value(node).unwrap())
+    };
+    let election: Election = serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}})).unwrap();
+    let nodes = [node("n0", true), node("n1", false)];
+    let of = |pods: &[Arc<Pod>]| of_election(&election, pods, &nodes).unwrap().0;
+    let both = of(&[on("a-0", "n0"), on("a-1", "n1")]);
+    assert_eq!(both.iter().map(|one| one.on_cordoned_node).collect::<Vec<_>>(), [true, false]);
+    for preference in [Preference::Oldest, Preference::Newest, Preference::LowestOrdinal, Preference::Priority] {
+        assert_eq!(prefer(&both, preference, None).unwrap().pod_name, "a-1", "{preference:?}");
+    }
+    assert_eq!(prefer(&of(&[on("a-0", "n0")]), Preference::Oldest, Some("a-0")).unwrap().pod_name, "a-0");
+    assert_eq!(prefer(&both, Preference::Oldest, Some("a-1")).unwrap().pod_name, "a-1", "a-0 is on a cordoned node");
+    let free = of(&[on("a-0", "n1"), on("a-1", "n1")]);
+    assert_eq!(prefer(&free, Preference::Oldest, Some("a-0")).unwrap().pod_name, "a-1", "its hold has just ended");
+}
+
+#[test]
+fn a_pod_that_some_controller_marks_as_ended_is_no_candidate() {
+    let mut failed = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
+    failed.status.as_mut().unwrap().phase = Some("Failed".into());
+    assert_eq!(electable(&failed, None), Err(Ineligible::Ended { pod: "/a-0".into(), phase: "Failed".into() }));
+}
+
+#[test]
+fn an_init_container_holds_when_it_is_asked_for() {
+    let mut migrating = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
+    let status = json!({"name": "migrate", "containerID": "containerd://init", "image": "", "imageID": "", "ready": false,
+        "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}});
+    migrating.spec.as_mut().unwrap().init_containers = serde_json::from_value(json!([{"name": "migrate"}])).unwrap();
+    migrating.status.as_mut().unwrap().init_container_statuses = serde_json::from_value(json!([status])).unwrap();
+    assert_eq!(bound(&migrating, Some("migrate")).unwrap().container_id, "containerd://init");
+    assert_eq!(bound(&migrating, None).unwrap().container_id, "containerd://a-0-app");
+}
+
+#[test]
+fn the_last_holder_comes_last_for_a_ttl_and_a_change_of_leader() {
+    let end = json!({"identity": "a-0", "to": "1970-01-01T00:00:10.400Z", "reason": "Released"});
+    let held = json!({"type": "Held", "status": "False", "reason": "Released", "message": "",
+        "lastTransitionTime": "1970-01-01T00:00:10Z"});
+    let lock = |ttl| -> DistributedLock {
+        let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "l"}, "spec": {"ttl": ttl},
+            "status": {"transitions": 1, "history": [end], "conditions": [held]}});
+        serde_json::from_value(object).unwrap()
+    };
+    for (ttl, until) in [("15s", 26_000), ("2s", 21_000)] {
+        assert_eq!(last_holder(&lock(ttl), UnixMillis(until - 1)), Some("a-0"));
+        assert_eq!(last_holder(&lock(ttl), UnixMillis(until)), None);
+    }
+}
