@@ -1,6 +1,6 @@
 //! An API server and an operator for one claim: as much of both as `redlock run` sees.
 
-mod quorums;
+mod other_kinds;
 
 use std::{
     fs,
@@ -153,6 +153,13 @@ impl ApiServer {
     /// How often a claim was to be created.
     pub(crate) fn creations(&self) -> usize {
         self.world.lock().unwrap().creations
+    }
+
+    /// A silent operator grants the claim now.
+    pub(crate) fn grant(&self) {
+        let mut world = self.world.lock().unwrap();
+        world.operator = Operator::Grants;
+        world.grant();
     }
 
     /// The API server does not answer from now on, or answers again.
@@ -330,7 +337,6 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
         Response::builder().status(code).header(DATE, date).body(body).unwrap()
     };
     match parts.method {
-        Method::GET if path == "/version" => respond(StatusCode::OK, Body::from(quorums::version().to_string())),
         Method::POST if is_lock => {
             let (code, answer) = world.create(body);
             respond(code, Body::from(answer.to_string()))
@@ -366,30 +372,8 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
             respond(StatusCode::OK, Body::from(lease.to_string()))
         }
         method => {
-            let (code, body) = other(&method, &path, watches);
+            let (code, body) = other_kinds::answer(&method, &path, watches);
             respond(code, body)
         }
-    }
-}
-
-/// The answer about other kinds. The user can read locks and quorums only.
-fn other(method: &Method, path: &str, watches: bool) -> (StatusCode, Body) {
-    let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
-    let forbidden = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});
-    match *method {
-        Method::GET if path.ends_with("/redisquorums") && watches => (StatusCode::OK, never()),
-        Method::GET if path.ends_with("/redisquorums") => {
-            (StatusCode::OK, Body::from(quorums::list(now()).to_string()))
-        }
-        Method::POST if path.ends_with("/selfsubjectreviews") => {
-            let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
-                "metadata": {}, "status": {"userInfo": {"username": "test"}}});
-            (StatusCode::CREATED, Body::from(review.to_string()))
-        }
-        Method::GET => (StatusCode::FORBIDDEN, Body::from(forbidden.to_string())),
-        Method::POST if path.ends_with("/selfsubjectaccessreviews") => {
-            (StatusCode::FORBIDDEN, Body::from(forbidden.to_string()))
-        }
-        _ => panic!("{method} {path}"),
     }
 }

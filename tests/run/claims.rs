@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use serde_json::json;
@@ -178,6 +179,22 @@ fn an_api_server_on_this_machine_is_reached_without_the_proxy() {
     }
     let output = command.output().unwrap();
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]), "{output:?}");
+}
+
+/// Every claim waits for its first answer, so a short wait is not reported.
+#[test]
+fn a_lock_that_is_granted_at_once_causes_no_message() {
+    let (server, place) = (ApiServer::start(Operator::Silent, 0), Place::new());
+    let child = run(&place, &server, &[], "true").stderr(Stdio::piped()).spawn().unwrap();
+    until("the claim exists", || server.creations() == 1);
+    let created = now();
+    until("the operator has its time", || now().since(created) > Duration::from_millis(300));
+    server.grant();
+    let output = child.wait_with_output().unwrap();
+    // A slow machine can pass the time in which a wait is quiet.
+    if now().since(created) < Duration::from_secs(1) {
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
 }
 
 /// An operator that says nothing is no other holder.

@@ -113,7 +113,7 @@ fn the_screen_shows_a_hold_and_a_fence_and_asks_for_a_step_down() {
     assert_eq!(server.stepped_down(), None, "the answer was no");
     top.press("s");
     top.press("y");
-    until("the holder was asked", || server.stepped_down().as_deref() == Some("redlock top"));
+    until("the holder was asked", || server.stepped_down().as_deref() == Some("test: redlock top"));
     top.press("/zzz\r");
     top.shows(&["No", "locks"]);
     top.press("q");

@@ -107,7 +107,10 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
     );
     ensure!(link(&second, "accepted")["state"] == "Fine", "{second}");
     let says = claim_link["says"].to_string();
-    ensure!(claim_link["state"] == "Waits" && says.contains("Queued") && says.contains("first has the key"), "{says}");
+    ensure!(
+        claim_link["state"] == "Waits" && says.contains("Queued") && says.contains("\"first\" has the key"),
+        "{says}"
+    );
     ensure!(second["toDo"].as_str().is_some_and(|text| text.contains("priority")), "{second}");
 
     let all = as_json(&bench, &[&["explain", "reindex"], &ns[..]].concat()).await?;

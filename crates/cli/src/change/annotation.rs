@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::objects::LockObject;
 use crate::cluster::{Cluster, Problem};
+use crate::hold::whoami;
 use crate::output::{Answer, Paint, Tone};
 use crate::show::list;
 use crate::show::status::LockArgs;
@@ -60,6 +61,14 @@ fn only_hold(target: &str, locks: Vec<LockObject>) -> Result<LockObject, Problem
     }
 }
 
+/// Reads the name that the API server gives this user. The history of the lock has it.
+///
+/// The admission policy compares it with the annotations that break a lock.
+pub(crate) async fn user(cluster: &Cluster) -> Result<String, Problem> {
+    let user = cluster.call("ask who you are", whoami(&cluster.client)).await?;
+    user.ok_or_else(|| Problem::new("the API server does not say who you are", ""))
+}
+
 /// Annotates the observed hold, and no later one.
 pub(crate) async fn annotate(cluster: &Cluster, observed: &LockObject, annotations: &Value) -> Result<(), Problem> {
     let (namespace, name) = (observed.namespace().unwrap_or_default(), observed.name_any());
@@ -79,7 +88,7 @@ pub(crate) async fn annotate(cluster: &Cluster, observed: &LockObject, annotatio
         if !now.is_held() || now.status.fencing_token != observed.status.fencing_token || now.uid() != observed.uid() {
             let next = format!("Look at it again: redlock status {}", observed.lock());
             return Err(Problem::new(
-                format!("{} has left {}: nothing was changed", observed.who(), observed.lock()),
+                format!("{:?} has left {}: nothing was changed", observed.who(), observed.lock()),
                 next,
             ));
         }

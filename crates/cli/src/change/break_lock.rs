@@ -4,11 +4,10 @@ use std::io::{self, IsTerminal as _};
 
 use serde_json::json;
 
-use super::annotation::{AnnotatedHold, annotate, held};
+use super::annotation::{AnnotatedHold, annotate, held, user};
 use crate::cluster::objects::LockObject;
 use crate::cluster::{Cluster, Problem};
 use crate::console;
-use crate::hold::whoami;
 use crate::output::Printer;
 use crate::show::status::LockArgs;
 use redlock_api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION};
@@ -47,12 +46,17 @@ pub async fn run(args: BreakArgs) -> anyhow::Result<()> {
     annotate(&cluster, &lock, &json!({annotation: format!("{user}: {}", args.reason)})).await?;
     let who = lock.who();
     let (act, then) = if args.force {
-        ("break-force", format!("the key is deleted at once, and {who} may still work. Make sure that it has stopped."))
+        (
+            "break-force",
+            format!("the key is deleted at once, and {who:?} can still work. Make sure that it has stopped."),
+        )
     } else {
         let ttl = lock.spec.ttl;
         (
             "break",
-            format!("{who} loses the lock: the hold runs out within {ttl}. Make sure that {who} has stopped by then."),
+            format!(
+                "{who:?} loses the lock: the hold runs out within {ttl}. Make sure that {who:?} has stopped by then."
+            ),
         )
     };
     Printer::new(args.lock.output).show(&AnnotatedHold { lock, act, then })?;
@@ -66,7 +70,7 @@ fn confirm(lock: &LockObject) -> Result<(), Problem> {
     }
     let (holder, lock) = (lock.who(), lock.lock());
     console::write_error(&format!(
-        "{holder} can still work, and another holder would get {lock} at once. Break it? [y/N] "
+        "{holder:?} can still work, and another holder would get {lock} at once. Break it? [y/N] "
     ));
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer);
@@ -74,10 +78,4 @@ fn confirm(lock: &LockObject) -> Result<(), Problem> {
         (Ok(_), "y" | "Y" | "yes") => Ok(()),
         _ => Err(stop("nothing was broken")),
     }
-}
-
-/// Reads the name that the API server gives this user. The admission policy compares it with the annotation.
-async fn user(cluster: &Cluster) -> Result<String, Problem> {
-    let user = cluster.call("ask who you are", whoami(&cluster.client)).await?;
-    user.ok_or_else(|| Problem::new("the API server does not say who you are", ""))
 }

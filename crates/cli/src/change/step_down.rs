@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::annotation::{AnnotatedHold, annotate, held};
+use super::annotation::{AnnotatedHold, annotate, held, user};
 use crate::cluster::Cluster;
 use crate::output::Printer;
 use crate::show::status::LockArgs;
@@ -13,7 +13,7 @@ use redlock_api::STEP_DOWN_ANNOTATION;
 pub struct StepDownArgs {
     #[command(flatten)]
     lock: LockArgs,
-    /// Why.
+    /// Why. The history of the lock and an Event show it, with your name.
     #[arg(long, default_value = "redlock step-down")]
     reason: String,
 }
@@ -25,8 +25,9 @@ pub struct StepDownArgs {
 pub async fn run(args: StepDownArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.lock.cluster).await?;
     let lock = held(&cluster, &args.lock).await?;
-    annotate(&cluster, &lock, &json!({STEP_DOWN_ANNOTATION: args.reason})).await?;
-    let then = format!("{} is renewed no more, and the hold runs out within {}.", lock.who(), lock.spec.ttl);
+    let asked = format!("{}: {}", user(&cluster).await?, args.reason);
+    annotate(&cluster, &lock, &json!({STEP_DOWN_ANNOTATION: asked})).await?;
+    let then = format!("the hold of {:?} is no longer renewed, and runs out within {}.", lock.who(), lock.spec.ttl);
     Printer::new(args.lock.output).show(&AnnotatedHold { lock, act: "step-down", then })?;
     Ok(())
 }

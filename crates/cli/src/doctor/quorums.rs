@@ -22,8 +22,7 @@ pub(super) fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> 
 /// A quorum before its first vote, in which every member is being created or started.
 fn is_starting(quorum: &QuorumObject) -> bool {
     let on_its_way = |member: &&QuorumMember| {
-        matches!(member.state.as_str(), "Admitted" | "Fenced" | "Starting" | "Pending")
-            && (member.message.is_none() || member.rejoin_at.is_some())
+        matches!(member.state.as_str(), "Admitted" | "Fenced" | "Starting" | "Pending") && member.message.is_none()
     };
     quorum.status.token_floor.is_none()
         && !quorum.status.members.is_empty()
@@ -115,6 +114,12 @@ mod tests {
         let found = quorums(&[faulty], now());
         assert_eq!(found[0].state, State::Broken);
         assert!(found.iter().any(|one| one.says.contains("ErrImagePull")), "{found:#?}");
+        let mut unfit = quorum(["Fenced"; 3]);
+        unfit.status.members[2].message = Some("it can evict keys: set its maxmemory-policy to noeviction".into());
+        let found = quorums(&[unfit], now());
+        assert_eq!(found[0].state, State::Broken, "no time helps against it");
+        let cause = "Member main-2 is Fenced (Restarted): it can evict keys: set its maxmemory-policy to noeviction.";
+        assert!(found.iter().any(|one| one.says == cause), "{found:#?}");
         let mut restarted = quorum(["Fenced"; 3]);
         restarted.status.token_floor = Some(1);
         assert_eq!(quorums(&[restarted], now())[0].state, State::Broken, "it granted locks before");

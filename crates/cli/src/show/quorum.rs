@@ -232,8 +232,7 @@ mod tests {
              main-0   Admitted   yes     -                 node-0\n\
              main-1   Admitted   yes     -                 node-1\n\
              main-2   Fenced     no      12s (Restarted)   node-2\n\
-             Ready (MembersFenced): main-2 votes from 12:00:12\n\
-             Member main-2 is Fenced (Restarted) and votes from 12:00:12 UTC (in 12s).\n"
+             Ready (MembersFenced): main-2 votes from 12:00:12\n"
         );
         let value = &view.value()["items"][0];
         assert_eq!((&value["voting"], &value["grantsLocks"]), (&json!(2), &json!(true)));

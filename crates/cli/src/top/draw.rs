@@ -300,7 +300,7 @@ mod tests {
         press(&mut view, KeyCode::Char('e'));
         let text = drawn(&view, 120, 24).0;
         assert!(
-            text.contains("shop/reindex is held by a with token 42") && text.contains("There is nothing to do."),
+            text.contains("shop/reindex is held by \"a\" with token 42") && text.contains("There is nothing to do."),
             "{text}"
         );
         press(&mut view, KeyCode::Esc);

@@ -84,7 +84,11 @@ pub(super) async fn run(
 
 /// Asks a holder to step down. Gives the result as a sentence.
 async fn step_down(cluster: &Cluster, lock: Box<LockObject>) -> String {
-    match change::annotate(cluster, &lock, &json!({STEP_DOWN_ANNOTATION: "redlock top"})).await {
+    let asked = async {
+        let user = change::user(cluster).await?;
+        change::annotate(cluster, &lock, &json!({STEP_DOWN_ANNOTATION: format!("{user}: redlock top")})).await
+    };
+    match asked.await {
         Ok(()) => format!("The holder of {} was asked to step down.", lock.lock()),
         Err(problem) => format!("error: {}", problem.what),
     }

@@ -269,7 +269,7 @@ pub(super) mod tests {
         press(&mut view, KeyCode::Down);
         assert_eq!(view.mode, Mode::Explain(1));
         let explained = view.explanation(now()).unwrap();
-        assert!(explained.summary.starts_with("shop/reindex is held by a"), "{}", explained.summary);
+        assert!(explained.summary.starts_with("shop/reindex is held by \"a\""), "{}", explained.summary);
         press(&mut view, KeyCode::Esc);
         assert_eq!(view.mode, Mode::Browse);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);

@@ -63,7 +63,7 @@ status:
 pub(crate) fn quorum(states: [&str; 3]) -> QuorumObject {
     let member = |(index, state): (usize, &str)| {
         let fence = match state {
-            "Fenced" => "reason: Restarted, rejoinAt: 2026-01-01T12:00:12.000Z, message: waits",
+            "Fenced" => "reason: Restarted, rejoinAt: 2026-01-01T12:00:12.000Z",
             "Admitted" => "admittedAt: 2026-01-01T10:00:00.000Z",
             _ => "message: does not answer",
         };

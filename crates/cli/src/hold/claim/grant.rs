@@ -30,6 +30,9 @@ const TRY: Duration = Duration::from_secs(10);
 /// Extra time beyond --wait, which the operator counts from the creation of the claim.
 const WAIT_MARGIN: Duration = Duration::from_secs(2);
 
+/// Time in which a free lock is granted. A wait without another holder is reported after it.
+const QUIET: Duration = Duration::from_secs(1);
+
 const SILENT_SERVER: &str = "the API server does not answer";
 const SILENT_OPERATOR: &str = "the operator has not answered";
 
@@ -178,9 +181,21 @@ impl Claimant<'_> {
 
     async fn until_held(&self, watched: &mut Watched, progress: &mut Progress) -> Result<Holding, NotHeld> {
         let (mut last, mut is_taken) = (SILENT_OPERATOR.to_owned(), false);
+        let quiet_until = SystemClock.boottime() + QUIET;
+        let mut is_withheld = true;
         loop {
-            let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(SystemClock.boottime()));
-            let Ok(lock) = timeout(left, watched.next()).await else { return Err(self.not_acquired(&last, is_taken)) };
+            let now = SystemClock.boottime();
+            let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
+            let quiet = if is_withheld { quiet_until.since(now) } else { Duration::MAX };
+            let lock = match timeout(left.min(quiet), watched.next()).await {
+                Ok(lock) => lock,
+                Err(_) if quiet < left => {
+                    is_withheld = false;
+                    progress.report(&last);
+                    continue;
+                }
+                Err(_) => return Err(self.not_acquired(&last, is_taken)),
+            };
             match status::read(lock.as_ref(), None) {
                 ClaimState::Held(holding) => return Ok(holding),
                 ClaimState::Ended { why, .. } => return Err(self.not_acquired(&why, is_taken)),
@@ -189,7 +204,10 @@ impl Claimant<'_> {
                     if obstacle == Obstacle::Refused || is_taken && self.args.wait() == Wait::Never {
                         return Err(self.not_acquired(&why, is_taken));
                     }
-                    progress.report(&why);
+                    is_withheld = !is_taken && SystemClock.boottime() < quiet_until;
+                    if !is_withheld {
+                        progress.report(&why);
+                    }
                     last = why;
                 }
             }

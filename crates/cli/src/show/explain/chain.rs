@@ -115,13 +115,13 @@ fn summary(target: &str, first: Option<&LockObject>, all: &[&LockObject], now: M
         let until = until.map(|until| format!(", at least until {}", moment(until, now)));
         let until = until.unwrap_or_default();
         let token = lock.status.fencing_token.map(|token| format!(" with token {token}")).unwrap_or_default();
-        return format!("{target} is held by {}{token}{until}.", lock.who());
+        return format!("{target} is held by {:?}{token}{until}.", lock.who());
     }
     let holders: Vec<_> = all.iter().filter(|other| other.is_held()).map(|other| other.who()).collect();
     if holders.is_empty() {
         format!("{target} is not held: {}.", reason_text(lock))
     } else {
-        format!("{target} is not held by dlock/{}: {} has the key.", lock.name_any(), and(&holders))
+        format!("{target} is not held by dlock/{}: {} has the key.", lock.name_any(), quoted(&holders))
     }
 }
 
@@ -215,7 +215,7 @@ fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
     let who = lock.who();
     let since = status.acquired_at.map(|at| format!(" since {}", moment(at, now))).unwrap_or_default();
     let votes = status.votes.as_deref().map(|votes| format!(" {votes} members store it.")).unwrap_or_default();
-    let mut says = vec![format!("{who} holds the lock{since}.{votes}")];
+    let mut says = vec![format!("{who:?} holds the lock{since}.{votes}")];
     if let Some(until) = lock.valid_until().filter(|until| *until < now && status.ending.is_none()) {
         says.push(format!(
             "Its validity ended at {}, and the operator has published no later one.",
@@ -229,9 +229,9 @@ fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
         return Link { about: "holder", state: State::Fine, says, to_do: None };
     };
     let why = ending.message.as_deref().map(|message| format!(": {}", trim(message))).unwrap_or_default();
-    says.push(format!("The operator renews it no more ({}){why}.", ending.reason));
+    says.push(format!("The operator no longer renews it ({}){why}.", ending.reason));
     says.extend(ending.until.map(|until| format!("The lock is free at {} at the latest.", moment(until, now))));
-    let to_do = Some("Wait. Make sure that the former holder has stopped.".into());
+    let to_do = Some(format!("Wait. Make sure that {who:?} has stopped."));
     Link { about: "holder", state: State::Waits, says, to_do }
 }
 
@@ -260,7 +260,7 @@ fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
         };
         let since = other.status.acquired_at.map(|at| format!(" since {}", moment(at, now))).unwrap_or_default();
         let object = other.name_any();
-        says.push(format!("{} has the key by dlock/{object}{since}.{}", other.who(), until.unwrap_or_default()));
+        says.push(format!("{:?} has the key by dlock/{object}{since}.{}", other.who(), until.unwrap_or_default()));
     }
     let to_do = advice.to_do.filter(|_| held.reason != HeldReason::NotAccepted.as_str());
     Link { about, state, says, to_do }
@@ -277,7 +277,7 @@ fn queue_link(all: &[&LockObject], first: Option<&LockObject>) -> Option<Link> {
     }
     let place = |lock: &&&LockObject| {
         let position = lock.status.queue_position.unwrap_or_default();
-        format!("{position}. dlock/{} ({}, priority {})", lock.name_any(), lock.who(), lock.spec.priority)
+        format!("{position}. dlock/{} ({:?}, priority {})", lock.name_any(), lock.who(), lock.spec.priority)
     };
     let mut says = vec![format!(
         "{} for the key.",

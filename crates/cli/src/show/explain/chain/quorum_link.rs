@@ -78,8 +78,11 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
 /// Why a member does not vote, and when it will.
 pub fn member_says(member: &QuorumMember, now: MilliTime) -> String {
     let reason = member.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-    let when = member.rejoin_at.map(|at| format!(" and votes from {}", moment(at, now))).unwrap_or_default();
-    let why = member.message.as_deref().filter(|_| member.rejoin_at.is_none());
-    let why = why.map(|message| format!(": {}", trim(message))).unwrap_or_default();
-    format!("Member {} is {}{reason}{when}{why}.", member.name, member.state)
+    // No time helps against a cause, so the time is that of a member without one.
+    let why = match (&member.message, member.rejoin_at) {
+        (Some(message), _) => format!(": {}", trim(message)),
+        (None, Some(at)) => format!(" and votes from {}", moment(at, now)),
+        (None, None) => String::new(),
+    };
+    format!("Member {} is {}{reason}{why}.", member.name, member.state)
 }

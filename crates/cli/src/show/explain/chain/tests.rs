@@ -18,11 +18,11 @@ fn a_lock_that_is_held_says_by_whom_and_who_waits() {
     let all = [held("a"), waiting("b", "Queued", "a has the key", Some(1)), waiting("c", "Queued", "far back", None)];
     let held = explained(&all, &[], &found(["Admitted"; 3]));
     assert!(held.held);
-    assert_eq!(held.summary, "shop/reindex is held by a with token 42, at least until 12:00:08 UTC (in 8.2s).");
+    assert_eq!(held.summary, "shop/reindex is held by \"a\" with token 42, at least until 12:00:08 UTC (in 8.2s).");
     assert_eq!(link(&held, "quorum").says, ["RedisQuorum redlock-system/main: 3 of 3 members vote, and 2 are needed."]);
     assert_eq!(
         link(&held, "queue").says,
-        ["2 locks wait for the key.", "1. dlock/b (b, priority 0)", "Without a place: dlock/c (Queued)."]
+        ["2 locks wait for the key.", "1. dlock/b (\"b\", priority 0)", "Without a place: dlock/c (Queued)."]
     );
     assert!(held.links.iter().all(|link| link.state == State::Fine));
     assert_eq!(held.to_do(), None);
@@ -32,14 +32,14 @@ fn a_lock_that_is_held_says_by_whom_and_who_waits() {
 fn a_claim_that_waits_says_for_whom() {
     let waits = explained(&[waiting("b", "Queued", "a has the key", Some(1))], &[held("a")], &found(["Admitted"; 3]));
     assert!(!waits.held);
-    assert_eq!(waits.summary, "shop/reindex is not held by dlock/b: a has the key.");
+    assert_eq!(waits.summary, "shop/reindex is not held by dlock/b: \"a\" has the key.");
     let claim = link(&waits, "claim");
     assert_eq!(
         claim.says,
         [
             "dlock/b is not held (Queued): a has the key.",
             "By itself: the lock gets its turn.",
-            "a has the key by dlock/a since 11:59:00 UTC (60s ago). It is renewed, now until 12:00:08 UTC (in 8.2s)."
+            "\"a\" has the key by dlock/a since 11:59:00 UTC (60s ago). It is renewed, now until 12:00:08 UTC (in 8.2s)."
         ]
     );
     assert_eq!((claim.state, waits.to_do()), (State::Waits, Some("Wait, or set a higher priority.")));
@@ -116,7 +116,7 @@ fn an_end_says_when_the_lock_is_free() {
         .ok();
     let ending = explained(&[ending], &[], &found(["Admitted"; 3]));
     let says = &link(&ending, "holder").says;
-    assert_eq!(says[1], "The operator renews it no more (SteppedDown): asked.");
+    assert_eq!(says[1], "The operator no longer renews it (SteppedDown): asked.");
     assert_eq!(says[2], "The lock is free at 12:00:08 UTC (in 8.0s) at the latest.");
     let ended = explained(&[], &[], &QuorumState::Unknown);
     assert_eq!(ended.summary, "shop/reindex is not held: every claim on it has ended.");
@@ -127,7 +127,7 @@ fn a_validity_that_is_not_renewed_points_at_the_operator() {
     let mut stale = held("a");
     stale.status.valid_until = "2026-01-01T11:59:00.000Z".parse().ok();
     let stale = explained(&[stale], &[], &found(["Admitted"; 3]));
-    assert_eq!(stale.summary, "shop/reindex is held by a with token 42.");
+    assert_eq!(stale.summary, "shop/reindex is held by \"a\" with token 42.");
     assert_eq!(link(&stale, "holder").state, State::Stops);
     assert!(stale.to_do().is_some_and(|text| text.contains("redlock doctor")));
 }

@@ -1,0 +1,58 @@
+//! The answers about other kinds than locks.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, Bytes},
+    http::{Method, StatusCode},
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// One quorum, of which a member restarted.
+fn list(now: Timestamp) -> Value {
+    let member = |name: &str| json!({"name": name, "state": "Admitted", "admittedAt": "2026-01-01T00:00:00.000Z"});
+    let fenced = json!({"name": "main-2", "state": "Fenced", "reason": "Restarted",
+        "rejoinAt": super::text(now + Duration::from_secs(600))});
+    json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorumList", "metadata": {"resourceVersion": "1"}, "items": [{
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+        "metadata": {"name": "main", "namespace": "redlock-system", "uid": "u-quorum",
+            "annotations": {"redlock-operator.io/default-quorum": "true"}},
+        "spec": {"maxTTL": "30s"},
+        "status": {"quorum": 2, "voters": ["main-0", "main-1", "main-2"], "tokenFloor": 1,
+            "members": [member("main-0"), member("main-1"), fenced], "conditions": []},
+    }]})
+}
+
+/// The answer to `/version`.
+fn version() -> Value {
+    let empty = ["gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
+    let mut version = json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"});
+    for name in empty {
+        version[name] = json!("");
+    }
+    version
+}
+
+/// The answer to a request. The user can read locks and quorums only.
+///
+/// A watch of quorums is silent.
+pub(super) fn answer(method: &Method, path: &str, watches: bool) -> (StatusCode, Body) {
+    let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
+    let forbidden = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});
+    match *method {
+        Method::GET if path == "/version" => (StatusCode::OK, Body::from(version().to_string())),
+        Method::GET if path.ends_with("/redisquorums") && watches => (StatusCode::OK, never()),
+        Method::GET if path.ends_with("/redisquorums") => (StatusCode::OK, Body::from(list(super::now()).to_string())),
+        Method::POST if path.ends_with("/selfsubjectreviews") => {
+            let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+                "metadata": {}, "status": {"userInfo": {"username": "test"}}});
+            (StatusCode::CREATED, Body::from(review.to_string()))
+        }
+        Method::GET => (StatusCode::FORBIDDEN, Body::from(forbidden.to_string())),
+        Method::POST if path.ends_with("/selfsubjectaccessreviews") => {
+            (StatusCode::FORBIDDEN, Body::from(forbidden.to_string()))
+        }
+        _ => panic!("{method} {path}"),
+    }
+}
