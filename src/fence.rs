@@ -1,11 +1,12 @@
-//! The fence: when may a Redis process vote? (`docs/dev/rules.md`, rules 1 to 7 and 9.)
+//! The fence decides when a Redis process can vote (`docs/dev/rules.md`, rules 1 to 7 and 9).
 //!
-//! A Redis member forgets its votes when it restarts. A process may therefore vote only when everything that its predecessor
-//! can have promised has expired, and when that predecessor is known to be dead. [`decide`] takes what one operator
-//! replica knows about one member and names the one next step; it reads no clock and does no IO. [`watch`] turns probes into what
-//! `decide` needs, [`record`] says what each step does to the published record, [`predecessor`] judges the process
-//! before, [`clock`] judges a process's clock, and [`decommission`] is the same question for a quorum that is being deleted. [`external`] decides about masters
-//! that others run.
+//! A Redis member forgets its votes when it restarts. A process can therefore vote only when two things hold. Every
+//! possible promise of its predecessor has expired, and the predecessor is known to be dead. [`decide`] takes what one
+//! operator replica observed of one member and names the one next step. It reads no clock and does no IO.
+//!
+//! [`watch`] turns probes into the input of `decide`. [`record`] applies each step to the published record.
+//! [`predecessor`] judges the process before, and [`clock`] a process's clock. [`decommission`] decides about members
+//! of a deleted quorum, and [`external`] about external masters.
 
 pub mod clock;
 pub mod decommission;
@@ -21,19 +22,23 @@ use crate::time::Monotonic;
 
 pub use predecessor::{Evidence, Process, Verdict};
 pub use record::{Record, RunId, State};
-pub use watch::{ProcessWatch, Sight, Users};
+pub use watch::{ObservedProcess, ProcessWatch, Users};
 
-/// How long a member that answered before may be silent until its record says so. Shorter silences are container restarts and
-/// lost connections that mend themselves, and would only cost two status writes.
+/// How long a member can be silent after an answer before its record changes.
+///
+/// Shorter silences are container restarts and lost connections that mend automatically. Recording them would only cost
+/// two status writes.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 
-/// How long a death may be unconfirmed before the record names it. The pod status lags a process restart by a moment.
+/// How long a death can be unconfirmed before the record names it.
+///
+/// The pod status lags a process restart by a moment.
 pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
 /// How late a pod status can report the end of a container before the pod is deleted.
 pub const STATUS_DUE: Duration = Duration::from_secs(30);
 
-/// How this replica sees the member right now.
+/// The connection state of a member at this replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// No pod, or a pod whose redis container does not run.
@@ -49,7 +54,7 @@ pub enum Reach {
         since: Monotonic,
     },
     /// A process answers.
-    Seen(Sight),
+    Answering(ObservedProcess),
 }
 
 /// All that a decision about one member depends on.
@@ -57,30 +62,31 @@ pub enum Reach {
 pub struct View<'a> {
     /// Now, on the clock that the sights were taken with.
     pub now: Monotonic,
-    /// What the status of the RedisQuorum says.
+    /// The published record.
     pub record: &'a Record,
-    /// What this replica sees.
+    /// The connection state of the member at this replica.
     pub reach: &'a Reach,
-    /// What is known of the process that voted before the one that is seen now.
+    /// The verdict on the process that voted before the one that answers now.
     pub predecessor: &'a Verdict,
     /// How long a promise of a process before can live (`maxTTLInForce` and the drift allowance).
     pub rejoin_delay: Duration,
-    /// When this replica learnt of the last recorded fencing of this process.
+    /// When this replica observed the last recorded fencing of this process.
     /// The count starts again there.
     pub fenced_since: Option<Monotonic>,
-    /// This leader has raised its epoch on the process that is seen.
+    /// This leader has raised its epoch on the answering process.
     /// So no frozen leader can open the process any more.
     pub epoch_raised: bool,
-    /// The clock of the process that is seen was stepped since its admission (rule 9).
+    /// The clock of the answering process was stepped since its admission (rule 9).
     pub clock_jumped: bool,
     /// The process has served no client for so long that only its end helps.
     /// It is also this member's turn: members are restarted for this one at a time.
-    pub stuck: bool,
-    /// No status of its pod will tell in which container the process runs that is seen.
-    /// So nobody could tell later when it has ended.
-    pub untold: bool,
-    /// Where the process that is seen runs, as far as that is known now. `None` leaves the record as it is.
-    pub seen: Option<&'a Process>,
+    pub must_restart: bool,
+    /// No status of its pod will name the container of the answering process.
+    ///
+    /// Then no later evidence could prove its end.
+    pub unreported: bool,
+    /// The answering process and where it runs, as far as observed. `None` leaves the record as it is.
+    pub process: Option<&'a Process>,
 }
 
 /// The one next step for a member.
@@ -91,7 +97,7 @@ pub struct View<'a> {
 pub enum FenceStep {
     /// The record is true and nothing is awaited.
     Nothing,
-    /// The record is true; decide again at this moment, or earlier when something is seen.
+    /// The record is true; decide again at this moment, or earlier after an observation.
     Wait {
         /// `None`: only news can change the decision.
         until: Option<Monotonic>,
@@ -103,7 +109,7 @@ pub enum FenceStep {
     WritePending,
     /// Record that a process is starting.
     WriteStarting,
-    /// Record that the process does not answer. An admission stands: the same process may come back.
+    /// Record that the process does not answer. An admission stands because the same process can come back.
     WriteUnreachable,
     /// The admitted process answers again and is open, or more is known of where it runs: record it. It never forgot anything, so
     /// nothing is waited for.
@@ -114,9 +120,9 @@ pub enum FenceStep {
     WriteFenced {
         /// Why.
         reason: Reason,
-        /// When it may vote if nothing else happens; `None` when no time brings that about.
+        /// When it can vote if nothing else happens; `None` when no time brings that about.
         rejoin_at: Option<Monotonic>,
-        /// Users are open, or may be.
+        /// Users are open, or can be.
         close: bool,
     },
     /// End a process that can be mended in no other way.
@@ -129,7 +135,7 @@ pub enum FenceStep {
 
 /// Decides the next step for one member.
 pub fn decide(view: &View<'_>) -> FenceStep {
-    if let Some(step) = buried(view).or_else(|| stuck(view)) {
+    if let Some(step) = record_death(view).or_else(|| end_busy_process(view)) {
         return step;
     }
     match view.reach {
@@ -137,29 +143,30 @@ pub fn decide(view: &View<'_>) -> FenceStep {
         Reach::Connecting { since } if view.record.admitted => lost(view.record, *since, view.now),
         Reach::Connecting { .. } => record_state(view.record, State::Starting, FenceStep::WriteStarting),
         Reach::Lost { since } => lost(view.record, *since, view.now),
-        Reach::Seen(_) if !view.epoch_raised => FenceStep::RaiseEpoch,
-        Reach::Seen(sight) if view.record.admits(&sight.run_id) => standing(view, sight),
-        Reach::Seen(sight) if sight.users == Users::Open => fence_open(view, sight),
-        Reach::Seen(sight) => waiting(view, sight),
+        Reach::Answering(_) if !view.epoch_raised => FenceStep::RaiseEpoch,
+        Reach::Answering(answering) if view.record.admits(&answering.run_id) => standing(view, answering),
+        Reach::Answering(answering) if answering.users == Users::Open => fence_open(view, answering),
+        Reach::Answering(answering) => waiting(view, answering),
     }
 }
 
-/// When the process that is seen may vote, predecessor aside: rule 2.
+/// When the answering process can vote, as far as rule 2 decides.
 ///
-/// The count starts at the latest of: the first sight of this `run_id`, the moment when its users were first seen closed
-/// after they had been open, and the last recorded fencing. Each of them only delays.
+/// The count starts at the latest of three moments. These are the first answer of this `run_id`, the first observation
+/// of its closed users after they were open, and the last recorded fencing. Each of them only delays.
 #[must_use]
-pub fn count_from(sight: &Sight, fenced_since: Option<Monotonic>) -> Monotonic {
-    let seen = sight.first_seen.max(sight.closed_since.unwrap_or(sight.first_seen));
-    fenced_since.map_or(seen, |fenced| seen.max(fenced))
+pub fn count_from(answering: &ObservedProcess, fenced_since: Option<Monotonic>) -> Monotonic {
+    let observed = answering.first_observed.max(answering.closed_since.unwrap_or(answering.first_observed));
+    fenced_since.map_or(observed, |fenced| observed.max(fenced))
 }
 
-/// Nothing answers, and what could vote last is known to be dead: that is recorded at once. The evidence may be gone before a
-/// successor answers: a pod status names the last two containers only.
-fn buried(view: &View<'_>) -> Option<FenceStep> {
+/// Records a death immediately when no process answers.
+///
+/// The evidence can vanish before a successor answers, because a pod status names the last two containers only.
+fn record_death(view: &View<'_>) -> Option<FenceStep> {
     let is_dead = matches!(view.predecessor, Verdict::Dead(_)) && view.record.may_be_open().is_some();
     match view.reach {
-        Reach::Seen(_) => None,
+        Reach::Answering(_) => None,
         _ if !is_dead => None,
         _ if !view.record.admitted => Some(FenceStep::WritePredecessorDead),
         Reach::NotRunning => Some(FenceStep::WritePending),
@@ -169,22 +176,22 @@ fn buried(view: &View<'_>) -> Option<FenceStep> {
 
 /// Fences a process that serves no client, then ends it.
 ///
-/// A busy process can neither be closed nor be told whose epoch counts, so it confirms nothing. The record therefore
-/// says that it may not vote any more, and names it as the one that its successor has to wait for. Then it is ended. If
-/// it answers before that, its record stands: its successor waits, like after a crash, for what it promised while it
-/// could not be asked.
-fn stuck(view: &View<'_>) -> Option<FenceStep> {
+/// A busy process can neither be closed nor receive an epoch, so it confirms nothing. The record therefore says that it
+/// must not vote, and names it as the process that its successor waits for. Then the operator ends it. If it answers
+/// before that, its record stands. Its successor then waits, as after a crash, for the promises that it made while it
+/// did not answer.
+fn end_busy_process(view: &View<'_>) -> Option<FenceStep> {
     let is_recorded = view.record.state == State::Fenced && view.record.reason == Some(Reason::Busy);
-    let is_it = |sight: &Sight| view.record.run_id.as_ref() == Some(&sight.run_id);
+    let is_it = |answering: &ObservedProcess| view.record.run_id.as_ref() == Some(&answering.run_id);
     let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
     match view.reach {
         Reach::NotRunning => None,
-        Reach::Seen(sight) if is_recorded && is_it(sight) => Some(FenceStep::RestartProcess),
-        Reach::Seen(sight) => {
-            (view.stuck && (view.record.admits(&sight.run_id) || sight.users == Users::Open)).then_some(write)
-        }
-        // A replica that has just begun has not heard from it who it is.
-        Reach::Connecting { .. } | Reach::Lost { .. } if !view.stuck => None,
+        Reach::Answering(answering) if is_recorded && is_it(answering) => Some(FenceStep::RestartProcess),
+        Reach::Answering(answering) => (view.must_restart
+            && (view.record.admits(&answering.run_id) || answering.users == Users::Open))
+            .then_some(write),
+        // A new replica has not received its `run_id` yet.
+        Reach::Connecting { .. } | Reach::Lost { .. } if !view.must_restart => None,
         Reach::Connecting { .. } | Reach::Lost { .. } if is_recorded => Some(FenceStep::RestartProcess),
         Reach::Connecting { .. } | Reach::Lost { .. } => view.record.may_be_open().map(|_| write),
     }
@@ -207,15 +214,15 @@ fn lost(record: &Record, since: Monotonic, now: Monotonic) -> FenceStep {
 const CLOCK_JUMPED: FenceStep = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };
 
 /// Recorded as fenced for a step of its clock: nothing but its end helps.
-fn is_to_end(record: &Record, sight: &Sight) -> bool {
-    record.reason == Some(Reason::ClockJump) && record.run_id.as_ref() == Some(&sight.run_id)
+fn is_to_end(record: &Record, answering: &ObservedProcess) -> bool {
+    record.reason == Some(Reason::ClockJump) && record.run_id.as_ref() == Some(&answering.run_id)
 }
 
 /// The process that the record admits is the one that answers.
-fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
-    match (sight.users, view.record.state) {
+fn standing(view: &View<'_>, answering: &ObservedProcess) -> FenceStep {
+    match (answering.users, view.record.state) {
         _ if view.clock_jumped => CLOCK_JUMPED,
-        (Users::Open, State::Admitted) if view.seen.is_none() || view.seen == view.record.process.as_ref() => {
+        (Users::Open, State::Admitted) if view.process.is_none() || view.process == view.record.process.as_ref() => {
             FenceStep::Nothing
         }
         (Users::Open, _) => FenceStep::WriteAdmittedAgain,
@@ -226,8 +233,8 @@ fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
 }
 
 /// A process answers that is open without an admission: it votes unfenced. Close, and count from there.
-fn fence_open(view: &View<'_>, sight: &Sight) -> FenceStep {
-    if view.clock_jumped || is_to_end(view.record, sight) {
+fn fence_open(view: &View<'_>, answering: &ObservedProcess) -> FenceStep {
+    if view.clock_jumped || is_to_end(view.record, answering) {
         return CLOCK_JUMPED;
     }
     fenced(first_or_restarted(view.record), Some(view.now + view.rejoin_delay), true)
@@ -238,20 +245,20 @@ const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>, close: bool) -> Fe
 }
 
 /// A closed process that is not admitted.
-fn waiting(view: &View<'_>, sight: &Sight) -> FenceStep {
-    let may_vote_at = count_from(sight, view.fenced_since) + view.rejoin_delay;
-    let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&sight.run_id);
+fn waiting(view: &View<'_>, answering: &ObservedProcess) -> FenceStep {
+    let may_vote_at = count_from(answering, view.fenced_since) + view.rejoin_delay;
+    let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&answering.run_id);
     if !recorded {
         return fenced(first_or_restarted(view.record), Some(may_vote_at), false);
     }
-    if is_to_end(view.record, sight) || view.untold {
+    if is_to_end(view.record, answering) || view.unreported {
         return FenceStep::RestartProcess;
     }
     if view.clock_jumped {
         return FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: false };
     }
     match view.predecessor {
-        Verdict::Unconfirmed { until, .. } => unconfirmed(view, sight, *until),
+        Verdict::Unconfirmed { until, .. } => unconfirmed(view, answering, *until),
         Verdict::Dead(_) if view.record.predecessor.is_some() => FenceStep::WritePredecessorDead,
         // Its way out was found, so the record names the ordinary reason again.
         _ if view.record.reason == Some(Reason::PredecessorUnconfirmed) => {
@@ -262,10 +269,10 @@ fn waiting(view: &View<'_>, sight: &Sight) -> FenceStep {
     }
 }
 
-fn unconfirmed(view: &View<'_>, sight: &Sight, until: Option<Monotonic>) -> FenceStep {
-    let named_at = sight.first_seen + UNCONFIRMED_AFTER;
+fn unconfirmed(view: &View<'_>, answering: &ObservedProcess, until: Option<Monotonic>) -> FenceStep {
+    let named_at = answering.first_observed + UNCONFIRMED_AFTER;
     if view.record.reason == Some(Reason::PredecessorUnconfirmed) {
-        match lost_in_its_pod(view, sight) {
+        match lost_in_its_pod(view, answering) {
             Some(at) if at <= view.now => FenceStep::RestartProcess,
             at => FenceStep::Wait { until: until.into_iter().chain(at).min() },
         }
@@ -282,10 +289,10 @@ fn unconfirmed(view: &View<'_>, sight: &Sight, until: Option<Monotonic>) -> Fenc
 ///
 /// A container runtime that forgets its containers at a reboot leaves no status of them, and the pod stays. When the pod is gone, the
 /// node proves the death. The process that answers has promised nothing yet.
-fn lost_in_its_pod(view: &View<'_>, sight: &Sight) -> Option<Monotonic> {
-    let former = view.record.threat_to(Some(&sight.run_id))?;
-    let is_its_pod = view.seen.is_some_and(|seen| seen.pod_uid == former.pod_uid);
-    is_its_pod.then(|| sight.first_seen + STATUS_DUE)
+fn lost_in_its_pod(view: &View<'_>, answering: &ObservedProcess) -> Option<Monotonic> {
+    let former = view.record.threat_to(Some(&answering.run_id))?;
+    let is_its_pod = view.process.is_some_and(|process| process.pod_uid == former.pod_uid);
+    is_its_pod.then(|| answering.first_observed + STATUS_DUE)
 }
 
 fn first_or_restarted(record: &Record) -> Reason {

@@ -28,7 +28,7 @@ struct Span {
 }
 
 impl Span {
-    /// Of the second against the first.
+    /// The difference of the second span to the first.
     fn between(before: Self, after: Self) -> Self {
         Self { least: after.least.saturating_sub(before.most), most: after.most.saturating_sub(before.least) }
     }
@@ -80,7 +80,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What two readings of one clock say about it.
+/// The result of comparing two readings of one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// Drift within the allowance explains both.
@@ -101,7 +101,7 @@ pub fn judge(before: &ClockSample, after: &ClockSample, drift: Drift) -> Judgeme
     }
 }
 
-/// What is judged by.
+/// The limits of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The allowance.
@@ -119,7 +119,7 @@ pub struct Jump {
     pub found: Boottime,
 }
 
-/// The clock of one process, as this replica knows it since its baseline.
+/// The clock of one process, as this replica observed it since its baseline.
 #[derive(Clone, Debug)]
 pub struct ClockWatch {
     references: VecDeque<ClockSample>,
@@ -140,10 +140,11 @@ impl ClockWatch {
         if let Some(jump) = self.jump {
             return Judgement::Jumped(jump.step);
         }
-        let known = self.references.iter().chain([&self.last]);
-        // Answers of two connections may arrive out of order; an older one is judged by what came before it.
-        let known = known.filter(|known| known.sent <= sample.sent);
-        let jumped = known.map(|known| judge(known, sample, rule.drift)).find(|found| *found != Judgement::Steady);
+        let earlier = self.references.iter().chain([&self.last]);
+        // Answers of two connections can arrive out of order. An older one is compared with the readings before it.
+        let earlier = earlier.filter(|earlier| earlier.sent <= sample.sent);
+        let jumped =
+            earlier.map(|earlier| judge(earlier, sample, rule.drift)).find(|found| *found != Judgement::Steady);
         if let Some(Judgement::Jumped(step)) = jumped {
             self.jump = Some(Jump { step, found: sample.received });
         }
@@ -151,7 +152,7 @@ impl ClockWatch {
     }
 
     /// Takes a regular reading: judged, and a reference for later ones.
-    pub fn saw(&mut self, sample: ClockSample, rule: Rule) -> Judgement {
+    pub fn observe(&mut self, sample: ClockSample, rule: Rule) -> Judgement {
         let judgement = self.check(&sample, rule);
         let spacing = rule.window / REFERENCES;
         if self.references.back().is_none_or(|newest| sample.sent.since(newest.sent) >= spacing) {
@@ -178,16 +179,16 @@ impl ClockWatch {
     }
 }
 
-/// Whose clock moved.
+/// The owner of the clock that moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribution {
     /// No clock's.
-    Nobody,
+    NoClock,
     /// Not all members that answer have been read since: not known yet.
     Open,
     /// Those of the members that show a step.
     Members,
-    /// Ours, as far as one observer can tell: every member shows the same step.
+    /// The observer's own clock: every member shows the same step.
     Observer(Step),
 }
 
@@ -198,7 +199,7 @@ pub enum Attribution {
 #[must_use]
 pub fn attribute(answering: &[&ClockWatch], members: usize) -> Attribution {
     let jumps: Vec<&Jump> = answering.iter().filter_map(|watch| watch.jump()).collect();
-    let Some(first) = jumps.iter().map(|jump| jump.found).min() else { return Attribution::Nobody };
+    let Some(first) = jumps.iter().map(|jump| jump.found).min() else { return Attribution::NoClock };
     let is_read = |watch: &&&ClockWatch| watch.jump().is_some() || watch.last().sent > first;
     if answering.iter().filter(is_read).count() < answering.len() || (answering.len() == 1 && members > 1) {
         return Attribution::Open;
@@ -222,7 +223,7 @@ pub struct OwnClocks(Span);
 impl OwnClocks {
     /// Reads both clocks: one of them between two readings of the other.
     ///
-    /// So a pause between the readings makes the span wider, and never shifts it.
+    /// A pause between the readings makes the span wider, and never shifts it.
     #[must_use]
     pub fn read(clock: &dyn Clock) -> Self {
         let before = clock.monotonic();

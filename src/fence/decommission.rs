@@ -1,22 +1,24 @@
-//! When may a quorum that is being deleted go? Its members must be unable to vote, and what they promised must have expired:
-//! a quorum of the same name may be made at once, and its fences may be shorter. Redis is never needed: a member that cannot be
-//! reached ends by the same evidence as a predecessor, and what it promised runs out on the leader's own clock.
+//! Decides when a deleted quorum can go.
+//!
+//! Its members must be unable to vote, and their promises must have expired. A user can create a quorum of the same
+//! name immediately, with shorter fences. Redis is never needed. A member that cannot be reached ends by the same
+//! evidence as a predecessor, and its promises expire on the leader's own clock.
 
 use std::time::Duration;
 
 use super::{Reach, Record, Users, Verdict};
 use crate::time::Monotonic;
 
-/// What the end of one member depends on.
+/// The input of a decision about the end of one member.
 #[derive(Clone, Debug)]
 pub struct EndView<'a> {
     /// Now.
     pub now: Monotonic,
-    /// What the status says.
+    /// The published record.
     pub record: &'a Record,
-    /// What this replica sees.
+    /// The connection state of the member at this replica.
     pub reach: &'a Reach,
-    /// What is known of [`Record::may_be_open`], whether or not it is the process that is seen.
+    /// The verdict on [`Record::may_be_open`], whether or not that process answers.
     pub verdict: &'a Verdict,
     /// How long a promise can live.
     pub rejoin_delay: Duration,
@@ -40,11 +42,11 @@ pub enum EndStep {
         /// The moment.
         until: Monotonic,
     },
-    /// It may be open, and no operator can reach it to close it.
+    /// It can be open, and no operator can reach it to close it.
     Unconfirmed {
         /// Where it was last.
         node: Option<String>,
-        /// When evidence may be complete.
+        /// When evidence can be complete.
         until: Option<Monotonic>,
     },
     /// It can promise nothing any more.
@@ -54,9 +56,9 @@ pub enum EndStep {
 /// Decides the next step towards the end of one member.
 pub fn decide_end(view: &EndView<'_>) -> EndStep {
     let threat = view.record.may_be_open();
-    if let Reach::Seen(sight) = view.reach {
-        let is_threat = threat.is_some_and(|process| process.run_id == sight.run_id);
-        if sight.users == Users::Open || (is_threat && view.closed_since.is_none()) {
+    if let Reach::Answering(answering) = view.reach {
+        let is_threat = threat.is_some_and(|process| process.run_id == answering.run_id);
+        if answering.users == Users::Open || (is_threat && view.closed_since.is_none()) {
             return EndStep::Close;
         }
     }
@@ -77,7 +79,7 @@ pub fn decide_end(view: &EndView<'_>) -> EndStep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{Evidence, Process, RunId, Sight, State};
+    use crate::fence::{Evidence, ObservedProcess, Process, RunId, State};
 
     fn at(seconds: u64) -> Monotonic {
         Monotonic::new(Duration::from_secs(seconds))
@@ -101,8 +103,8 @@ mod tests {
         }
     }
 
-    fn seen(name: &str, users: Users) -> Reach {
-        Reach::Seen(Sight { run_id: RunId::new(name), first_seen: at(1), users, closed_since: None })
+    fn answering(name: &str, users: Users) -> Reach {
+        Reach::Answering(ObservedProcess { run_id: RunId::new(name), first_observed: at(1), users, closed_since: None })
     }
 
     fn end(record: &Record, reach: &Reach, verdict: &Verdict, closed: Option<u64>, now: u64) -> EndStep {
@@ -129,23 +131,27 @@ mod tests {
     #[test]
     fn a_member_ends_when_its_promises_have_expired_after_it_was_closed() {
         let record = admitted("a");
-        assert_eq!(end(&record, &seen("a", Users::Open), &DOUBT, None, 100), EndStep::Close);
+        assert_eq!(end(&record, &answering("a", Users::Open), &DOUBT, None, 100), EndStep::Close);
         assert_eq!(
-            end(&record, &seen("a", Users::Closed), &DOUBT, None, 100),
+            end(&record, &answering("a", Users::Closed), &DOUBT, None, 100),
             EndStep::Close,
             "not confirmed by this leader"
         );
-        for reach in [seen("a", Users::Closed), Reach::Lost { since: at(101) }, Reach::NotRunning] {
+        for reach in [answering("a", Users::Closed), Reach::Lost { since: at(101) }, Reach::NotRunning] {
             assert_eq!(end(&record, &reach, &DOUBT, Some(100), 129), EndStep::Wait { until: at(130) });
             assert_eq!(end(&record, &reach, &DOUBT, Some(100), 130), EndStep::Ended);
         }
-        assert_eq!(end(&record, &seen("a", Users::Open), &DOUBT, Some(100), 110), EndStep::Close, "a person opened it");
+        assert_eq!(
+            end(&record, &answering("a", Users::Open), &DOUBT, Some(100), 110),
+            EndStep::Close,
+            "a person opened it"
+        );
     }
 
     #[test]
     fn a_member_that_nobody_can_close_ends_by_evidence_only() {
         let record = admitted("a");
-        for reach in [Reach::Lost { since: at(2) }, Reach::NotRunning, seen("b", Users::Closed)] {
+        for reach in [Reach::Lost { since: at(2) }, Reach::NotRunning, answering("b", Users::Closed)] {
             assert_eq!(end(&record, &reach, &DOUBT, None, 1_000_000), EndStep::Unconfirmed { node: None, until: None });
             assert_eq!(end(&record, &reach, &Verdict::Dead(Evidence::Declared), None, 3), EndStep::Ended);
         }
@@ -170,7 +176,7 @@ mod tests {
     #[test]
     fn a_member_that_was_never_open_ends_at_once() {
         assert_eq!(end(&Record::default(), &Reach::NotRunning, &Verdict::None, None, 1), EndStep::Ended);
-        assert_eq!(end(&Record::default(), &seen("a", Users::Closed), &Verdict::None, None, 1), EndStep::Ended);
-        assert_eq!(end(&Record::default(), &seen("a", Users::Open), &Verdict::None, None, 1), EndStep::Close);
+        assert_eq!(end(&Record::default(), &answering("a", Users::Closed), &Verdict::None, None, 1), EndStep::Ended);
+        assert_eq!(end(&Record::default(), &answering("a", Users::Open), &Verdict::None, None, 1), EndStep::Close);
     }
 }

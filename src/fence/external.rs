@@ -16,32 +16,34 @@ use crate::time::Monotonic;
 pub struct ExternalView<'a> {
     /// Now.
     pub now: Monotonic,
-    /// What the status says.
+    /// The published record.
     pub record: &'a Record,
-    /// What this replica sees. Never [`Reach::NotRunning`].
+    /// The connection state of the member at this replica, never [`Reach::NotRunning`].
     pub reach: &'a Reach,
     /// How long a promise of a process before can live.
     pub rejoin_delay: Duration,
-    /// When this replica learnt of the last recorded fencing of this process.
+    /// When this replica observed the last recorded fencing of this process.
     /// The count starts again there.
     pub fenced_since: Option<Monotonic>,
-    /// The clock of the process that is seen was stepped since its admission (rule 9).
+    /// The clock of the answering process was stepped since its admission (rule 9).
     pub clock_jumped: bool,
-    /// It has forgotten what it was told since its admission, though it did not restart.
+    /// It has lost data since its admission, though it did not restart.
     pub forgot: bool,
     /// It could forget while it runs, or is another member's process too.
     pub unfit: bool,
 }
 
-/// What becomes of the process before: its death is not waited for.
+/// The verdict on a predecessor: the fence does not wait for its death.
 pub const PREDECESSOR: Verdict = Verdict::Dead(Evidence::Discounted);
 
-/// What a record makes of the process before, when it is written because of the process that is seen. The same one, fenced while it
-/// runs or out of sight, is not gone: who has not heard of that counts its votes.
+/// The verdict on the predecessor for a record that is written because of the `current` process.
+///
+/// The same process, fenced while it runs or while it is silent, is not gone. A replica that has not read the new
+/// record still counts its votes.
 #[must_use]
-pub fn predecessor(record: &Record, seen: Option<&RunId>) -> Verdict {
+pub fn predecessor(record: &Record, current: Option<&RunId>) -> Verdict {
     let before = record.may_be_open().map(|process| &process.run_id);
-    if before.zip(seen).is_some_and(|(before, seen)| before != seen) { PREDECESSOR } else { Verdict::None }
+    if before.zip(current).is_some_and(|(before, current)| before != current) { PREDECESSOR } else { Verdict::None }
 }
 
 /// Decides the next step for one external member. No step opens, closes or ends a process.
@@ -52,10 +54,10 @@ pub fn decide_external(view: &ExternalView<'_>) -> FenceStep {
             record_state(view.record, State::Starting, FenceStep::WriteStarting)
         }
         Reach::Lost { since } => lost(view.record, *since, view.now),
-        Reach::Seen(sight) if view.record.admits(&sight.run_id) => standing(view),
-        Reach::Seen(sight) => {
-            let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&sight.run_id);
-            let may_vote_at = count_from(sight, view.fenced_since) + view.rejoin_delay;
+        Reach::Answering(answering) if view.record.admits(&answering.run_id) => standing(view),
+        Reach::Answering(answering) => {
+            let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&answering.run_id);
+            let may_vote_at = count_from(answering, view.fenced_since) + view.rejoin_delay;
             if !recorded {
                 // The votes of the process before count until this is recorded.
                 let may_vote_at = if view.record.admitted { view.now + view.rejoin_delay } else { may_vote_at };
@@ -86,10 +88,10 @@ fn standing(view: &ExternalView<'_>) -> FenceStep {
 
 /// The next step of an external member out of a quorum that is being deleted.
 ///
-/// First its admission is taken from the record. Then the promises that were made with it run out. `left_since` is when
-/// this leader learnt that the admission was taken. `harmless_since` is since when this replica has known that no
-/// process of the member counts, where none was taken from the record for this end: the last process may have made a
-/// promise a moment before.
+/// First the operator takes its admission from the record. Then the promises that were made with it expire.
+/// `left_since` is when this leader observed that the admission was taken. `harmless_since` is since when this replica
+/// has known that no process of the member counts. It matters where no admission was taken for this end, because the
+/// last process can have made a promise a moment before.
 pub fn decide_external_end(
     record: &Record,
     left_since: Option<Monotonic>,
@@ -109,7 +111,7 @@ pub fn decide_external_end(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{Process, Sight, UNREACHABLE_AFTER, Users};
+    use crate::fence::{ObservedProcess, Process, UNREACHABLE_AFTER, Users};
 
     const DELAY: Duration = Duration::from_secs(30);
 
@@ -121,10 +123,14 @@ mod tests {
         Process { run_id: RunId::new(name), pod_uid: String::new(), container_id: None, node_name: None, node: None }
     }
 
-    fn seen(name: &str, first_seen: u64) -> Reach {
-        let sight =
-            Sight { run_id: RunId::new(name), first_seen: at(first_seen), users: Users::Closed, closed_since: None };
-        Reach::Seen(sight)
+    fn answering(name: &str, first_observed: u64) -> Reach {
+        let answering = ObservedProcess {
+            run_id: RunId::new(name),
+            first_observed: at(first_observed),
+            users: Users::Closed,
+            closed_since: None,
+        };
+        Reach::Answering(answering)
     }
 
     fn record(state: State, name: &str) -> Record {
@@ -156,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_first_wait_is_never_skipped() {
-        let reach = seen("a", 10);
+        let reach = answering("a", 10);
         let step = plainly(10, &Record::default(), &reach);
         assert_eq!(step, fenced(Reason::FirstStart, Some(at(40)), false));
         let next = Record::default().after(step, Some(&process("a")), &PREDECESSOR);
@@ -168,12 +174,12 @@ mod tests {
 
     #[test]
     fn a_restart_counts_from_its_record_and_waits_for_nobodys_death() {
-        let (admitted, reach) = (record(State::Admitted, "a"), seen("b", 50));
+        let (admitted, reach) = (record(State::Admitted, "a"), answering("b", 50));
         let step = plainly(52, &admitted, &reach);
         assert_eq!(step, fenced(Reason::Restarted, Some(at(82)), false));
         let next = admitted.after(step, Some(&process("b")), &PREDECESSOR);
         assert_eq!((next.admitted, &next.predecessor), (false, &None));
-        // Every replica counts from when it learnt that the process before does not count.
+        // Every replica counts from its observation that the process before does not count.
         assert!(next.restarts_count(&admitted, &RunId::new("b")));
         assert_eq!(decide(81, &next, &reach, Some(52), false, false), FenceStep::Wait { until: Some(at(82)) });
         assert_eq!(decide(82, &next, &reach, Some(52), false, false), FenceStep::Admit);
@@ -181,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_process_that_forgot_without_a_restart_waits_like_after_one() {
-        let (admitted, reach) = (record(State::Admitted, "a"), seen("a", 1));
+        let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 1));
         let step = |record: &Record, now, fenced_since: Option<u64>, forgot| {
             decide_external(&ExternalView {
                 now: at(now),
@@ -212,13 +218,13 @@ mod tests {
         }
         let silent = admitted.after(FenceStep::WriteUnreachable, None, &PREDECESSOR);
         assert!(silent.admits(&RunId::new("a")));
-        assert_eq!(plainly(99, &silent, &seen("a", 1)), FenceStep::WriteAdmittedAgain);
+        assert_eq!(plainly(99, &silent, &answering("a", 1)), FenceStep::WriteAdmittedAgain);
         assert_eq!(plainly(0, &Record::default(), &Reach::Connecting { since: at(0) }), FenceStep::WriteStarting);
     }
 
     #[test]
     fn a_step_of_its_clock_is_waited_out() {
-        let (admitted, reach) = (record(State::Admitted, "a"), seen("a", 1));
+        let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 1));
         let step = decide(50, &admitted, &reach, None, true, false);
         assert_eq!(step, fenced(Reason::ClockJump, Some(at(80)), false));
         let next = admitted.after(step, Some(&process("a")), &PREDECESSOR);
@@ -231,9 +237,9 @@ mod tests {
     fn a_process_that_is_fenced_while_it_runs_may_be_open_until_another_one_is_seen() {
         let (a, b) = (RunId::new("a"), RunId::new("b"));
         let admitted = record(State::Admitted, "a");
-        let after = |record: &Record, step, seen: Option<&str>| {
-            let run_id = seen.map(RunId::new);
-            record.after(step, seen.map(process).as_ref(), &predecessor(record, run_id.as_ref()))
+        let after = |record: &Record, step, current: Option<&str>| {
+            let run_id = current.map(RunId::new);
+            record.after(step, current.map(process).as_ref(), &predecessor(record, run_id.as_ref()))
         };
         let fenced_alive = after(&admitted, fenced(Reason::ClockJump, Some(at(80)), false), Some("a"));
         assert_eq!(fenced_alive.may_be_open().map(|process| &process.run_id), Some(&a));
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_process_that_may_forget_is_not_admitted_and_loses_its_admission() {
-        let reach = seen("a", 1);
+        let reach = answering("a", 1);
         let step = decide(50, &record(State::Admitted, "a"), &reach, None, false, true);
         assert_eq!(step, fenced(Reason::Restarted, None, false));
         assert_eq!(decide(90, &record(State::Fenced, "a"), &reach, None, false, true), FenceStep::Wait { until: None });
@@ -266,7 +272,8 @@ mod tests {
         assert_eq!(end(&left, None, 100), EndStep::Wait { until: at(130) }, "another leader begins again");
         assert_eq!(end(&record(State::Fenced, "a"), None, 10), EndStep::Ended, "it never voted");
         assert_eq!(end(&Record::default(), None, 10), EndStep::Ended);
-        // It has just restarted: what it promised before is alive, and a quorum of this name may be made with shorter fences.
+        // It has just restarted. Its earlier promise is alive, and a user can create a quorum of this name with shorter
+        // fences.
         let restarted = |now| decide_external_end(&record(State::Fenced, "b"), None, Some(at(10)), at(now), DELAY);
         assert_eq!((restarted(39), restarted(40)), (EndStep::Wait { until: at(40) }, EndStep::Ended));
     }

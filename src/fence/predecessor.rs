@@ -1,7 +1,7 @@
 //! Is the process that could vote before known to be dead? (Rule 4.)
 //!
-//! A force-deleted pod may still run, open, on a node that is cut off: its clients and the successor's would form two
-//! majorities. Time proves nothing about such a process; the facts below do.
+//! A force-deleted pod can still run, open, on a node that is cut off. Its clients and those of the successor would
+//! form two majorities. Time proves nothing about such a process. The facts below do.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::time::Monotonic;
 /// kubelet, and a grace period.
 pub const NODE_READY_FOR: Duration = Duration::from_secs(120);
 
-/// What a machine says of itself, whatever its Node object is called.
+/// The IDs that a machine reports, whatever its Node object is called.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     /// `systemUUID` of the Node.
@@ -27,7 +27,7 @@ pub struct Machine {
 pub struct NodeIdentity {
     /// UID of the Node object.
     pub uid: String,
-    /// `None` if the machine says nothing of itself, or if several nodes say the same.
+    /// `None` if the machine reports no IDs, or if several nodes report the same.
     pub machine: Option<Machine>,
 }
 
@@ -35,10 +35,10 @@ impl NodeIdentity {
     /// Whether a Node object of the same name speaks for this machine. A machine that registers again has another UID; one that
     /// comes under the name of another has other IDs. Where IDs identify nothing the UID decides.
     #[must_use]
-    pub fn is(&self, shown: &Self) -> bool {
+    pub fn is(&self, reported: &Self) -> bool {
         match &self.machine {
-            Some(machine) => shown.machine.as_ref() == Some(machine),
-            None => !self.uid.is_empty() && self.uid == shown.uid,
+            Some(machine) => reported.machine.as_ref() == Some(machine),
+            None => !self.uid.is_empty() && self.uid == reported.uid,
         }
     }
 }
@@ -59,12 +59,12 @@ pub struct Process {
     pub node: Option<NodeIdentity>,
 }
 
-/// The Node objects that have had the name of a node, as this replica knows them.
+/// The Node objects that have had the name of a node, as this replica observed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// The one that exists.
     pub present: Option<PresentNode>,
-    /// Those that this replica saw vanish, the newest last. One whose machine has come back is not among them.
+    /// Deleted objects, the newest last. An object whose machine has come back is not among them.
     pub deleted: Vec<DeletedNode>,
 }
 
@@ -73,7 +73,7 @@ pub struct NodeFacts {
 pub struct PresentNode {
     /// The machine that it speaks for.
     pub identity: NodeIdentity,
-    /// Since when this replica has seen it Ready, without a break.
+    /// Since when this replica has observed it Ready, without a break.
     pub ready_since: Option<Monotonic>,
     /// It carries the taint `node.kubernetes.io/out-of-service`: someone vouches that it is shut down.
     pub out_of_service: bool,
@@ -86,13 +86,15 @@ pub struct DeletedNode {
     pub identity: NodeIdentity,
     /// It had a providerID.
     /// The cloud controller deletes such a node only after the provider said that the machine is gone. If a bare-metal
-    /// node object vanishes, that says nothing.
+    /// node object vanishes, that proves nothing.
     pub had_provider_id: bool,
-    /// It was Ready when it was seen last. The cloud controller deletes no such node, so a person or a program did, and the machine may run.
+    /// It was Ready at its last observation.
+    ///
+    /// The cloud controller deletes no such node. An administrator or a program did, and the machine can still run.
     pub was_ready: bool,
 }
 
-/// What is known about a process that may be open.
+/// The evidence about a process that can be open.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// Now.
@@ -103,12 +105,14 @@ pub struct Facts<'a> {
     pub gone_since: Option<Monotonic>,
     /// Nodes of the name of its node.
     pub node: &'a NodeFacts,
-    /// What a person declared dead by annotation: pod UIDs, see [`declares`].
+    /// The processes that an administrator declared dead by annotation: pod UIDs, see [`declares`].
     pub declared_dead: Option<&'a str>,
 }
 
-/// Whether a person's annotation names this process. It may name several, separated by commas: of a quorum that is being deleted
-/// no death is recorded, so all names have to stand there at once.
+/// Whether an administrator's annotation names this process.
+///
+/// It can name several, separated by commas. A quorum that is being deleted records no death, so all names have to
+/// stand there together.
 #[must_use]
 pub fn declares(annotation: &str, process: &str) -> bool {
     !process.is_empty() && annotation.split(',').any(|name| name.trim() == process)
@@ -121,13 +125,13 @@ pub enum Evidence {
     Terminated,
     /// Its node has been Ready for [`NODE_READY_FOR`] without the pod object.
     NodeReady,
-    /// Its node is out of service, a person says.
+    /// Its node has the out-of-service taint of an administrator.
     OutOfService,
     /// Its node was deleted by the cloud provider.
     NodeDeleted,
-    /// A person says so.
+    /// An administrator declared it dead.
     Declared,
-    /// It is a master that others run: whether or not it lives, its votes do not count here.
+    /// It is an external master: whether or not it lives, its votes do not count here.
     Discounted,
 }
 
@@ -138,7 +142,7 @@ pub enum Verdict {
     None,
     /// It is dead.
     Dead(Evidence),
-    /// It may run and be open.
+    /// It can run and be open.
     Unconfirmed {
         /// Where it was last.
         node: Option<String>,

@@ -1,4 +1,4 @@
-//! What is published about one member, and what each step makes of it.
+//! The published record of a member, and the record after each step.
 
 use super::{FenceStep, Process, Reason, Verdict};
 pub use crate::api::MemberState as State;
@@ -40,16 +40,16 @@ impl Record {
         if self.admitted { self.process.as_ref() } else { self.predecessor.as_ref() }
     }
 
-    /// The process whose death `seen` has to wait for. It does not wait for its own.
+    /// The process whose death `current` has to wait for. It does not wait for its own.
     #[must_use]
-    pub fn threat_to(&self, seen: Option<&RunId>) -> Option<&Process> {
-        self.may_be_open().filter(|process| Some(&process.run_id) != seen)
+    pub fn threat_to(&self, current: Option<&RunId>) -> Option<&Process> {
+        self.may_be_open().filter(|process| Some(&process.run_id) != current)
     }
 
-    /// The record after a step has been written, for the process that is seen (if one is). `verdict` judges
+    /// The record after a step has been written, for the answering process, if there is one. `verdict` judges
     /// [`Record::threat_to`] that process.
     #[must_use]
-    pub fn after(&self, step: FenceStep, seen: Option<&Process>, verdict: &Verdict) -> Self {
+    pub fn after(&self, step: FenceStep, current: Option<&Process>, verdict: &Verdict) -> Self {
         let mut next = self.clone();
         match step {
             FenceStep::Nothing | FenceStep::Wait { .. } | FenceStep::RaiseEpoch | FenceStep::RestartProcess => {
@@ -60,22 +60,23 @@ impl Record {
             FenceStep::WriteUnreachable => (next.state, next.reason) = (State::Unreachable, None),
             FenceStep::WriteAdmittedAgain => {
                 (next.state, next.reason) = (State::Admitted, None);
-                next.see(seen.filter(|seen| self.run_id.as_ref() == Some(&seen.run_id)));
+                next.set_process(current.filter(|current| self.run_id.as_ref() == Some(&current.run_id)));
             }
             FenceStep::WritePredecessorDead => next.predecessor = None,
             FenceStep::WriteFenced { reason, close, .. } => {
                 next.leave(State::Fenced, verdict);
-                // Whatever is to be closed may be open until that is confirmed, and the process may be out of reach by then.
+                // A process that is to be closed can be open until that is confirmed, and it can be out of reach by
+                // then.
                 if close && next.predecessor.is_none() {
-                    next.predecessor = seen.cloned();
+                    next.predecessor = current.cloned();
                 }
                 next.reason = Some(reason);
-                next.see(seen);
+                next.set_process(current);
             }
             FenceStep::Admit => {
                 next.predecessor = None;
                 (next.state, next.reason, next.admitted) = (State::Admitted, None, true);
-                next.see(seen);
+                next.set_process(current);
             }
         }
         next
@@ -83,17 +84,17 @@ impl Record {
 
     /// Whether only time keeps this process from voting.
     ///
-    /// That is so if it is recorded, and no other process may be open.
+    /// That holds if the process is recorded, and no other process can be open.
     fn is_a_matter_of_time(&self, run_id: &RunId) -> bool {
         !self.admitted && self.run_id.as_ref() == Some(run_id) && self.threat_to(Some(run_id)).is_none()
     }
 
     /// Whether the count of this process starts again when a replica learns this record after `before`.
     ///
-    /// It does when only time keeps the process from voting from now on, and before that was not so. The record tells
-    /// that a predecessor died, and not when. Until now the predecessor may have made promises of which its successor
-    /// has never heard, however long the successor has been in sight. The rule compares two records only, so it also
-    /// holds for a watch that skips the records between them.
+    /// It does when only time keeps the process from voting from now on, and before that was not so. The record shows
+    /// that a predecessor died, and not when. Until now the predecessor can have made promises that its successor never
+    /// received, however long the successor has answered. The rule compares two records only, so it also holds for a
+    /// watch that skips the records between them.
     #[must_use]
     pub fn restarts_count(&self, before: &Self, run_id: &RunId) -> bool {
         self.is_a_matter_of_time(run_id) && !before.is_a_matter_of_time(run_id)
@@ -110,10 +111,10 @@ impl Record {
         (self.state, self.reason, self.admitted) = (state, None, false);
     }
 
-    fn see(&mut self, seen: Option<&Process>) {
-        if let Some(seen) = seen {
-            self.run_id = Some(seen.run_id.clone());
-            self.process = Some(seen.clone());
+    fn set_process(&mut self, current: Option<&Process>) {
+        if let Some(current) = current {
+            self.run_id = Some(current.run_id.clone());
+            self.process = Some(current.clone());
         }
     }
 }

@@ -23,9 +23,9 @@ fn process(name: &str) -> Process {
     }
 }
 
-fn seen(name: &str, first_seen: u64, users: Users) -> Reach {
-    let closed_since = (users == Users::Closed).then(|| at(first_seen));
-    Reach::Seen(Sight { run_id: run(name), first_seen: at(first_seen), users, closed_since })
+fn answering(name: &str, first_observed: u64, users: Users) -> Reach {
+    let closed_since = (users == Users::Closed).then(|| at(first_observed));
+    Reach::Answering(ObservedProcess { run_id: run(name), first_observed: at(first_observed), users, closed_since })
 }
 
 fn record(state: State, name: &str) -> Record {
@@ -68,9 +68,9 @@ fn view<'a>(
         fenced_since: fenced_since.map(at),
         epoch_raised: true,
         clock_jumped: false,
-        stuck: false,
-        untold: false,
-        seen: None,
+        must_restart: false,
+        unreported: false,
+        process: None,
     }
 }
 
@@ -81,10 +81,10 @@ fn fenced(reason: Reason, rejoin_at: u64, close: bool) -> FenceStep {
 #[test]
 fn nothing_is_decided_about_a_process_before_the_epoch_is_raised_on_it() {
     for (record, reach) in [
-        (Record::default(), seen("a", 0, Users::Closed)),
-        (record(State::Fenced, "a"), seen("a", 0, Users::Closed)),
-        (record(State::Admitted, "a"), seen("a", 0, Users::Open)),
-        (record(State::Fenced, "a"), seen("a", 0, Users::Open)),
+        (Record::default(), answering("a", 0, Users::Closed)),
+        (record(State::Fenced, "a"), answering("a", 0, Users::Closed)),
+        (record(State::Admitted, "a"), answering("a", 0, Users::Open)),
+        (record(State::Fenced, "a"), answering("a", 0, Users::Open)),
     ] {
         let view = View { epoch_raised: false, ..view(90_000, &record, &reach, &Verdict::None, None) };
         assert_eq!(decide(&view), FenceStep::RaiseEpoch);
@@ -93,7 +93,7 @@ fn nothing_is_decided_about_a_process_before_the_epoch_is_raised_on_it() {
 
 #[test]
 fn the_first_start_waits_too() {
-    let reach = seen("a", 1_000, Users::Closed);
+    let reach = answering("a", 1_000, Users::Closed);
     assert_eq!(decide_at(1_000, &Record::default(), &reach), fenced(Reason::FirstStart, 31_660, false));
     let mut first = record(State::Fenced, "a");
     first.reason = Some(Reason::FirstStart);
@@ -105,7 +105,7 @@ fn the_first_start_waits_too() {
 #[test]
 fn a_restart_in_place_is_fenced_and_counted_from_its_first_sight() {
     let admitted = record(State::Admitted, "a");
-    let reach = seen("b", 50_000, Users::Closed);
+    let reach = answering("b", 50_000, Users::Closed);
     assert_eq!(decide_at(50_100, &admitted, &reach), fenced(Reason::Restarted, 80_660, false));
     let next = admitted.after(fenced(Reason::Restarted, 80_660, false), Some(&process("b")), &Verdict::None);
     assert_eq!((next.state, next.admitted), (State::Fenced, false));
@@ -121,14 +121,14 @@ fn a_member_closed_for_an_update_waits_like_any_other() {
     assert_eq!((next.state, next.reason, next.admitted), (State::Fenced, Some(Reason::Updating), false));
     assert_eq!(next.predecessor, Some(process("a")), "it may be open until its closing is confirmed");
     // Its pod was not deleted after all: it has waited for itself.
-    let closed = seen("a", 10_000, Users::Closed);
+    let closed = answering("a", 10_000, Users::Closed);
     assert_eq!(decide_with(40_659, &next, &closed, &Verdict::None, None), FenceStep::Wait { until: Some(at(40_660)) });
     assert_eq!(decide_with(40_660, &next, &closed, &Verdict::None, None), FenceStep::Admit);
     // The closing failed.
-    let open = seen("a", 10_000, Users::Open);
+    let open = answering("a", 10_000, Users::Open);
     assert_eq!(decide_at(10_000, &next, &open), fenced(Reason::Restarted, 40_660, true));
     // The successor waits for its death.
-    let reach = seen("b", 50_000, Users::Closed);
+    let reach = answering("b", 50_000, Users::Closed);
     assert_eq!(decide_at(50_000, &next, &reach), fenced(Reason::Restarted, 80_660, false));
     let after = next.after(fenced(Reason::Restarted, 80_660, false), Some(&process("b")), &Verdict::None);
     assert_eq!(after.threat_to(Some(&run("b"))), Some(&process("a")));
@@ -138,15 +138,15 @@ fn a_member_closed_for_an_update_waits_like_any_other() {
 fn each_of_several_restarts_within_a_delay_starts_the_count_again() {
     let fenced_b = record(State::Fenced, "b");
     assert_eq!(
-        decide_at(70_000, &fenced_b, &seen("c", 70_000, Users::Closed)),
+        decide_at(70_000, &fenced_b, &answering("c", 70_000, Users::Closed)),
         fenced(Reason::Restarted, 100_660, false)
     );
     let mut watch = ProcessWatch::default();
     for (name, now) in [("b", 50_000), ("c", 70_000), ("b", 75_000)] {
-        watch.saw(&run(name), Users::Closed, at(now));
+        watch.observe(&run(name), Users::Closed, at(now));
     }
     // The old process is back behind the name: two of them alternate. It counts as new.
-    assert_eq!(watch.last().map(|sight| sight.first_seen), Some(at(75_000)));
+    assert_eq!(watch.last().map(|answering| answering.first_observed), Some(at(75_000)));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_predecessor_of_a_process_that_never_voted_stays_the_one_that_did() {
 fn an_admitted_member_found_closed_is_fenced_again_and_never_opened_directly() {
     // The opening failed, or the leader died between the record and the opening.
     let admitted = record(State::Admitted, "a");
-    let reach = seen("a", 1_000, Users::Closed);
+    let reach = answering("a", 1_000, Users::Closed);
     assert_eq!(decide_at(90_000, &admitted, &reach), fenced(Reason::Restarted, 90_000 + 30_660, true));
     let next = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
     assert_eq!(next.threat_to(Some(&run("a"))), None, "it is its own successor, nothing else has to be dead");
@@ -184,27 +184,27 @@ fn a_process_that_is_open_without_admission_is_closed_and_counted_from_there() {
         (record(State::Starting, "a"), Reason::Restarted),
         (record(State::Admitted, "b"), Reason::Restarted),
     ] {
-        let step = decide_at(90_000, &record, &seen("a", 1_000, Users::Open));
+        let step = decide_at(90_000, &record, &answering("a", 1_000, Users::Open));
         assert_eq!(step, fenced(reason, 90_000 + 30_660, true), "{record:?}");
     }
     let mut watch = ProcessWatch::default();
     for (users, now) in
         [(Users::Closed, 1_000), (Users::Open, 40_000), (Users::Closed, 41_000), (Users::Closed, 50_000)]
     {
-        watch.saw(&run("a"), users, at(now));
+        watch.observe(&run("a"), users, at(now));
     }
-    let sight = watch.last().unwrap();
-    assert_eq!(count_from(sight, None), at(41_000));
-    assert_eq!(count_from(sight, Some(at(41_200))), at(41_200));
+    let answering = watch.last().unwrap();
+    assert_eq!(count_from(answering, None), at(41_000));
+    assert_eq!(count_from(answering, Some(at(41_200))), at(41_200));
 }
 
 #[test]
 fn a_recorded_fencing_restarts_the_count_for_this_replica() {
     let record = record(State::Fenced, "a");
-    let reach = seen("a", 1_000, Users::Closed);
+    let reach = answering("a", 1_000, Users::Closed);
     let step = decide_with(32_000, &record, &reach, &Verdict::None, Some(20_000));
     assert_eq!(step, FenceStep::Wait { until: Some(at(50_660)) });
-    // A fencing of a process that has been closed since its first sight is no new beginning.
+    // A fencing of a process that has been closed since its first observation is no new beginning.
     assert_eq!(decide_with(32_000, &record, &reach, &Verdict::None, None), FenceStep::Admit);
 }
 
@@ -212,7 +212,7 @@ fn a_recorded_fencing_restarts_the_count_for_this_replica() {
 fn an_unconfirmed_predecessor_holds_its_successor_back() {
     let mut record = record(State::Fenced, "b");
     record.predecessor = Some(process("a"));
-    let reach = seen("b", 1_000, Users::Closed);
+    let reach = answering("b", 1_000, Users::Closed);
     let doubt = unconfirmed_until(None);
     let early = decide_with(2_000, &record, &reach, &doubt, None);
     assert_eq!(early, FenceStep::Wait { until: Some(at(6_000)) }, "the pod status lags a moment");
@@ -236,13 +236,13 @@ fn a_pod_whose_former_process_no_status_names_is_deleted_after_some_time() {
     let mut record = record(State::Fenced, "b");
     let former = Process { pod_uid: process("b").pod_uid, ..process("a") };
     (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(former));
-    let (reach, doubt, successor) = (seen("b", 1_000, Users::Closed), unconfirmed_until(None), process("b"));
-    let step = |now| decide(&View { seen: Some(&successor), ..view(now, &record, &reach, &doubt, None) });
+    let (reach, doubt, successor) = (answering("b", 1_000, Users::Closed), unconfirmed_until(None), process("b"));
+    let step = |now| decide(&View { process: Some(&successor), ..view(now, &record, &reach, &doubt, None) });
     assert_eq!(step(6_001), FenceStep::Wait { until: Some(at(31_000)) }, "the kubelet may be late");
     assert_eq!(step(31_000), FenceStep::RestartProcess);
     // A former process in another pod: time proves nothing, and the deletion of this pod would prove nothing.
     record.predecessor = Some(process("a"));
-    let step = decide(&View { seen: Some(&successor), ..view(31_000, &record, &reach, &doubt, None) });
+    let step = decide(&View { process: Some(&successor), ..view(31_000, &record, &reach, &doubt, None) });
     assert_eq!(step, FenceStep::Wait { until: None });
 }
 
@@ -250,7 +250,7 @@ fn a_pod_whose_former_process_no_status_names_is_deleted_after_some_time() {
 fn each_way_out_of_doubt_is_recorded_first() {
     let mut record = record(State::Fenced, "b");
     (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(process("a")));
-    let reach = seen("b", 1_000, Users::Closed);
+    let reach = answering("b", 1_000, Users::Closed);
     for evidence in
         [Evidence::Terminated, Evidence::NodeReady, Evidence::OutOfService, Evidence::NodeDeleted, Evidence::Declared]
     {
@@ -270,7 +270,7 @@ fn each_way_out_of_doubt_is_recorded_first() {
 
 /// The evidence of a death is recorded before it can vanish.
 ///
-/// A pod status names the last two containers only, and a node may come and go before a successor answers.
+/// A pod status names the last two containers only, and a node can come and go before a successor answers.
 #[test]
 fn a_death_is_recorded_though_nothing_answers() {
     let dead = Verdict::Dead(Evidence::Terminated);
@@ -297,10 +297,10 @@ fn a_death_is_recorded_though_nothing_answers() {
 
 #[test]
 fn what_is_learnt_later_of_where_a_process_runs_is_recorded() {
-    let (admitted, reach) = (record(State::Admitted, "a"), seen("a", 0, Users::Open));
+    let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 0, Users::Open));
     let at_last = Process { container_id: Some("c2".into()), ..process("a") };
     let step = |record: &Record, seen: &Process| {
-        decide(&View { seen: Some(seen), ..view(90_000, record, &reach, &Verdict::None, None) })
+        decide(&View { process: Some(seen), ..view(90_000, record, &reach, &Verdict::None, None) })
     };
     assert_eq!(step(&admitted, &process("a")), FenceStep::Nothing);
     assert_eq!(step(&admitted, &at_last), FenceStep::WriteAdmittedAgain);
@@ -314,7 +314,7 @@ fn what_is_learnt_later_of_where_a_process_runs_is_recorded() {
 fn the_count_of_a_successor_begins_when_its_predecessor_is_found_dead() {
     let admitted = record(State::Admitted, "a");
     let dead = Verdict::Dead(Evidence::Declared);
-    // "b" may have waited all along, but "a" may have voted until it was found dead.
+    // "b" perhaps waited from the start, but "a" could vote until it was found dead.
     let waiting = admitted.after(fenced(Reason::Restarted, 0, false), Some(&process("b")), &unconfirmed_until(None));
     assert!(!waiting.restarts_count(&admitted, &run("b")));
     let known = waiting.after(FenceStep::WritePredecessorDead, Some(&process("b")), &dead);
@@ -335,18 +335,24 @@ fn a_member_without_an_answer_keeps_its_admission_for_the_same_process() {
     assert_eq!(decide_at(20_000, &unreachable, &lost), FenceStep::Wait { until: None });
     assert!(unreachable.admits(&run("a")) && !unreachable.admits(&run("b")));
 
-    assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Open)), FenceStep::WriteAdmittedAgain);
+    assert_eq!(decide_at(30_000, &unreachable, &answering("a", 0, Users::Open)), FenceStep::WriteAdmittedAgain);
     assert_eq!(unreachable.after(FenceStep::WriteAdmittedAgain, Some(&process("a")), &Verdict::None), admitted);
     assert_eq!(
-        decide_at(30_000, &unreachable, &seen("b", 30_000, Users::Closed)),
+        decide_at(30_000, &unreachable, &answering("b", 30_000, Users::Closed)),
         fenced(Reason::Restarted, 60_660, false)
     );
-    assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Closed)), fenced(Reason::Restarted, 60_660, true));
+    assert_eq!(
+        decide_at(30_000, &unreachable, &answering("a", 0, Users::Closed)),
+        fenced(Reason::Restarted, 60_660, true)
+    );
 
-    // One that was fenced gains nothing by its silence.
+    // A fenced process gains nothing by its silence.
     let lost = record(State::Fenced, "a").after(FenceStep::WriteUnreachable, None, &Verdict::None);
     assert!(!lost.admits(&run("a")));
-    assert_eq!(decide_at(20_000, &lost, &seen("a", 1_000, Users::Closed)), fenced(Reason::Restarted, 31_660, false));
+    assert_eq!(
+        decide_at(20_000, &lost, &answering("a", 1_000, Users::Closed)),
+        fenced(Reason::Restarted, 31_660, false)
+    );
 }
 
 #[test]
@@ -357,7 +363,7 @@ fn states_without_a_process_are_recorded_once() {
     let connecting = Reach::Connecting { since: at(0) };
     assert_eq!(decide_at(0, &Record::default(), &connecting), FenceStep::WriteStarting);
     assert_eq!(decide_at(0, &fresh, &connecting), FenceStep::Wait { until: None });
-    // A replica that has just started has seen no process yet: the admission of the one that runs is not dropped for that.
+    // A new replica has observed no process yet: the admission of the one that runs is not dropped for that.
     let admitted = record(State::Admitted, "a");
     assert_eq!(decide_at(0, &admitted, &connecting), FenceStep::Wait { until: Some(at(2_000)) });
     assert_eq!(decide_at(2_000, &admitted, &connecting), FenceStep::WriteUnreachable);

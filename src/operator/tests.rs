@@ -139,7 +139,7 @@ fn a_node_that_is_cut_down_tells_the_same_of_its_machine() {
         assert_same::<Node>(&node, |node| {
             let seen = |then: &dyn Fn(&mut facts::Nodes)| {
                 let mut nodes = facts::Nodes::default();
-                nodes.saw(node, Monotonic::default());
+                nodes.observe(node, Monotonic::default());
                 then(&mut nodes);
                 (nodes.facts("n"), nodes.identity("n"), nodes.transition("n").map(str::to_owned))
             };

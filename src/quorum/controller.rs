@@ -1,5 +1,7 @@
-//! The controller of RedisQuorums. Runs on the leader only, for one term; every act on a member carries the term's epoch, and
-//! every write of status a resourceVersion, so that a leader which was frozen can do nothing any more.
+//! The controller of RedisQuorums, which runs on the leader only, for one term.
+//!
+//! Every act on a member carries the term's epoch, and every write of a status carries a resourceVersion. A leader that
+//! was frozen can therefore do nothing after its term.
 
 mod admit;
 mod apply;
@@ -13,20 +15,20 @@ mod decommission;
 mod default;
 mod error;
 mod fencing;
-mod leave;
-mod level;
 mod locks;
-mod look;
 mod memory;
 mod observe;
 mod owned;
 mod podless;
 mod publish;
-mod roll;
-mod room;
+mod quota;
+mod remove_members;
+mod rollout;
 mod rotation;
 mod settle;
+mod snapshot;
 mod tls;
+mod token_levelling;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,10 +55,10 @@ use crate::runtime::panics::caught;
 use crate::time::Monotonic;
 use cluster::Cluster;
 use error::{Error, LONGEST_BACKOFF, RESYNC};
-use look::Sights;
 use memory::Memory;
 use observe::Observer;
 use owned::Owned;
+use snapshot::Sources;
 
 pub use default::{DefaultQuorumError, ensure_default_quorum};
 pub use locks::HeldVotes;
@@ -76,21 +78,22 @@ struct Leader {
 }
 
 impl Leader {
-    /// What is remembered of the quorum with this UID.
+    /// The memory of the quorum with this UID.
     fn memory(&self, uid: &str) -> Arc<Memory> {
         let mut memories = self.memories.lock();
-        if let Some(known) = memories.get(uid) {
-            return known.clone();
+        if let Some(memory) = memories.get(uid) {
+            return memory.clone();
         }
         // A session ends with its object, and so does what is remembered of it.
         let sessions = self.sessions.all();
-        memories.retain(|known, _| sessions.iter().any(|session| session.uid() == known));
+        memories.retain(|uid, _| sessions.iter().any(|session| session.uid() == uid));
         memories.entry(uid.to_owned()).or_default().clone()
     }
 }
 
-/// Runs until the term is over. What is under way then is dropped wherever it stands: every order of writes is safe against
-/// a crash, and so against this.
+/// Runs until the term ends.
+///
+/// Work in progress is dropped at that moment. Every order of writes is safe against a crash, and so against this.
 pub async fn run(context: Context, sessions: Sessions, votes: HeldVotes, term: Term) {
     let (clock, lasts) = (context.clock.clone(), term.clone());
     let (owned, follow) = Owned::new(&context);
@@ -98,7 +101,7 @@ pub async fn run(context: Context, sessions: Sessions, votes: HeldVotes, term: T
     let work = async {
         tokio::select! {
             () = follow => {}
-            () = level::run(leader.sessions.clone()) => {}
+            () = token_levelling::run(leader.sessions.clone()) => {}
             () = control(leader) => {}
         }
     };
@@ -150,7 +153,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         return Ok(Action::await_change());
     }
     if context.has_no_room(&quorum) && quorum.metadata.deletion_timestamp.is_none() {
-        return room::refuse(context, &quorum).await;
+        return quota::refuse(context, &quorum).await;
     }
     let session = leader.sessions.get(&ObjectRef::from_obj(&*quorum));
     let Some(session) = session.filter(|session| quorum.uid().as_deref() == Some(session.uid())) else {
@@ -158,14 +161,14 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         return Ok(Action::requeue(FIRST_BACKOFF));
     };
     let (memory, cluster) = (leader.memory(session.uid()), Cluster::new(context, &session));
-    let sights = Sights::new(context, &leader.sessions, &session, &leader.votes, &memory, term.epoch);
-    session.learn(quorum);
+    let sources = Sources::new(context, &leader.sessions, &session, &leader.votes, &memory, term.epoch);
+    session.update(quorum);
     let quorum = session.quorum();
     let pause = match plan::validate(&quorum) {
         _ if quorum.metadata.deletion_timestamp.is_some() => {
-            decommission::end(&sights, &cluster, term, &memory.closed, &memory.kept).await?
+            decommission::end(&sources, &cluster, term, &memory.closed, &memory.kept).await?
         }
-        Ok(plan) => match carry_out(&leader, &cluster, sights, &plan).await {
+        Ok(plan) => match carry_out(&leader, &cluster, sources, &plan).await {
             Err(Error::Later(pause)) => pause,
             outcome => outcome?,
         },
@@ -180,8 +183,13 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
 }
 
 /// Carries out the spec of a quorum that stays, and returns the pause until it is reconciled again.
-async fn carry_out(leader: &Leader, cluster: &Cluster<'_>, sights: Sights<'_>, plan: &Plan) -> Result<Duration, Error> {
-    let (context, session, memory) = (&leader.context, sights.session, sights.memory);
+async fn carry_out(
+    leader: &Leader,
+    cluster: &Cluster<'_>,
+    sources: Sources<'_>,
+    plan: &Plan,
+) -> Result<Duration, Error> {
+    let (context, session, memory) = (&leader.context, sources.session, sources.memory);
     let namespace = context.namespaces.cluster_named(&plan.namespace);
     if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
         // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
@@ -191,7 +199,7 @@ async fn carry_out(leader: &Leader, cluster: &Cluster<'_>, sights: Sights<'_>, p
     let auth = auth::ensure(cluster, session, plan, &memory.applied, &memory.auth_missing_since).await?;
     let (auth, plan) = clients::grant(cluster, session, plan, auth, &memory.applied).await?;
     let (owned, term) = (&leader.owned, &leader.term);
-    let observer = Observer { sights, context, cluster, term, owned, memory, plan: &plan, auth: &auth };
+    let observer = Observer { sources, context, cluster, term, owned, memory, plan: &plan, auth: &auth };
     let due = steps(&observer).await;
     if !matches!(due, Err(Error::Conflict | Error::Later(_))) {
         // Records that were written get their conditions, though a later step failed.
@@ -211,11 +219,11 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     // Before the objects: an admission needs none of them.
     let members = settle::settle(observer).await?;
     let applied = apply::apply(observer, &tls).await?;
-    let updates = roll::update(observer, &tls, &applied).await?;
+    let updates = rollout::update(observer, &tls, &applied).await?;
     let passwords = rotation::rotate(observer, applied.config_kept).await?;
     clients::open_new(observer).await;
     let lists = change::carry_out(observer).await?;
-    let leavers = leave::settle(observer).await?;
+    let leavers = remove_members::settle(observer).await?;
     let dues = [settings, members, observer.cluster.after(applied.due), updates, passwords, lists, leavers];
     Ok(dues.into_iter().fold(podless::ask(observer).await, Monotonic::min))
 }

@@ -1,10 +1,13 @@
 //! Pure: decisions about a quorum, its objects, and its messages.
 //!
-//! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
-//! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
-//! step each: [`membership`], [`rollout`], [`rotation`], [`lost_secrets`], and for shared masters [`agreement`].
-//! [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`quantity`] how Kubernetes writes bytes, [`lookup`] which quorum a lock means, [`version`] which servers have known faults, [`status`] the
-//! conditions. [`problems`], [`blocked`], [`doing`] and [`events`] are what it says in words.
+//! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. Its objects: [`build`], [`auth`], [`users`],
+//! [`tls`]. The records of the status, read back: [`lists`] (whose votes count), [`record`] (the input of the fence),
+//! [`effective`] (which times are used). One next step each: [`membership`], [`rollout`], [`rotation`],
+//! [`lost_secrets`], and for shared masters [`agreement`].
+//!
+//! [`counters`] decides which token counters count. [`facts`] reads pods and nodes, and [`quantity`] amounts of bytes.
+//! [`lookup`] finds the quorum of a lock. [`version`] lists servers with known faults. [`status`] makes the conditions.
+//! [`problems`], [`blocked`], [`progress`] and [`events`] have the messages.
 
 pub mod agreement;
 pub mod auth;
@@ -12,7 +15,6 @@ pub mod blocked;
 pub mod build;
 pub mod condition;
 pub mod counters;
-pub mod doing;
 pub mod effective;
 pub mod events;
 pub mod expose;
@@ -25,6 +27,7 @@ pub mod member;
 pub mod membership;
 pub mod plan;
 pub mod problems;
+pub mod progress;
 pub mod quantity;
 pub mod record;
 pub mod rollout;

@@ -27,9 +27,9 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use agreement::SharedAgreement;
-pub(crate) use auth_reader::{auth_of, authorities_of, says_lost};
+pub(crate) use auth_reader::{auth_of, authorities_of, records_loss};
 pub use clock::ClockGuard;
-pub use link::{ActError, AdminSession, Credentials, LinkView, MemberLink, ScriptNews};
+pub use link::{ActError, AdminSession, Credentials, LinkReading, MemberLink, ScriptNews};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
@@ -162,12 +162,12 @@ impl QuorumSession {
         &self.clocks
     }
 
-    /// What the operators that share masters with this quorum say.
+    /// The claims of the operators that share masters with this quorum.
     pub const fn agreement(&self) -> &SharedAgreement {
         &self.agreement
     }
 
-    /// What waits are counted from.
+    /// The start times of waits.
     pub(crate) const fn timers(&self) -> &Timers {
         &self.timers
     }
@@ -187,8 +187,9 @@ impl QuorumSession {
         self.auth.borrow().clone()
     }
 
-    /// The longest time to live that may be used.
-    /// A larger `maxTTL` counts only once the status shows it: fences are as long as that says.
+    /// The longest time to live that can be used.
+    ///
+    /// A larger `maxTTL` counts only once the status shows it, because fences are as long as the status requires.
     pub fn max_ttl_in_force(&self) -> Duration {
         let quorum = self.quorum();
         let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
@@ -207,13 +208,13 @@ impl QuorumSession {
     }
 
     /// A token was seen.
-    pub fn saw_token(&self, token: FencingToken) {
-        if self.tokens.saw(token) {
+    pub fn observe_token(&self, token: FencingToken) {
+        if self.tokens.observe(token) {
             self.announce();
         }
     }
 
-    /// No token above this one may be published yet.
+    /// No token above this one can be published yet.
     pub fn token_floor(&self) -> FencingToken {
         self.tokens.floor()
     }
@@ -221,7 +222,7 @@ impl QuorumSession {
     /// Makes sure that the floor in etcd is at least `token`, before that token is published.
     /// When every member is lost, the sequence goes on above the floor.
     pub async fn ensure_token_floor(&self, token: FencingToken) -> Result<(), FloorError> {
-        self.saw_token(token);
+        self.observe_token(token);
         tokens::ensure(self, token).await
     }
 
@@ -235,23 +236,24 @@ impl QuorumSession {
 
     /// A state of the quorum: from the watch, or answered to a write. An older one than the newest known is ignored, so that
     /// an admission that this replica has seen revoked never comes back through a watch that lags.
-    pub(crate) fn learn(&self, quorum: Arc<RedisQuorum>) {
-        self.learn_if(quorum, is_newer);
+    pub(crate) fn update(&self, quorum: Arc<RedisQuorum>) {
+        self.update_if(quorum, is_newer);
     }
 
-    /// The state that the API server itself has just answered with, after it refused ours as old. It is the truth even if its
-    /// version is lower: etcd may have been restored from a backup.
-    pub(crate) fn learn_truth(&self, quorum: Arc<RedisQuorum>) {
-        self.learn_if(quorum, |old, new| old.resource_version() != new.resource_version());
+    /// Takes the state in the API server's own answer, after it refused ours as old.
+    ///
+    /// It is right even if its version is lower, because etcd can have been restored from a backup.
+    pub(crate) fn replace_with_server_state(&self, quorum: Arc<RedisQuorum>) {
+        self.update_if(quorum, |old, new| old.resource_version() != new.resource_version());
     }
 
-    fn learn_if(&self, quorum: Arc<RedisQuorum>, is_newer: impl Fn(&RedisQuorum, &RedisQuorum) -> bool) {
+    fn update_if(&self, quorum: Arc<RedisQuorum>, is_newer: impl Fn(&RedisQuorum, &RedisQuorum) -> bool) {
         let replaced = self.newest.send_if_modified(|newest| {
             let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
             if newer {
                 timers::note_fencings(&self.links(), newest, &quorum);
                 let rotation = |quorum: &RedisQuorum| quorum.status.as_ref()?.password_rotation.clone();
-                if rotation(newest) != rotation(&quorum) || says_lost(newest) != says_lost(&quorum) {
+                if rotation(newest) != rotation(&quorum) || records_loss(newest) != records_loss(&quorum) {
                     self.read_secrets.notify_one();
                 }
                 *newest = quorum.clone();
@@ -259,7 +261,7 @@ impl QuorumSession {
             newer
         });
         if replaced {
-            self.tokens.learn(&quorum);
+            self.tokens.update(&quorum);
             self.clocks.set_rule(effective::clock_rule(&quorum));
             self.place();
             self.announce();
@@ -273,12 +275,12 @@ impl QuorumSession {
         self.announce();
     }
 
-    /// Whose certificates are trusted from now on, in PEM.
+    /// The trusted authorities from now on, in PEM.
     pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
         let authorities = Authorities::from_pem(pem.as_bytes())?.judged_by(self.context.server_time.clone());
-        let news = self.authorities.send_if_modified(|known| {
-            let news = known.as_ref() != Some(&authorities);
-            *known = Some(authorities);
+        let news = self.authorities.send_if_modified(|current| {
+            let news = current.as_ref() != Some(&authorities);
+            *current = Some(authorities);
             news
         });
         if news {
@@ -292,7 +294,7 @@ impl QuorumSession {
     fn set_credentials(&self, found: BTreeMap<String, Credentials>, missing: &BTreeMap<String, String>) {
         self.credentials.lock().extend(found);
         self.place();
-        for link in self.links().iter().filter(|link| !link.is_seen()) {
+        for link in self.links().iter().filter(|link| !link.answers()) {
             if let Some(trouble) = missing.get(link.name().as_str()) {
                 link.note_missed(trouble);
             }
@@ -308,7 +310,7 @@ impl QuorumSession {
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         self.agreement.follow(&quorum);
         self.timers.note_change(&quorum);
-        self.links.follow(plan::known_members(&quorum));
+        self.links.follow(plan::recorded_members(&quorum));
         for link in self.links().iter() {
             if link.plan().is_external() {
                 let name = link.name();
@@ -316,8 +318,8 @@ impl QuorumSession {
                 self.agreement.lock().admitted(name, admitted.clone());
                 // No vote is given while a change is joint, so the guard is that of its end.
                 let guard = Guard { uid: self.uid.clone(), epoch: 2 * epoch };
-                let known = self.credentials.lock().get(name.as_str()).cloned();
-                link.place_external(known, admitted, epoch, guard);
+                let current = self.credentials.lock().get(name.as_str()).cloned();
+                link.place_external(current, admitted, epoch, guard);
                 continue;
             }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
@@ -342,9 +344,9 @@ impl QuorumSession {
         let _ = self.announcements.send(self.reference.clone());
     }
 
-    /// Whether some member's certificate is not trusted by what is known: there may be newer authorities.
+    /// Whether some member's certificate does not match the current authorities.
     pub(super) fn is_distrustful(&self) -> bool {
-        let untrusted = |link: &Arc<MemberLink>| matches!(link.view().failure, Some(MemberError::Untrusted(_)));
+        let untrusted = |link: &Arc<MemberLink>| matches!(link.reading().failure, Some(MemberError::Untrusted(_)));
         self.links().iter().any(untrusted)
     }
 
@@ -353,7 +355,7 @@ impl QuorumSession {
         let links = self.links();
         let mut own = links.iter().filter(|link| !link.plan().is_external()).peekable();
         // Masters of others are logged in to with users of theirs, so they tell nothing.
-        if own.peek().is_some() { own.any(|link| link.is_seen()) } else { links.iter().any(|link| link.is_seen()) }
+        if own.peek().is_some() { own.any(|link| link.answers()) } else { links.iter().any(|link| link.answers()) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use super::{files_below, prose, root};
 
 /// Folders and files whose comments follow every rule. Add a room when it is clean.
-const CLEAN: [&str; 33] = [
+const CLEAN: [&str; 37] = [
     "crates/api",
     "crates/bench",
     "crates/cli/src/agent",
@@ -25,10 +25,14 @@ const CLEAN: [&str; 33] = [
     "crates/engine/src",
     "src/evidence.rs",
     "src/job",
+    "src/fence",
+    "src/fence.rs",
     "src/lock",
     "src/lock.rs",
     "src/operator",
     "src/operator.rs",
+    "src/quorum",
+    "src/quorum.rs",
     "src/redis_member",
     "src/redis_member.rs",
     "src/runtime",

@@ -104,7 +104,7 @@ impl Clocks {
             if !self.remembers {
                 watch = ClockWatch::begin(reading);
             }
-            watch.saw(reading, RULE);
+            watch.observe(reading, RULE);
         }
         watch
     }

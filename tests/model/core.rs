@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_operator::fence::{FenceStep, Reach, Reason, Record, Sight, State, Users, Verdict, View, decide};
+use redlock_operator::fence::{FenceStep, ObservedProcess, Reach, Reason, Record, State, Users, Verdict, View, decide};
 use redlock_operator::redlock::{
     Answers, BoxFuture, Command, Drift, Elector, Electorate, LockMember, MemberError, MemberName, Progress, RunId,
     Tally, Vote, granted_until, rejoin_delay, renewed_until,
@@ -49,7 +49,7 @@ pub(crate) fn rejoin_ticks(max_ttl: u8) -> u8 {
 pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
     let run_id = RunId::from("new");
     let now = Monotonic::new(Duration::from_secs(START));
-    let first_seen = Monotonic::new(Duration::from_secs(START - u64::from(seen_for)));
+    let first_observed = Monotonic::new(Duration::from_secs(START - u64::from(seen_for)));
     let record = Record {
         state: State::Fenced,
         reason: Some(Reason::Restarted),
@@ -59,15 +59,20 @@ pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
     let step = decide(&View {
         now,
         record: &record,
-        reach: &Reach::Seen(Sight { run_id, first_seen, users: Users::Closed, closed_since: Some(first_seen) }),
+        reach: &Reach::Answering(ObservedProcess {
+            run_id,
+            first_observed,
+            users: Users::Closed,
+            closed_since: Some(first_observed),
+        }),
         predecessor: &Verdict::None,
         rejoin_delay: ticks(delay),
         fenced_since: None,
         epoch_raised: true,
         clock_jumped: false,
-        stuck: false,
-        untold: false,
-        seen: None,
+        must_restart: false,
+        unreported: false,
+        process: None,
     });
     step == FenceStep::Admit
 }

@@ -4,7 +4,7 @@
 //! The end is `fence::decommission::decide_end`, the admission `fence::decide`.
 
 use redlock_operator::fence::decommission::{EndStep, EndView, decide_end};
-use redlock_operator::fence::{Evidence, Process, Reach, Record, RunId, Sight, State, Users, Verdict};
+use redlock_operator::fence::{Evidence, ObservedProcess, Process, Reach, Record, RunId, State, Users, Verdict};
 use redlock_operator::time::Monotonic;
 
 use super::check::{Rules, holds, violated};
@@ -98,8 +98,8 @@ impl Deletion {
             ..Record::default()
         };
         let users = if world.life == Life::Voting { Users::Open } else { Users::Closed };
-        let sight = Sight { run_id, first_seen: ago(LONG), users, closed_since: None };
-        let reach = if world.life == Life::Dead { Reach::NotRunning } else { Reach::Seen(sight) };
+        let sight = ObservedProcess { run_id, first_observed: ago(LONG), users, closed_since: None };
+        let reach = if world.life == Life::Dead { Reach::NotRunning } else { Reach::Answering(sight) };
         let dead = Verdict::Dead(Evidence::Terminated);
         let verdict = match world.life {
             _ if world.buried => Verdict::None,

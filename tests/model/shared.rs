@@ -10,7 +10,7 @@ use std::time::Duration;
 use redlock_operator::{
     quorum::model::{
         lists::{Lists, majority},
-        member::MemberView,
+        member::MemberSummary,
         membership::{ChangeStep, View, decide},
     },
     time::Monotonic,
@@ -228,12 +228,12 @@ impl Shared {
             let member = &world.members[at];
             member.closed[operator] || !member.lags[operator] || !self.closes
         };
-        let view = |at: usize| MemberView {
+        let view = |at: usize| MemberSummary {
             name: name(at),
             votes: true,
             ready_for_next: true,
             closed: closed(at) || !self.lists[0].contains(&at),
-            ..MemberView::default()
+            ..MemberSummary::default()
         };
         let members: Vec<_> = (0..self.members).map(view).collect();
         if now.stage == Stage::Paused && now.since == 0 && members.iter().all(|member| member.closed) {

@@ -102,7 +102,7 @@ impl Quorum {
             for _ in 0..8 {
                 let (run_id, now) = (server.run_id(), clock.monotonic());
                 let open = server.process().open;
-                watch.saw(&run_id, if open { Users::Open } else { Users::Closed }, now);
+                watch.observe(&run_id, if open { Users::Open } else { Users::Closed }, now);
                 // The member's only pod restarts in place, so the process before is always known to have ended.
                 let dead = Verdict::Dead(Evidence::Terminated);
                 let verdict = if record.threat_to(Some(&run_id)).is_some() { dead } else { Verdict::None };
@@ -116,9 +116,9 @@ impl Quorum {
                     fenced_since: fenced,
                     epoch_raised: true,
                     clock_jumped: false,
-                    stuck: false,
-                    untold: false,
-                    seen: None,
+                    must_restart: false,
+                    unreported: false,
+                    process: None,
                 });
                 if matches!(step, FenceStep::Nothing | FenceStep::Wait { .. }) {
                     break;

@@ -37,7 +37,8 @@ fn a_step_is_what_no_drift_explains() {
         (sample(10 * S, 0, 0, -102_001), Some("-0.102 s")),
         (sample(10 * S, 0, 0, 60_000_000), Some("+60.000 s")),
         (sample(10 * S, 0, 0, -3_600_000_000), Some("-3600.000 s")),
-        // A slow answer may have been read at any time: 400 ms more are possible in one direction, in doubt nothing is said.
+        // A slow answer can have been read at any time. 400 ms more are possible in one direction, so the judgement
+        // stays steady.
         (sample(10 * S, 400 * MS, 400 * MS, 0), None),
         (sample(10 * S, 400 * MS, 0, 0), None),
         (sample(10 * S, 400 * MS, 0, 450_000), None),
@@ -54,7 +55,7 @@ fn a_step_is_what_no_drift_explains() {
 fn watched(seconds: u64, ahead: impl Fn(u64) -> i64) -> ClockWatch {
     let mut watch = ClockWatch::begin(sample(0, MS, 0, ahead(0)));
     for sent in (1..=2 * seconds).map(|half| half * S / 2) {
-        watch.saw(sample(sent, MS, 0, ahead(sent)), RULE);
+        watch.observe(sample(sent, MS, 0, ahead(sent)), RULE);
     }
     watch
 }
@@ -68,7 +69,7 @@ fn a_day_of_watching_hides_no_step() {
     assert!(matches!(watch.check(&stepped, RULE), Judgement::Jumped(_)), "60 ms");
     // There and back: the keys are gone.
     let back = sample(day * S + 600 * MS, MS, 0, 0);
-    assert!(matches!(watch.saw(back, RULE), Judgement::Jumped(_)));
+    assert!(matches!(watch.observe(back, RULE), Judgement::Jumped(_)));
 }
 
 #[test]
@@ -91,16 +92,16 @@ fn many_small_steps_add_up() {
 fn a_vote_that_was_overtaken_by_a_probe_is_no_step() {
     let mut watch = watched(10, |_| 0);
     let newer = sample(10 * S + 300 * MS, MS, 0, 0);
-    assert_eq!(watch.saw(newer, RULE), Judgement::Steady);
+    assert_eq!(watch.observe(newer, RULE), Judgement::Steady);
     assert_eq!(watch.check(&sample(10 * S + 200 * MS, 500 * MS, 450 * MS, 0), RULE), Judgement::Steady);
 }
 
 /// Stepped after ten seconds; one that was not has been read once more since.
 fn after_step(ahead: i64) -> ClockWatch {
     let mut watch = watched(10, |_| 0);
-    watch.saw(sample(11 * S, MS, 0, ahead), RULE);
+    watch.observe(sample(11 * S, MS, 0, ahead), RULE);
     if ahead == 0 {
-        watch.saw(sample(11 * S + 500 * MS, MS, 0, ahead), RULE);
+        watch.observe(sample(11 * S + 500 * MS, MS, 0, ahead), RULE);
     }
     watch
 }
@@ -113,17 +114,17 @@ fn attributed(aheads: &[i64], members: usize) -> Attribution {
 #[test]
 fn what_all_members_show_alike_is_the_observers() {
     const MINUTE: i64 = 60_000_000;
-    use Attribution::{Members, Nobody, Open};
+    use Attribution::{Members, NoClock, Open};
     for (aheads, members, expected) in [
-        (&[0, 0, 0][..], 3, Nobody),
-        (&[], 3, Nobody),
+        (&[0, 0, 0][..], 3, NoClock),
+        (&[], 3, NoClock),
         (&[MINUTE, 0, 0], 3, Members),
         (&[MINUTE, MINUTE, 0], 3, Members),
         (&[MINUTE, 0], 3, Members),
         // All moved, but not alike.
         (&[MINUTE, MINUTE, 5_000_000], 3, Members),
         (&[MINUTE, -MINUTE], 3, Members),
-        // Nobody else answers to compare with, so nobody knows.
+        // No other member answers, so there is no comparison.
         (&[MINUTE], 3, Open),
         (&[MINUTE], 1, Members),
     ] {
@@ -139,11 +140,11 @@ fn what_all_members_show_alike_is_the_observers() {
 fn a_witness_has_been_read_since() {
     let (stepped, mut still) = (after_step(60_000_000), watched(11, |_| 0));
     assert_eq!(attribute(&[&stepped, &still], 3), Attribution::Open);
-    still.saw(sample(11 * S + 500 * MS, MS, 0, 0), RULE);
+    still.observe(sample(11 * S + 500 * MS, MS, 0, 0), RULE);
     assert_eq!(attribute(&[&stepped, &still], 3), Attribution::Members);
-    // It may show the same step a moment later.
+    // It can show the same step a moment later.
     let mut late = watched(11, |_| 0);
-    late.saw(sample(11 * S + 500 * MS, MS, 0, 60_000_000), RULE);
+    late.observe(sample(11 * S + 500 * MS, MS, 0, 60_000_000), RULE);
     assert!(matches!(attribute(&[&stepped, &late], 3), Attribution::Observer(_)));
 }
 
@@ -174,7 +175,7 @@ proptest! {
             now += pause;
             let read = now + late.min(took);
             let ahead = i64::try_from(read).unwrap() * ppm / 1_000_000;
-            prop_assert_eq!(watch.saw(sample(now, took, late, ahead), RULE), Judgement::Steady);
+            prop_assert_eq!(watch.observe(sample(now, took, late, ahead), RULE), Judgement::Steady);
             now += took;
         }
     }
@@ -190,12 +191,12 @@ proptest! {
             now += pause;
             let drifted = i64::try_from(now + late.min(took)).unwrap() * ppm / 1_000_000;
             if index == last {
-                // What drift could hide, its own part of that, and what the two readings leave open.
+                // The drift allowance, its own part of that, and the width of the two readings.
                 let allowed = micros(DRIFT.allowance(Duration::from_micros(now + took - before)));
                 let hidden = 2 * allowed + 2 * 200_000 + more;
                 step = if back { -hidden } else { hidden };
             }
-            let judgement = watch.saw(sample(now, took, late, drifted + step), RULE);
+            let judgement = watch.observe(sample(now, took, late, drifted + step), RULE);
             prop_assert_eq!(judgement != Judgement::Steady, index == last);
             before = now;
             now += took;

@@ -72,8 +72,8 @@ fn a_node_must_have_been_ready_for_long_enough_without_the_pod() {
     }
 }
 
-/// A cloud controller deletes only nodes that are not Ready. Who deletes a Ready one says nothing of its machine, which the API server
-/// may not reach a moment later.
+/// A cloud controller deletes only nodes that are not Ready. The deletion of a Ready one proves nothing about its
+/// machine, which the API server perhaps cannot reach a moment later.
 #[test]
 fn a_node_that_was_ready_when_it_was_deleted_may_run_on() {
     let node = deleted(identity("n1", Some("A")), true, true);

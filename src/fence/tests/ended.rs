@@ -7,16 +7,16 @@ fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_wa
     let admitted = record(State::Admitted, "a");
     let step = |record: &Record, reach: &Reach, stuck| {
         let epoch_raised = false;
-        decide(&View { stuck, epoch_raised, ..view(90_000, record, reach, &Verdict::None, None) })
+        decide(&View { must_restart: stuck, epoch_raised, ..view(90_000, record, reach, &Verdict::None, None) })
     };
     let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
-    let open = seen("a", 0, Users::Open);
+    let open = answering("a", 0, Users::Open);
     // It obeys no command, so neither the epoch is raised nor is it closed first.
     assert_eq!(step(&admitted, &open, true), write);
     assert_eq!(step(&admitted, &open, false), FenceStep::RaiseEpoch, "not for so long, or another member is away");
     assert_eq!(step(&record(State::Fenced, "b"), &open, true), write, "open without an admission");
     assert_eq!(
-        step(&record(State::Fenced, "a"), &seen("a", 0, Users::Closed), true),
+        step(&record(State::Fenced, "a"), &answering("a", 0, Users::Closed), true),
         FenceStep::RaiseEpoch,
         "harmless"
     );
@@ -24,7 +24,7 @@ fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_wa
     assert_eq!((busy.state, busy.reason, busy.admitted), (State::Fenced, Some(Reason::Busy), false));
     assert_eq!(busy.predecessor, Some(process("a")));
     // Whether or not it has ended by itself meanwhile, and whichever replica leads.
-    for reach in [seen("a", 0, Users::Open), seen("a", 0, Users::Closed)] {
+    for reach in [answering("a", 0, Users::Open), answering("a", 0, Users::Closed)] {
         assert_eq!(step(&busy, &reach, false), FenceStep::RestartProcess);
     }
     // A replica that has just begun does not hear from it which process it is.
@@ -39,7 +39,7 @@ fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_wa
     assert_eq!(step(&busy, &Reach::NotRunning, true), FenceStep::WritePending);
     // Its successor.
     let next = busy.after(FenceStep::WritePending, None, &Verdict::None);
-    let fresh = seen("b", 80_000, Users::Closed);
+    let fresh = answering("b", 80_000, Users::Closed);
     let fence = decide_with(90_000, &next, &fresh, &unconfirmed_until(None), None);
     let waits = next.after(fence, Some(&process("b")), &unconfirmed_until(None));
     assert_eq!(waits.predecessor, Some(process("a")));
@@ -49,8 +49,8 @@ fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_wa
 
 #[test]
 fn a_process_of_which_nobody_could_tell_later_when_it_has_ended_is_ended_before_it_votes() {
-    let step = |record: &Record, users, untold| {
-        decide(&View { untold, ..view(90_000, record, &seen("a", 0, users), &Verdict::None, None) })
+    let step = |record: &Record, users, unreported| {
+        decide(&View { unreported, ..view(90_000, record, &answering("a", 0, users), &Verdict::None, None) })
     };
     let fenced = record(State::Fenced, "a");
     assert_eq!(step(&fenced, Users::Closed, true), FenceStep::RestartProcess);
@@ -79,12 +79,12 @@ fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_agai
             fenced_since: None,
             epoch_raised: true,
             clock_jumped,
-            stuck: false,
-            untold: false,
-            seen: None,
+            must_restart: false,
+            unreported: false,
+            process: None,
         })
     };
-    let open = seen("a", 0, Users::Open);
+    let open = answering("a", 0, Users::Open);
     let step = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };
     assert_eq!(jumped(&admitted, &open, true, 90_000), step);
     // Cut off for the leader at first: the step is found when it is back.
@@ -94,13 +94,13 @@ fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_agai
     assert_eq!((fenced_a.state, fenced_a.reason, fenced_a.admitted), (State::Fenced, Some(Reason::ClockJump), false));
     assert_eq!(fenced_a.predecessor, Some(process("a")), "until it is seen to have ended");
     // Whatever the next leader knows of the clock, and however long it takes.
-    let closed = seen("a", 0, Users::Closed);
+    let closed = answering("a", 0, Users::Closed);
     for now in [90_100, 900_000] {
         assert_eq!(jumped(&fenced_a, &closed, false, now), FenceStep::RestartProcess);
     }
     // The closing failed after the record was written.
     assert_eq!(jumped(&fenced_a, &open, false, 90_100), step);
     // The next process is an ordinary restart.
-    let reach = seen("b", 95_000, Users::Closed);
+    let reach = answering("b", 95_000, Users::Closed);
     assert_eq!(jumped(&fenced_a, &reach, false, 95_000), fenced(Reason::Restarted, 125_660, false));
 }

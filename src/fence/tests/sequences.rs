@@ -4,19 +4,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What can happen to one member, as its replica and its leader experience it.
+/// Events of one member, as its replica and its leader observe them.
 #[derive(Clone, Debug)]
 enum Happening {
     Pass(u64),
     Probe,
     Restart,
-    LoseSight,
+    Silence,
     /// A person opens or closes the process behind the operator's back.
     Meddle(bool),
     NewLeader,
     NewReplica,
     OpeningFails,
-    PredecessorKnown(bool),
+    PredecessorDead(bool),
     /// A script keeps the process busy, or does so no more.
     Stuck(bool),
     Decide,
@@ -27,12 +27,12 @@ fn happening() -> impl Strategy<Value = Happening> {
         4 => (1_u64..20_000).prop_map(Happening::Pass),
         6 => Just(Happening::Probe),
         2 => Just(Happening::Restart),
-        1 => Just(Happening::LoseSight),
+        1 => Just(Happening::Silence),
         1 => any::<bool>().prop_map(Happening::Meddle),
         1 => Just(Happening::NewLeader),
         1 => Just(Happening::NewReplica),
         1 => Just(Happening::OpeningFails),
-        2 => any::<bool>().prop_map(Happening::PredecessorKnown),
+        2 => any::<bool>().prop_map(Happening::PredecessorDead),
         1 => any::<bool>().prop_map(Happening::Stuck),
         8 => Just(Happening::Decide),
     ]
@@ -50,8 +50,8 @@ struct World {
     record: Record,
     fenced_since: Option<u64>,
     opening_fails: bool,
-    known_dead: bool,
-    stuck: bool,
+    recorded_dead: bool,
+    must_restart: bool,
 }
 
 impl World {
@@ -65,8 +65,8 @@ impl World {
             record: Record::default(),
             fenced_since: None,
             opening_fails: false,
-            known_dead: false,
-            stuck: false,
+            recorded_dead: false,
+            must_restart: false,
         }
     }
 
@@ -79,7 +79,7 @@ impl World {
         if self.open || self.must_wait_from.is_none() {
             self.must_wait_from = Some(self.now);
         }
-        self.watch.saw(&run(&self.name()), users, at(self.now));
+        self.watch.observe(&run(&self.name()), users, at(self.now));
     }
 
     fn happen(&mut self, happening: &Happening) {
@@ -87,7 +87,7 @@ impl World {
             Happening::Pass(millis) => self.now += millis,
             Happening::Probe => self.probe(),
             Happening::Restart => self.restart(),
-            Happening::LoseSight => self.watch.lost(at(self.now)),
+            Happening::Silence => self.watch.lost(at(self.now)),
             Happening::Meddle(open) => self.open = *open,
             // Every replica watches every member and every status, so another leader knows the same.
             Happening::NewLeader => {}
@@ -95,23 +95,23 @@ impl World {
                 (self.watch, self.must_wait_from, self.fenced_since) = (ProcessWatch::default(), None, None);
             }
             Happening::OpeningFails => self.opening_fails = true,
-            Happening::PredecessorKnown(dead) => self.known_dead = *dead,
-            Happening::Stuck(stuck) => self.stuck = *stuck,
+            Happening::PredecessorDead(dead) => self.recorded_dead = *dead,
+            Happening::Stuck(stuck) => self.must_restart = *stuck,
             Happening::Decide => self.decide(),
         }
     }
 
     fn restart(&mut self) {
         (self.process, self.open, self.must_wait_from) = (self.process + 1, false, None);
-        (self.stuck, self.known_dead) = (false, false);
+        (self.must_restart, self.recorded_dead) = (false, false);
         self.watch.lost(at(self.now));
     }
 
     fn verdict(&self) -> Verdict {
-        let seen = self.watch.last().map(|sight| &sight.run_id);
+        let seen = self.watch.last().map(|answering| &answering.run_id);
         match self.record.threat_to(seen) {
             None => Verdict::None,
-            Some(_) if self.known_dead => Verdict::Dead(Evidence::Terminated),
+            Some(_) if self.recorded_dead => Verdict::Dead(Evidence::Terminated),
             Some(_) => unconfirmed_until(None),
         }
     }
@@ -120,10 +120,10 @@ impl World {
     fn decide(&mut self) {
         let (reach, verdict) = (self.watch.reach(true, at(self.now)), self.verdict());
         let view = view(self.now, &self.record, &reach, &verdict, self.fenced_since);
-        let step = decide(&View { stuck: self.stuck, ..view });
+        let step = decide(&View { must_restart: self.must_restart, ..view });
         let running = process(&self.name());
-        if let Reach::Seen(sight) = &reach
-            && sight.run_id != running.run_id
+        if let Reach::Answering(answering) = &reach
+            && answering.run_id != running.run_id
         {
             // The process restarted after the probe. Closing and admitting check the run_id on their own connection.
             return;
@@ -135,12 +135,12 @@ impl World {
             self.open = !self.opening_fails;
             self.opening_fails = false;
         }
-        let visible = matches!(reach, Reach::Seen(_)).then_some(&running);
+        let visible = matches!(reach, Reach::Answering(_)).then_some(&running);
         self.record = self.record.after(step, visible, &verdict);
         if step == FenceStep::RestartProcess {
             return self.restart();
         }
-        // One that is busy obeys no command.
+        // A busy process obeys no command.
         let closes = matches!(step, FenceStep::WriteFenced { reason, close: true, .. } if reason != Reason::Busy);
         if closes {
             self.open = false;
@@ -170,10 +170,10 @@ proptest! {
         for happening in &happenings {
             world.happen(happening);
         }
-        (world.opening_fails, world.stuck) = (false, false);
+        (world.opening_fails, world.must_restart) = (false, false);
         for _ in 0..60 {
-            // Of a process that is ended now, too.
-            world.known_dead = true;
+            // The process that ends now counts, too.
+            world.recorded_dead = true;
             for happening in [Happening::Probe, Happening::Decide, Happening::Decide, Happening::Pass(1_000)] {
                 world.happen(&happening);
             }

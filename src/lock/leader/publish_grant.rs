@@ -113,7 +113,7 @@ enum Published {
 pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Stepped {
     let LeaderContext { store, members, memory, .. } = leader;
     let uid = lock.uid().unwrap_or_default();
-    attempt.session.saw_token(attempt.grant.token);
+    attempt.session.observe_token(attempt.grant.token);
     if let Err(error) = attempt.session.ensure_token_floor(attempt.grant.token).await {
         attempt.release().await;
         return Err(Error::TokenFloor(error.into()));

@@ -37,7 +37,7 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
     applied.obstacle =
         (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);
     if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
-        // What is in the way belongs to others, so nothing tells when it goes.
+        // The operator does not watch such an object, so it checks again after a while.
         applied.due = applied.due.min(SECRETS_PERIOD);
     }
     if let Some(remembered) = memory.applied.lock().as_mut() {

@@ -18,10 +18,10 @@ use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lost_secrets::{Found, SecretsStep, View, decide};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
-use crate::quorum::session::{QuorumSession, auth_of, says_lost};
+use crate::quorum::session::{QuorumSession, auth_of, records_loss};
 use crate::time::Monotonic;
 
-/// What came of a change of the secrets.
+/// The result of a change of the secrets.
 pub(super) enum Stored {
     /// The Secret has it.
     Done,
@@ -40,25 +40,25 @@ pub(super) async fn ensure(
     applied: &Mutex<Option<Applied>>,
     missing_since: &Mutex<Option<Monotonic>>,
 ) -> Result<Auth, Error> {
-    let (known, now) = (session.auth(), cluster.now());
+    let (in_use, now) = (session.auth(), cluster.now());
     let fresh = applied.lock().as_ref().is_some_and(|applied| applied.fresh_for(now).is_some());
-    if let Some(known) = known.clone().filter(|_| fresh) {
-        return Ok(known);
+    if let Some(in_use) = in_use.clone().filter(|_| fresh) {
+        return Ok(in_use);
     }
     let stored: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
     let found = match &stored {
         None => Found::Nothing,
         Some(secret) => auth_of(secret, &plan.uid).map_or(Found::Useless, Found::Secrets),
     };
-    let has_members = known.is_none() && stored.is_none() && has_members(cluster, session, plan).await?;
-    let is_missing = stored.is_none() && known.is_none() && says_lost(&session.quorum());
+    let has_members = in_use.is_none() && stored.is_none() && has_members(cluster, session, plan).await?;
+    let is_missing = stored.is_none() && in_use.is_none() && records_loss(&session.quorum());
     let now = cluster.now();
     let missing_since = {
         let mut since = missing_since.lock();
         *since = is_missing.then(|| since.unwrap_or(now));
         *since
     };
-    let made = match decide(&View { found: &found, known: known.as_ref(), has_members, missing_since, now }) {
+    let made = match decide(&View { found: &found, in_use: in_use.as_ref(), has_members, missing_since, now }) {
         SecretsStep::Keep(auth) => return Ok(auth),
         SecretsStep::Overwrite(auth) => {
             if let Some(secret) = &stored {
@@ -81,7 +81,7 @@ pub(super) async fn ensure(
         SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
         SecretsStep::MakeAnew => {
             let made = create(cluster, plan, &Auth::anew(cluster.api_now())).await?;
-            cluster.tell(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
+            cluster.publish_event(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
             made
         }
     };
@@ -129,13 +129,13 @@ pub(super) async fn store(
     session: &QuorumSession,
     applied: &Mutex<Option<Applied>>,
     plan: &Plan,
-    known: &Auth,
+    in_use: &Auth,
     next: Auth,
 ) -> Result<Stored, Error> {
     let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
     let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
     match found {
-        Some(found) if stored.as_ref() == Some(known) => {
+        Some(found) if stored.as_ref() == Some(in_use) => {
             write_over(cluster, plan, &found, &next).await?;
             session.set_auth(next);
             Ok(Stored::Done)
@@ -143,7 +143,7 @@ pub(super) async fn store(
         Some(found) if !is_ours(&found, &plan.uid) => Ok(Stored::InTheWay),
         _ => {
             // An earlier write of ours whose outcome was unknown, or another leader's.
-            if let Some(stored) = stored.filter(|stored| stored.supersedes(known)) {
+            if let Some(stored) = stored.filter(|stored| stored.supersedes(in_use)) {
                 session.set_auth(stored);
             }
             *applied.lock() = None;
@@ -164,12 +164,12 @@ async fn has_members(cluster: &Cluster<'_>, session: &QuorumSession, plan: &Plan
     Ok(found.is_some_and(|set| is_ours(&set, &plan.uid)))
 }
 
-/// What the status says while a copy is waited for.
+/// The text of the status while the operator waits for a copy.
 fn gone(plan: &Plan) -> Problem {
     Problem::PasswordsGone { secret: plan.auth_name() }
 }
 
-/// What the status says when there is a Secret, of no use.
+/// The text of the status when the Secret exists and is of no use.
 fn useless(plan: &Plan) -> Problem {
     Problem::PasswordsUnusable { secret: plan.auth_name() }
 }

@@ -20,7 +20,7 @@ use crate::time::Monotonic;
 /// Steps in one reconciliation.
 const STEPS: usize = 8;
 /// Locks, and updates, are looked at this often while a change waits for them, and members that failed.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Takes the steps of a change that can be taken now, and returns when to check it again.
 ///
@@ -51,18 +51,19 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
             break;
         }
     }
-    Ok(cluster.after(LOOK_AGAIN))
+    Ok(cluster.after(RECHECK_AFTER))
 }
 
 /// Raises the membership epoch to one that a member has users of, and then ends this reconciliation.
 ///
-/// So the epoch never falls below that, whatever a person has made of the status.
+/// The epoch never falls below the highest one of a member, even if a user edits the status.
 pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
     let observed = observer.observe();
-    let seen = observed.members.iter().filter_map(|member| member.seen.as_ref());
-    let found = seen.filter_map(|(_, view)| view.highest_epoch).max();
-    let seen = observed.members.iter().filter_map(|member| member.seen.as_ref());
-    let open = seen.filter_map(|(_, view)| view.observation.as_ref()).map(|observation| &*observation.open_users);
+    let links = observed.members.iter().filter_map(|member| member.link.as_ref());
+    let found = links.filter_map(|(_, reading)| reading.highest_epoch).max();
+    let links = observed.members.iter().filter_map(|member| member.link.as_ref());
+    let open =
+        links.filter_map(|(_, reading)| reading.observation.as_ref()).map(|observation| &*observation.open_users);
     let Some(epoch) = lost_epoch(&observed.plan.lists, found, open) else { return Ok(()) };
     if !observed.is_of_plan() {
         return Err(Error::Conflict);
@@ -97,7 +98,7 @@ async fn switch(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<bool, 
     let lists = &observed.plan.lists;
     cluster.replace(&observed.quorum, |status| lists.switch(status)).await?;
     let (from, to) = (lists.voters.join(", "), lists.wanted.join(", "));
-    cluster.tell(QuorumEvent::MembersChanging { from, to }).await;
+    cluster.publish_event(QuorumEvent::MembersChanging { from, to }).await;
     Ok(true)
 }
 
@@ -116,8 +117,8 @@ async fn close_former_users(
         }
         let (lists, status) = (&observed.plan.lists, observed.quorum.status.as_ref());
         let mut rules = observed.plan.former_rules(observed.auth, name, users_since(status, name, lists));
-        let is_known = |rule: &&UserRule| rules.iter().any(|known| known.name() == rule.name());
-        let removed: Vec<_> = on_file.get(name).into_iter().flatten().filter(|rule| !is_known(rule)).cloned().collect();
+        let is_named = |rule: &&UserRule| rules.iter().any(|named| named.name() == rule.name());
+        let removed: Vec<_> = on_file.get(name).into_iter().flatten().filter(|rule| !is_named(rule)).cloned().collect();
         rules.extend(removed);
         let closed = async {
             let (link, run_id) = observed.admitted(name)?;
@@ -126,7 +127,7 @@ async fn close_former_users(
         if !note(name, closed.await, &mut failures) {
             continue;
         }
-        // Of the very state that names this process: another one would be opened under the new epoch.
+        // By the state that names this process. Another process would be opened under the new epoch.
         let written = cluster.replace(&observed.quorum, |status| {
             if let Some(member) = status.members.iter_mut().find(|member| member.name == *name) {
                 member.epoch = Some(lists.epoch);
@@ -147,7 +148,7 @@ async fn finish(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option
         return Ok(Some(vec!["something came between".to_owned()]));
     };
     // After the wait, so that no grant of the old list alone is on its way any more.
-    let counters = counters_of_others(observer.sights.session, &observed.quorum, "").await;
+    let counters = counters_of_others(observer.sources.session, &observed.quorum, "").await;
     let is_of_former = |name: &String, counter: FencingToken| former.contains(name) && counter < FencingToken::OUTLIER;
     let of_former = counters.iter().filter(|(name, counter)| is_of_former(name, *counter));
     let of_former: Vec<FencingToken> = of_former.map(|(_, counter)| *counter).collect();
@@ -168,7 +169,7 @@ async fn finish(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option
         return Ok(Some(failures));
     }
     cluster.replace(&observed.quorum, |status| status.former_voters.clear()).await?;
-    cluster.tell(QuorumEvent::MembersChanged { members: lists.voters.join(", ") }).await;
+    cluster.publish_event(QuorumEvent::MembersChanged { members: lists.voters.join(", ") }).await;
     Ok(None)
 }
 

@@ -21,7 +21,7 @@ use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::session::{ActError, QuorumSession};
 use crate::redis_member::acl::UserRule;
 
-/// What the ACL files of two plans differ in.
+/// The difference between the ACL files of two plans.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Difference {
     /// Users that are no more.
@@ -45,9 +45,9 @@ pub(super) async fn grant<'p>(
     match auth::store(cluster, session, applied, plan, &auth, next.clone()).await? {
         Stored::Done => Ok((next, Cow::Borrowed(plan))),
         Stored::InTheWay => {
-            let mut known = plan.clone();
-            known.clients.retain(|client| auth.grants(client));
-            Ok((auth, Cow::Owned(known)))
+            let mut granted = plan.clone();
+            granted.clients.retain(|client| auth.grants(client));
+            Ok((auth, Cow::Owned(granted)))
         }
     }
 }
@@ -61,7 +61,7 @@ async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>, Er
 pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
     let plan = observed.plan;
     let left_out = observed.quorum.spec.clients.iter().filter(|_| plan.external.is_empty());
-    let left_out = left_out.filter(|client| plan.clients.iter().all(|known| known.name != client.name));
+    let left_out = left_out.filter(|client| plan.clients.iter().all(|planned| planned.name != client.name));
     let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         let (names, secret) = (names.join(", "), plan.auth_name());
@@ -77,19 +77,19 @@ pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
 pub(super) async fn open_new(observer: &Observer<'_>) {
     let observed = &observer.observe();
     let locker = UserRule::locker_name(observed.plan.lists.epoch);
-    let members = observed.own().iter().zip(&observed.views);
-    for (member, view) in members.filter(|(_, view)| observed.is_of_plan() && view.admitted && view.obeys) {
-        let Some((link, seen)) = member.answers() else { continue };
-        let Some(observation) = &seen.observation else { continue };
+    let members = observed.own().iter().zip(&observed.summaries);
+    for (member, summary) in members.filter(|(_, summary)| observed.is_of_plan() && summary.admitted && summary.obeys) {
+        let Some((link, reading)) = member.answers() else { continue };
+        let Some(observation) = &reading.observation else { continue };
         let is_open = |user: &str| observation.open_users.iter().any(|open| open == user);
-        let mut missing = observed.plan.open_rules(observed.auth, &view.name);
+        let mut missing = observed.plan.open_rules(observed.auth, &summary.name);
         missing.retain(|rule| !is_open(rule.name()));
         if missing.is_empty() || !is_open(&locker) {
             continue;
         }
         let opened = async { link.admin_session(&observation.run_id).await?.open_more(observed.epoch, &missing).await };
         if let Err(error) = opened.await {
-            tracing::info!(member = %view.name, %error, "clients not opened yet");
+            tracing::info!(member = %summary.name, %error, "clients not opened yet");
         }
     }
 }
@@ -111,7 +111,7 @@ pub(super) async fn change(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Re
         return Ok(vec!["users of the list before are being closed".to_owned()]);
     }
     let (mut waiting, mut gone) = (Vec::new(), Vec::new());
-    for member in observed.own().iter().filter(|member| member.seen.is_some()) {
+    for member in observed.own().iter().filter(|member| member.link.is_some()) {
         // The passwords of a process that runs with lost ones are all others, and go with the process.
         let has_these = member.started_with(auth) != StartedWith::Others;
         let files = (acl_file(&config, &member.plan), users_acl(plan, auth, &member.plan));
@@ -151,7 +151,7 @@ pub(super) async fn former_users_on_file(
 
 async fn change_on(observed: &Observed<'_>, name: &str, difference: &Difference) -> Result<(), ActError> {
     let (link, run_id) = observed.admitted(name)?;
-    // One that has to wait for the end of a change of the members is opened then, as it is then.
+    // A member that waits for the end of a change of the members is opened then, with the rules of that time.
     let mut changed = observed.plan.open_rules(observed.auth, name);
     changed.retain(|rule| difference.changed.iter().any(|name| name == rule.name()));
     let removed: Vec<UserRule> = difference.removed.iter().map(|user| UserRule::removed(user)).collect();
@@ -164,7 +164,7 @@ async fn change_on(observed: &Observed<'_>, name: &str, difference: &Difference)
 
 async fn delete_secrets_of(cluster: &Cluster<'_>, plan: &Plan, users: &[String]) -> Result<(), Error> {
     for client in users.iter().filter_map(|user| UserRule::client_of(user)) {
-        if plan.clients.iter().any(|known| known.name == client) {
+        if plan.clients.iter().any(|planned| planned.name == client) {
             continue;
         }
         let found: Option<Secret> = cluster.get(&plan.namespace, &plan.client_secret_name(client)).await?;
@@ -197,7 +197,7 @@ fn difference(old: &str, new: &str, passwords: bool) -> Difference {
 
 /// A user of an ACL file.
 struct User<'a> {
-    /// Of passwords.
+    /// Hashes of its passwords.
     hashes: Vec<&'a str>,
     rules: Vec<&'a str>,
 }

@@ -17,10 +17,10 @@ use crate::quorum::session::QuorumSession;
 use crate::runtime::context::Context;
 use crate::time::{Monotonic, UnixMillis};
 
-/// So many Events of one StatefulSet are read at most.
+/// Maximum number of Events that are read for one StatefulSet.
 const MOST_EVENTS: u32 = 50;
 
-/// Of one quorum.
+/// The API server, as the controller of one quorum uses it.
 pub(super) struct Cluster<'a> {
     context: &'a Context,
     session: &'a QuorumSession,
@@ -70,7 +70,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Publishes an Event about the quorum.
-    pub(super) async fn tell(&self, event: QuorumEvent) {
+    pub(super) async fn publish_event(&self, event: QuorumEvent) {
         tracing::info!(quorum = %self.session.reference(), event = event.reason(), %event, "told");
         let quorum = self.session.quorum();
         self.context.event(quorum.as_ref(), event.kind(), event.reason(), event.to_string()).await;
@@ -81,7 +81,7 @@ impl<'a> Cluster<'a> {
         let found = request(self.quorums.get_opt(&self.session.reference().name)).await?;
         let found = found.filter(|quorum| quorum.uid().as_deref() == Some(self.session.uid())).ok_or(Error::Gone)?;
         let found = Arc::new(found);
-        self.session.learn_truth(found.clone());
+        self.session.replace_with_server_state(found.clone());
         Ok(found)
     }
 
@@ -129,11 +129,11 @@ impl<'a> Cluster<'a> {
     async fn written(&self, call: impl Future<Output = kube::Result<RedisQuorum>>) -> Result<(), Error> {
         match request(call).await.map_err(Error::from) {
             Ok(written) => {
-                self.session.learn(Arc::new(written));
+                self.session.update(Arc::new(written));
                 Ok(())
             }
             Err(Error::Conflict) => {
-                // What is known is old: read, so that the next attempt starts from the truth.
+                // The state in memory is old. Reading it now makes the next attempt start from the newest one.
                 self.read().await?;
                 Err(Error::Conflict)
             }

@@ -1,5 +1,5 @@
-//! Copies of clients' Secrets in other namespaces. The operator may not list Secrets, so the status remembers where copies may be: it says
-//! so before one is written, and until it is deleted.
+//! Copies of clients' Secrets in other namespaces. The operator cannot list Secrets, so the status records the places
+//! of copies. It has a place before a copy is written there, and until the copy is deleted.
 
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::ResourceExt;
@@ -43,20 +43,20 @@ pub(super) async fn keep(
         if let Err(error) = delete(cluster, plan, copy).await {
             // The administrator has taken the namespace off the list, and with it the right to look.
             if matches!(&error, Error::Request(error) if error.refusal(&[403]).is_some()) {
-                tracing::warn!(secret = shown(plan, copy), "no right to delete this copy of a client's Secret");
+                tracing::warn!(secret = full_name(plan, copy), "no right to delete this copy of a client's Secret");
                 continue;
             }
             let error = error.to_string();
-            blocked.push(Blocked::NotDeleted { name: shown(plan, copy), error }.to_string());
+            blocked.push(Blocked::NotDeleted { name: full_name(plan, copy), error }.to_string());
             left.push(copy.clone());
         }
     }
     let (remembered, too_many) = remembered(&copies.wanted, left);
-    let quorum = observer.sights.session.quorum();
+    let quorum = observer.sources.session.quorum();
     cluster.replace(&quorum, |status| status.client_copies.clone_from(&remembered)).await?;
     for copy in &copies.wanted {
         if too_many.contains(copy) {
-            blocked.push(Blocked::Waits { name: shown(plan, copy) }.to_string());
+            blocked.push(Blocked::Waits { name: full_name(plan, copy) }.to_string());
         } else if let Some(client) = plan.clients.iter().find(|client| client.name == copy.client) {
             blocked.extend(write(cluster, plan, observer.auth, transport, client).await?);
         }
@@ -71,7 +71,7 @@ pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan
         match delete(cluster, plan, copy).await {
             // This operator has no rights there, or no longer: the quorum need not stay for that.
             Err(Error::Request(error)) if error.refusal(&[403]).is_some() => {
-                tracing::warn!(secret = shown(plan, copy), "no right to delete this copy of a client's Secret");
+                tracing::warn!(secret = full_name(plan, copy), "no right to delete this copy of a client's Secret");
             }
             outcome => outcome?,
         }
@@ -106,7 +106,7 @@ async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result
     if let Some(found) = found.filter(|found| is_copy(found, plan, &copy.client))
         && cluster.delete(&found).await?
     {
-        tracing::info!(secret = shown(plan, copy), "deleted the copy of a client's Secret");
+        tracing::info!(secret = full_name(plan, copy), "deleted the copy of a client's Secret");
     }
     Ok(())
 }
@@ -115,7 +115,7 @@ fn is_there(namespace: &Namespace, name: &str) -> bool {
     namespace.name_any() == name && namespace.metadata.deletion_timestamp.is_none()
 }
 
-/// What the status remembers. In the quorum's own namespace there are no copies, whatever a person has written there.
+/// The copies in the status. The quorum's own namespace has no copies, even if a user wrote one there.
 fn recorded(quorum: &RedisQuorum, plan: &Plan) -> Vec<ClientCopy> {
     let copies = quorum.status.iter().flat_map(|status| &status.client_copies);
     copies.filter(|copy| copy.namespace != plan.namespace).cloned().collect()
@@ -140,7 +140,7 @@ fn remembered(wanted: &[ClientCopy], left: Vec<ClientCopy>) -> (Vec<ClientCopy>,
     (remembered, too_many.to_vec())
 }
 
-fn shown(plan: &Plan, copy: &ClientCopy) -> String {
+fn full_name(plan: &Plan, copy: &ClientCopy) -> String {
     format!("{}/{}", copy.namespace, plan.client_secret_name(&copy.client))
 }
 

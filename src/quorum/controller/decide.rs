@@ -1,5 +1,5 @@
-//! What follows from one observation: the next step of an update, of a change of the members and of a rotation of passwords, and what
-//! the conditions say of them.
+//! Decisions from one observation: the next step of an update, of a change of the members and of a rotation of
+//! passwords, and the input of the conditions.
 
 use super::locks;
 use super::memory::Applied;
@@ -8,21 +8,21 @@ use crate::api::{ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::lost_secrets;
-use crate::quorum::model::member::MemberView;
+use crate::quorum::model::member::MemberSummary;
 use crate::quorum::model::membership::{self, Busy, ChangeStep};
 use crate::quorum::model::rollout::{self, Progress, RolloutStep};
 use crate::quorum::model::rotation::{self, RotationStep};
 use crate::quorum::model::status::{self, Overview};
 use crate::quorum::model::tls::{Served, report};
-use crate::quorum::session::says_lost;
+use crate::quorum::session::records_loss;
 use crate::redlock::MemberError;
 
 pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
     rollout::decide(&rollout::View {
-        members: &observed.views,
+        members: &observed.summaries,
         paused: observed.quorum.metadata.annotations.as_ref().and_then(|all| all.get(ROLLOUT_ANNOTATION))
             == Some(&"paused".to_owned()),
-        // What has only begun to learn waits for the update, and what is joint the update waits for.
+        // A rollout waits for a joint change. A change that is not joint yet waits for the rollout.
         changing: observed.plan.lists.is_joint(),
         incomplete_locks: &incomplete_locks(observed),
     })
@@ -30,11 +30,15 @@ pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
 
 /// How far an update is, in words.
 fn progress(observed: &Observed<'_>) -> Option<Progress> {
-    rollout::progress(&rollout(observed), observed.own_views())
+    rollout::progress(&rollout(observed), observed.own_summaries())
 }
 
 fn incomplete_locks(observed: &Observed<'_>) -> Vec<String> {
-    locks::incomplete(&observed.locks, observed.views.len(), observed.views.iter().filter(|view| view.dead).count())
+    locks::incomplete(
+        &observed.locks,
+        observed.summaries.len(),
+        observed.summaries.iter().filter(|member| member.dead).count(),
+    )
 }
 
 /// One with other lists than the plan's is for the next reconciliation.
@@ -44,16 +48,17 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
         return ChangeStep::Nothing;
     }
     let pauses = !observed.plan.external.is_empty();
-    let is_kept =
-        |view: &&MemberView| view.external && lists.voters.contains(&view.name) && lists.wanted.contains(&view.name);
-    let left_behind = match observed.views.iter().find(is_kept) {
+    let is_kept = |member: &&MemberSummary| {
+        member.external && lists.voters.contains(&member.name) && lists.wanted.contains(&member.name)
+    };
+    let left_behind = match observed.summaries.iter().find(is_kept) {
         Some(_) => Vec::new(),
         None => observed.agreement.others(observed.boottime).into_iter().map(|other| other.name).collect(),
     };
     membership::decide(&membership::View {
         now: observed.now,
         lists,
-        members: &observed.views,
+        members: &observed.summaries,
         // With a pause they end.
         incomplete_locks: &if pauses { Vec::new() } else { incomplete_locks(observed) },
         busy: busy(observed),
@@ -63,7 +68,8 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
     })
 }
 
-/// What else is under way. Passwords that wait for a person's word may wait for long: every member has them.
+/// Another activity that is under way. Passwords that wait for `finish` do not count, because every member has them and
+/// they can wait for a long time.
 fn busy(observed: &Observed<'_>) -> Option<Busy> {
     if !matches!(rollout(observed), RolloutStep::Nothing | RolloutStep::Paused { .. }) {
         return Some(Busy::Update);
@@ -81,28 +87,28 @@ pub(super) fn rotation(observed: &Observed<'_>, files_written: bool) -> Rotation
         rotated: observed.auth.rotated(),
         files_written,
         settled: observed.passwords_settle.is_none(),
-        members: observed.own_views(),
+        members: observed.own_summaries(),
     })
 }
 
-/// Annotations may be long; this much tells one request from another.
+/// Annotations can be long, and this prefix distinguishes requests.
 fn cut(text: &str) -> String {
     text.chars().take(253).collect()
 }
 
-/// What the conditions are made from. As long as nothing has been applied in this term nothing is known of updates and rotations.
+/// The input of the conditions. Until the first apply of this term nothing is known of updates and rotations.
 pub(super) fn overview(observed: &Observed<'_>) -> Overview {
     let applied = observed.applied.as_ref();
     let rotation = |Applied { config_kept, .. }: &Applied| {
         let step = rotation(observed, *config_kept);
-        Some(rotation::progress(observed.auth.rotation()?, observed.own_views(), &step))
+        Some(rotation::progress(observed.auth.rotation()?, observed.own_summaries(), &step))
     };
-    let (said, rollout) = (says_lost(&observed.quorum), progress(observed));
+    let (is_recorded, rollout) = (records_loss(&observed.quorum), progress(observed));
     Overview {
         change: membership::describe(&observed.plan.lists, &change(observed), &observed.change_failures),
         blocked_clients: applied.map(|applied| applied.blocked_clients.clone()).unwrap_or_default(),
         rotation: applied.and_then(rotation),
-        loss: lost_secrets::loss(observed.auth, said, observed.own_views(), rollout.as_ref()),
+        loss: lost_secrets::loss(observed.auth, is_recorded, observed.own_summaries(), rollout.as_ref()),
         tls: tls(observed),
         obstacle: applied.and_then(|applied| applied.obstacle.clone()),
         agreement: Some(status::quorum_agrees(&observed.agreement, observed.plan, observed.boottime)),
@@ -110,16 +116,16 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
     }
 }
 
-/// What the condition says; `None` without TLS.
+/// The message of the condition; `None` without TLS.
 fn tls(observed: &Observed<'_>) -> Option<Condition> {
     let served = observed.own().iter().filter_map(|member| {
-        let (_, view) = member.seen.as_ref()?;
-        let failure = match &view.failure {
+        let (_, reading) = member.link.as_ref()?;
+        let failure = match &reading.failure {
             Some(MemberError::Untrusted(text)) => Some(text.clone()),
             _ => None,
         };
         let (member, tls) = (member.plan.name.clone(), member.speaks_tls());
-        Some(Served { member, tls, certificate: view.certificate, failure })
+        Some(Served { member, tls, certificate: reading.certificate, failure })
     });
     Some(report(observed.certificate.as_ref()?, &served.collect::<Vec<_>>()).condition())
 }

@@ -1,6 +1,8 @@
-//! The deletion of a quorum: its members are closed, and it goes when they can promise nothing any more. Nothing is made meanwhile,
-//! and no member has to answer for it to end: one that nobody can reach is left behind when the others share a member with every
-//! majority, for then nothing can be granted without them, and what was granted has run out.
+//! The deletion of a quorum. The leader closes its members, and the quorum goes when they can promise nothing any more.
+//! Nothing is created during that time.
+//!
+//! No single member has to answer. An unreachable member is left behind when the others share a member with every
+//! majority. Then nothing can be granted without them, and everything that was granted has expired.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +15,10 @@ use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
-use super::look::Sights;
 use super::memory::KeptObjects;
 use super::owned::remove;
 use super::settle::raise_epoch;
+use super::snapshot::Sources;
 use super::{copies, locks};
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
@@ -36,13 +38,13 @@ use crate::redlock::MemberName;
 use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
-/// So many held locks are named.
+/// Maximum number of held locks that the message names.
 const NAMED: usize = 10;
 
 /// A member that is on its way to its end.
 pub(super) struct Leaver<'a> {
     pub(super) link: &'a Arc<MemberLink>,
-    /// Of the quorum, if one can be made out.
+    /// The plan of the quorum, if its specification is valid.
     pub(super) plan: Option<&'a Plan>,
     /// The quorum goes, and no fence of it will wait for what was promised.
     pub(super) deleted: bool,
@@ -51,7 +53,8 @@ pub(super) struct Leaver<'a> {
 /// How it stands on that way.
 pub(super) enum Ending {
     Ended,
-    /// Nobody can close it. It may vote, at the latest until then, or until there is evidence of its end, which the text names.
+    /// No replica can close it. It can vote until that moment at the latest, or until there is evidence of its end,
+    /// which the text names.
     Unconfirmed(Option<Monotonic>, String),
     /// Waits, at the latest until then, for what the text says.
     Waits(Option<Monotonic>, String),
@@ -62,21 +65,21 @@ type Closed = Mutex<HashMap<String, Monotonic>>;
 
 /// Carries the deletion as far as it goes; how long nothing has to be done unless something happens.
 pub(super) async fn end(
-    sights: &Sights<'_>,
+    sources: &Sources<'_>,
     cluster: &Cluster<'_>,
     term: &Term,
     closed: &Closed,
     kept: &Mutex<KeptObjects>,
 ) -> Result<Duration, Error> {
-    let quorum = sights.session.quorum();
+    let quorum = sources.session.quorum();
     if !quorum.finalizers().iter().any(|finalizer| finalizer == QUORUM_FINALIZER) {
         return Ok(RESYNC);
     }
     let plan = plan_of_what_is(&quorum);
     let (mut wake, mut waits, mut ended, mut unconfirmed) = (RESYNC, Vec::new(), Vec::new(), Vec::new());
-    for link in sights.session.links().iter() {
+    for link in sources.session.links().iter() {
         let leaver = Leaver { link, plan: plan.as_ref(), deleted: true };
-        let (until, list, what) = match end_member(sights, cluster, term, &leaver, closed, kept).await? {
+        let (until, list, what) = match end_member(sources, cluster, term, &leaver, closed, kept).await? {
             Ending::Ended => (None, &mut ended, link.name().to_string()),
             Ending::Unconfirmed(until, what) => (until, &mut unconfirmed, what),
             Ending::Waits(until, what) => (until, &mut waits, what),
@@ -88,11 +91,11 @@ pub(super) async fn end(
         waits.append(&mut unconfirmed);
     }
     if !waits.is_empty() {
-        say_what_is_awaited(sights, cluster, &waits).await?;
+        publish_waits(sources, cluster, &waits).await?;
         return Ok(wake);
     }
     if let Some(plan) = &plan {
-        copies::delete_all(cluster, &sights.session.quorum(), plan).await?;
+        copies::delete_all(cluster, &sources.session.quorum(), plan).await?;
     }
     cluster.release_finalizer().await?;
     Ok(RESYNC)
@@ -100,28 +103,28 @@ pub(super) async fn end(
 
 /// Carries the end of one member as far as it goes.
 pub(super) async fn end_member(
-    sights: &Sights<'_>,
+    sources: &Sources<'_>,
     cluster: &Cluster<'_>,
     term: &Term,
     leaver: &Leaver<'_>,
     closed: &Closed,
     kept: &Mutex<KeptObjects>,
 ) -> Result<Ending, Error> {
-    let (Leaver { link, plan, deleted }, quorum) = (leaver, sights.session.quorum());
-    let (name, view) = (link.name(), link.view());
+    let (Leaver { link, plan, deleted }, quorum) = (leaver, sources.session.quorum());
+    let (name, reading) = (link.name(), link.reading());
     // Without a floor no member was ever admitted, and nothing was promised.
     let lingers = *deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
     let record = record_named(quorum.status.as_ref(), name.as_str());
     if link.plan().is_external() {
-        return end_external(sights, cluster, link, &record, lingers, closed).await;
+        return end_external(sources, cluster, link, &record, lingers, closed).await;
     }
-    let pod = sights.pod_of(link, &quorum);
-    let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), cluster.now());
+    let pod = sources.pod_of(link, &quorum);
+    let reach = reading.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), cluster.now());
     let threat = record.may_be_open();
-    let verdict = sights.verdict(&quorum, threat, pod.as_deref()).await?;
+    let verdict = sources.verdict(&quorum, threat, pod.as_deref()).await?;
     let of_process = threat.map(|process| process.run_id.as_str());
     let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
-    let harmless_since = || sights.session.timers().harmless_since(name.as_str(), of_process);
+    let harmless_since = || sources.session.timers().harmless_since(name.as_str(), of_process);
     let step = decide_end(&EndView {
         now: cluster.now(),
         record: &record,
@@ -132,7 +135,7 @@ pub(super) async fn end_member(
         harmless_since: (lingers && is_harmless).then(harmless_since),
     });
     if matches!(step, EndStep::Close | EndStep::Unconfirmed { .. }) {
-        sights.session.timers().note_threat(name.as_str());
+        sources.session.timers().note_threat(name.as_str());
     }
     Ok(match step {
         EndStep::Ended => Ending::Ended,
@@ -141,9 +144,9 @@ pub(super) async fn end_member(
         }
         EndStep::Wait { until } => Ending::Waits(Some(until), format!("{name} is closed, its locks run out")),
         EndStep::Unconfirmed { node, until } => {
-            let is_refused = view.is_refused_by(pod.as_ref().and_then(|pod| pod.uid()).as_deref());
+            let is_refused = reading.is_refused_by(pod.as_ref().and_then(|pod| pod.uid()).as_deref());
             if let Some(plan) = plan
-                && is_unclosable(sights, cluster, plan, is_refused).await?
+                && is_unclosable(sources, cluster, plan, is_refused).await?
             {
                 // Then its end is what there is to wait for.
                 remove::<StatefulSet>(cluster, kept, plan, name.as_str()).await?;
@@ -151,7 +154,7 @@ pub(super) async fn end_member(
             Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref()))
         }
         EndStep::Close => match (plan, &reach) {
-            (Some(plan), Reach::Seen(_)) => close_for_good(sights, cluster, term, plan, link, closed).await,
+            (Some(plan), Reach::Answering(_)) => close_for_good(sources, cluster, term, plan, link, closed).await,
             _ => Ending::Waits(None, format!("{name} is to be closed")),
         },
     })
@@ -159,22 +162,22 @@ pub(super) async fn end_member(
 
 /// Neither closed nor ended: its admission is taken from the record.
 async fn end_external(
-    sights: &Sights<'_>,
+    sources: &Sources<'_>,
     cluster: &Cluster<'_>,
     link: &MemberLink,
     record: &Record,
     lingers: bool,
     closed: &Closed,
 ) -> Result<Ending, Error> {
-    let (name, quorum, now) = (link.name().as_str(), sights.session.quorum(), cluster.now());
+    let (name, quorum, now) = (link.name().as_str(), sources.session.quorum(), cluster.now());
     let until = now + effective::current(&quorum).rejoin_delay();
     let left_since = closed.lock().get(&end_of(name)).copied();
     let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
-    let harmless_since = (lingers && is_harmless).then(|| sights.session.timers().harmless_since(name, None));
+    let harmless_since = (lingers && is_harmless).then(|| sources.session.timers().harmless_since(name, None));
     let delay = effective::current(&quorum).rejoin_delay();
     Ok(match decide_external_end(record, left_since, harmless_since, now, delay) {
         EndStep::Close => {
-            sights.session.timers().note_threat(name);
+            sources.session.timers().note_threat(name);
             let leave = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: false };
             let next = record.after(leave, record.process.as_ref(), &PREDECESSOR);
             let stamps = Stamps { rejoin_at: cluster.wall_time(until, now), ..Stamps::default() };
@@ -189,19 +192,19 @@ async fn end_external(
     })
 }
 
-/// What this leader remembers of the end of an external member by. One that comes under its name later is another one.
+/// The key of an external member's end in the leader's memory. A later member of this name is another member.
 pub(super) fn end_of(name: &str) -> String {
     format!("external {name}")
 }
 
 /// Whether the member's secrets are lost: it refuses those that are known, or there are none.
 async fn is_unclosable(
-    sights: &Sights<'_>,
+    sources: &Sources<'_>,
     cluster: &Cluster<'_>,
     plan: &Plan,
     is_refused: bool,
 ) -> Result<bool, Error> {
-    if sights.session.auth().is_some() {
+    if sources.session.auth().is_some() {
         return Ok(is_refused);
     }
     let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
@@ -210,7 +213,7 @@ async fn is_unclosable(
 
 /// A failure is waited out: the member is tried again, or proves dead.
 async fn close_for_good(
-    sights: &Sights<'_>,
+    sources: &Sources<'_>,
     cluster: &Cluster<'_>,
     term: &Term,
     plan: &Plan,
@@ -218,7 +221,7 @@ async fn close_for_good(
     closed: &Closed,
 ) -> Ending {
     let name = link.name();
-    match close(sights, cluster, term, plan, link).await {
+    match close(sources, cluster, term, plan, link).await {
         Ok((process, now, until)) => {
             closed.lock().insert(process, now);
             Ending::Waits(Some(until), format!("{name} is closed, its locks run out"))
@@ -230,24 +233,26 @@ async fn close_for_good(
     }
 }
 
-/// The process that was closed, when, and until when what it promised may live.
+/// The closed process, the moment of its closing, and the end of its promises.
 async fn close(
-    sights: &Sights<'_>,
+    sources: &Sources<'_>,
     cluster: &Cluster<'_>,
     term: &Term,
     plan: &Plan,
     link: &MemberLink,
 ) -> Result<(String, Monotonic, Monotonic), Error> {
-    let (name, delay) = (link.name().as_str(), effective::current(&sights.session.quorum()).rejoin_delay());
-    let (Some(auth), Some(sight)) = (sights.session.auth(), link.view().sight) else { return Err(Error::Gone) };
-    let mut admin = link.admin_session(&sight.run_id).await?;
+    let (name, delay) = (link.name().as_str(), effective::current(&sources.session.quorum()).rejoin_delay());
+    let (Some(auth), Some(last)) = (sources.session.auth(), link.reading().last_process) else {
+        return Err(Error::Gone);
+    };
+    let mut admin = link.admin_session(&last.run_id).await?;
     raise_epoch(term, &mut admin).await?;
-    let quorum = sights.session.quorum();
+    let quorum = sources.session.quorum();
     let record = record_named(quorum.status.as_ref(), name);
     let until = cluster.now() + delay;
     let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: true };
-    let seen = record.process.clone().filter(|process| process.run_id == sight.run_id);
-    let next = record.after(step, seen.as_ref(), &Verdict::None);
+    let process = record.process.clone().filter(|process| process.run_id == last.run_id);
+    let next = record.after(step, process.as_ref(), &Verdict::None);
     let left = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
     let rejoin_at = MilliTime::from_millis(cluster.api_now().0.saturating_add(left));
     let stamps = Stamps { rejoin_at, ..Stamps::default() };
@@ -255,27 +260,27 @@ async fn close(
     let since = users_since(quorum.status.as_ref(), name, &plan.lists);
     admin.close(term.epoch, &plan.closing_rules(&auth, name, since)).await?;
     let now = cluster.now();
-    Ok((sight.run_id.to_string(), now, now + delay))
+    Ok((last.run_id.to_string(), now, now + delay))
 }
 
-async fn say_what_is_awaited(sights: &Sights<'_>, cluster: &Cluster<'_>, waits: &[String]) -> Result<(), Error> {
-    let quorum = sights.session.quorum();
+async fn publish_waits(sources: &Sources<'_>, cluster: &Cluster<'_>, waits: &[String]) -> Result<(), Error> {
+    let quorum = sources.session.quorum();
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
-    let held = lost_locks(&locks::all(&sights.held_locks(&quorum)));
-    let told = held.as_ref().map(QuorumEvent::to_string);
-    let waits = waits.iter().chain(&told).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let held = lost_locks(&locks::all(&sources.held_locks(&quorum)));
+    let lost = held.as_ref().map(QuorumEvent::to_string);
+    let waits = waits.iter().chain(&lost).map(String::as_str).collect::<Vec<_>>().join("; ");
     let problem = Problem::Deleting { waits };
     let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let begins = find_condition(conditions, QuorumCondition::Ready)
         .is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
     cluster.replace(&quorum, |status| refused(status, &problem, generation, now)).await?;
     if let Some(held) = held.filter(|_| begins) {
-        cluster.tell(held).await;
+        cluster.publish_event(held).await;
     }
     Ok(())
 }
 
-/// What a person should know who deletes a quorum while locks are held; `None` if none are.
+/// The Event for a user who deletes a quorum while locks are held; `None` if none are.
 fn lost_locks(held: &[String]) -> Option<QuorumEvent> {
     let named = held.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = held.len().saturating_sub(NAMED);

@@ -43,13 +43,13 @@ pub async fn ensure_default_quorum(
 }
 
 fn default_quorum(spec_json: &str, name: &str, namespace: &str) -> Result<RedisQuorum, serde_json::Error> {
-    let said: serde_json::Value = serde_json::from_str(spec_json)?;
-    let mut spec: RedisQuorumSpec = serde_json::from_value(said.clone())?;
-    if let Some(field) = unknown(&said, &serde_json::to_value(&spec)?, "spec") {
+    let given: serde_json::Value = serde_json::from_str(spec_json)?;
+    let mut spec: RedisQuorumSpec = serde_json::from_value(given.clone())?;
+    if let Some(field) = unknown(&given, &serde_json::to_value(&spec)?, "spec") {
         return Err(serde::de::Error::custom(format!("{field} is no field of a RedisQuorum")));
     }
     // Locks live in other namespaces than the operator; a default that refused them all would be of no use.
-    if said.get("allowedNamespaces").is_none() {
+    if given.get("allowedNamespaces").is_none() {
         spec.allowed_namespaces.from = NamespacesFrom::All;
     }
     let mut quorum = RedisQuorum::new(name, spec);
@@ -59,11 +59,11 @@ fn default_quorum(spec_json: &str, name: &str, namespace: &str) -> Result<RedisQ
 }
 
 /// The first field that was not read.
-fn unknown(said: &serde_json::Value, read: &serde_json::Value, path: &str) -> Option<String> {
-    said.as_object()?.iter().find_map(|(name, value)| {
+fn unknown(given: &serde_json::Value, read: &serde_json::Value, path: &str) -> Option<String> {
+    given.as_object()?.iter().find_map(|(name, value)| {
         let path = format!("{path}.{name}");
-        let known = value.is_null() || read.get(name).is_some();
-        if known { unknown(value, read.get(name)?, &path) } else { Some(path) }
+        let is_field = value.is_null() || read.get(name).is_some();
+        if is_field { unknown(value, read.get(name)?, &path) } else { Some(path) }
     })
 }
 

@@ -54,8 +54,8 @@ pub(super) fn incomplete(held: &[HeldLock], members: usize, dead: usize) -> Vec<
     })
 }
 
-/// Whether one of them may have been renewed for longer than this. By what is specified, and by what was last published: replicas that
-/// do not know a shorter ttl yet renew for the old one.
+/// Whether one of them can have been renewed for longer than this. The specified ttl and the last published one count,
+/// because a replica that has not read a shorter ttl yet renews for the old one.
 pub(super) fn is_any_longer(held: &[HeldLock], longest: Duration) -> bool {
     let longest_millis = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX);
     let is_longer = |lock: &DistributedLock, _votes| {

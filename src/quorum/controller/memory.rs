@@ -1,4 +1,4 @@
-//! What the leader remembers of one quorum during its term: nothing that a later leader could not find out again.
+//! The leader's memory of one quorum during its term. A later leader can find out all of it again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU32;
@@ -39,14 +39,14 @@ pub(super) struct Memory {
     pub(super) failures: AtomicU32,
 }
 
-/// What was applied, and what came of it.
+/// The result of the last apply.
 #[derive(Clone)]
 pub(super) struct Applied {
     /// The Secrets that were asked for.
     pub(super) secrets: (Secret, Vec<Secret>),
     /// Client Secrets that could not be written, with the reason.
     pub(super) blocked_clients: Vec<String>,
-    /// What is in the way of the config Secret.
+    /// The obstacle to the config Secret.
     pub(super) blocked_config: Option<String>,
     /// The config Secret is as it should be.
     pub(super) config_kept: bool,
@@ -58,9 +58,8 @@ pub(super) struct Applied {
     pub(super) due: Duration,
 }
 
-/// How long Secrets are not looked at again.
-/// A reconciliation often follows the one before within milliseconds, and the operator may not watch Secrets.
-/// Everything else is compared every time with what the watches say.
+/// How long the operator relies on a Secret that it has read. A reconciliation often follows the one before within
+/// milliseconds, and the operator cannot watch Secrets. Everything else is compared every time with the watched state.
 pub(super) const SECRETS_PERIOD: Duration = Duration::from_secs(10);
 
 impl Applied {
@@ -82,15 +81,15 @@ pub(super) type Digest = [u8; 32];
 /// One such object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Kept {
-    /// What was asked for.
+    /// The applied object.
     pub(super) wanted: Digest,
-    /// What the API server made of it.
+    /// The object in the API server's answer.
     pub(super) is: Digest,
     /// Its UID.
     pub(super) uid: Option<String>,
 }
 
-/// What was read of certificates a moment ago.
+/// The certificates at the last reading.
 #[derive(Clone)]
 pub(super) struct ReadTls {
     pub(super) plan: (Option<TlsPlan>, Vec<String>),
@@ -104,7 +103,7 @@ pub(super) struct ReadTls {
 pub(super) struct Podless {
     /// When to ask again.
     pub(super) due: Monotonic,
-    /// What the StatefulSet controller reported.
+    /// The report of the StatefulSet controller.
     pub(super) why: Option<String>,
 }
 

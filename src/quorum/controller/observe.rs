@@ -1,5 +1,5 @@
-//! What a leader sees of one quorum at one moment: caches, members' answers, records and locks, put together once. Each step of the
-//! controller decides on one observation, and after each act the next one is taken.
+//! One quorum at one moment, for the leader: caches, members' answers, records and locks. Each step of the controller
+//! decides on one observation and takes the next one after each act.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use kube::ResourceExt;
 
 use super::cluster::Cluster;
 use super::locks::HeldLock;
-use super::look::Sights;
 use super::memory::{Applied, Memory, Podless};
 use super::owned::{Owned, is_kept};
+use super::snapshot::Sources;
 use crate::api::{MEMBER_LABEL, RedisQuorum};
 use crate::fence::{Reason, Record, State, Users};
 use crate::quorum::model::agreement::Agreement;
@@ -21,14 +21,14 @@ use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::mounted_acl_key;
 use crate::quorum::model::expose::{Address, balancer_host};
 use crate::quorum::model::lists::Lists;
-use crate::quorum::model::member::{MemberView, Standing, StartedWith};
+use crate::quorum::model::member::{MemberSummary, Standing, StartedWith};
 use crate::quorum::model::membership::{is_closed, is_declared_dead};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::record::record_named;
 use crate::quorum::model::status::{Keys, Watched};
 use crate::quorum::model::tls::Certificate;
 use crate::quorum::model::{effective, facts};
-use crate::quorum::session::{ActError, LinkView, MemberLink};
+use crate::quorum::session::{ActError, LinkReading, MemberLink};
 use crate::redis_member::acl::UserRule;
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
@@ -38,10 +38,10 @@ use crate::time::{Boottime, Monotonic};
 /// The label by which a StatefulSet marks its pods with the revision of their template.
 const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// What a quorum is observed with, and what its specification and its secrets ask for.
+/// The sources of observations, and the plan and secrets that the quorum should have.
 #[derive(Clone, Copy)]
 pub(super) struct Observer<'a> {
-    pub(super) sights: Sights<'a>,
+    pub(super) sources: Sources<'a>,
     pub(super) context: &'a Context,
     pub(super) cluster: &'a Cluster<'a>,
     pub(super) term: &'a Term,
@@ -60,13 +60,13 @@ pub(super) struct Observed<'a> {
     pub(super) now: Monotonic,
     pub(super) boottime: Boottime,
     pub(super) quorum: Arc<RedisQuorum>,
-    /// Whose votes count by this state of the quorum. The plan may be of another one.
+    /// The voters by this state of the quorum. The plan can be of another one.
     pub(super) lists: Lists,
     pub(super) rejoin_delay: Duration,
     /// All members of the plan, the operator's own first, then those that leave.
     pub(super) members: Vec<Member>,
     /// The members of the plan, as decisions see them, in the same order.
-    pub(super) views: Vec<MemberView>,
+    pub(super) summaries: Vec<MemberSummary>,
     pub(super) locks: Vec<HeldLock>,
     /// Those of its clients.
     pub(super) namespaces: Vec<Arc<Namespace>>,
@@ -88,7 +88,7 @@ pub(super) struct Member {
     pub(super) plan: MemberPlan,
     pub(super) record: Record,
     /// The link to it; `None` if this replica does not follow it yet.
-    pub(super) seen: Option<(Arc<MemberLink>, LinkView)>,
+    pub(super) link: Option<(Arc<MemberLink>, LinkReading)>,
     /// Its pod, its Service for peers outside and where they reach it.
     pub(super) pod: Option<Arc<Pod>>,
     pub(super) service: Option<Arc<Service>>,
@@ -98,12 +98,12 @@ pub(super) struct Member {
 impl<'a> Observer<'a> {
     /// The quorum as it is known now.
     pub(super) fn observe(&self) -> Observed<'a> {
-        self.observe_at(self.sights.session.quorum())
+        self.observe_at(self.sources.session.quorum())
     }
 
     /// By this state of the object.
     pub(super) fn observe_at(&self, quorum: Arc<RedisQuorum>) -> Observed<'a> {
-        let (context, session, plan, memory) = (self.context, self.sights.session, self.plan, self.memory);
+        let (context, session, plan, memory) = (self.context, self.sources.session, self.plan, self.memory);
         let (now, boottime, links) = (context.clock.monotonic(), context.clock.boottime(), session.links());
         let leavers = links.iter().filter(|link| plan.member(link.name().as_str()).is_none());
         let members = plan.all_members().chain(leavers.map(|link| link.plan()));
@@ -111,7 +111,7 @@ impl<'a> Observer<'a> {
         let lists = Lists::of(&quorum);
         let (stored_auth, agreement) = (session.auth(), session.agreement().lock().clone());
         let own = plan.all_members().zip(&members);
-        let views = own.map(|(_, member)| self.view(member, &quorum, stored_auth.as_ref())).collect();
+        let summaries = own.map(|(_, member)| self.summary(member, &quorum, stored_auth.as_ref())).collect();
         let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
         let watched = Watched {
             clocks: session.clocks().report(boottime),
@@ -122,14 +122,14 @@ impl<'a> Observer<'a> {
         Observed {
             plan,
             auth: self.auth,
-            epoch: self.sights.epoch,
+            epoch: self.sources.epoch,
             now,
             boottime,
             rejoin_delay: effective::rejoin_delay_of(&quorum),
             members,
-            views,
+            summaries,
             namespaces: clients.collect(),
-            locks: self.sights.held_locks(&quorum),
+            locks: self.sources.held_locks(&quorum),
             agreement,
             stored_auth,
             watched,
@@ -155,7 +155,7 @@ impl<'a> Observer<'a> {
         let node = node.and_then(|name| context.nodes.cluster_named(&name));
         Member {
             record: record_named(quorum.status.as_ref(), &plan.name),
-            seen: link.map(|link| (link.clone(), link.view())),
+            link: link.map(|link| (link.clone(), link.reading())),
             external_address: expose.and_then(|to| to.address(plan.index, service.as_deref(), node.as_deref())),
             plan: plan.clone(),
             pod,
@@ -163,17 +163,20 @@ impl<'a> Observer<'a> {
         }
     }
 
-    fn view(&self, member: &Member, quorum: &RedisQuorum, stored: Option<&Auth>) -> MemberView {
+    fn summary(&self, member: &Member, quorum: &RedisQuorum, stored: Option<&Auth>) -> MemberSummary {
         let (Member { plan, record, .. }, lists) = (member, &self.plan.lists);
         let (external, own) = (plan.is_external(), !plan.is_external());
-        let view = member.seen.as_ref().map(|(_, view)| view);
-        let sight = view.filter(|view| view.processes.answers()).and_then(|view| view.sight.as_ref());
-        let admitted = sight.is_some_and(|sight| record.admits(&sight.run_id));
-        let obeys = sight.is_some() && view.is_some_and(|view| view.raised == Some(self.sights.epoch));
-        let is_open = sight.is_some_and(|sight| sight.users == Users::Open);
+        let reading = member.link.as_ref().map(|(_, reading)| reading);
+        let answering =
+            reading.filter(|reading| reading.processes.answers()).and_then(|reading| reading.last_process.as_ref());
+        let admitted = answering.is_some_and(|answering| record.admits(&answering.run_id));
+        let obeys = answering.is_some() && reading.is_some_and(|reading| reading.raised == Some(self.sources.epoch));
+        let is_open = answering.is_some_and(|answering| answering.users == Users::Open);
         let votes = admitted && (external || (obeys && is_open));
         let next = UserRule::locker_name(lists.epoch + 1);
-        let open = view.and_then(|view| view.observation.as_ref()).map(|seen| seen.open_users.as_slice());
+        let open = reading
+            .and_then(|reading| reading.observation.as_ref())
+            .map(|observation| observation.open_users.as_slice());
         let has_confirmed =
             |run_id| self.memory.passwords.lock().confirmed.get(run_id) == Some(&self.auth.generation());
         let set = self.owned.stateful_sets.named(&self.plan.namespace, &plan.name);
@@ -189,18 +192,18 @@ impl<'a> Observer<'a> {
             State::Fenced if record.reason == Some(Reason::Updating) => Standing::ClosedForUpdate,
             _ => Standing::Out,
         };
-        MemberView {
+        MemberSummary {
             external,
             standing,
             // The operator does not replace a master that others run; it has to vote while another member is replaced.
             outdated: if external { Some(false) } else { outdated },
             started_with: member.started_with(self.auth),
-            answers: sight.is_some(),
+            answers: answering.is_some(),
             obeys,
             admitted,
             votes,
             ready_for_next: external || (votes && open.is_some_and(|open| open.contains(&next))),
-            confirmed: sight.is_some_and(|sight| has_confirmed(&sight.run_id)),
+            confirmed: answering.is_some_and(|answering| has_confirmed(&answering.run_id)),
             closed: is_closed(quorum, &plan.name, lists),
             dead: external && !admitted && !lists.wanted.contains(&plan.name) && is_declared_dead(quorum, &plan.name),
             name: plan.name.clone(),
@@ -210,9 +213,10 @@ impl<'a> Observer<'a> {
 
 /// The keys of the operator's own members. Masters that others run have keys of others, too.
 fn own_keys(links: &[Arc<MemberLink>]) -> Option<Keys> {
-    let own = links.iter().filter(|link| !link.plan().is_external()).map(|link| link.view());
-    let observed = own.filter(|view| view.processes.answers()).filter_map(|view| view.observation);
-    let keys = observed.map(|seen| Keys { endless: seen.endless_keys(), average_ttl: seen.keyspace.average_ttl });
+    let own = links.iter().filter(|link| !link.plan().is_external()).map(|link| link.reading());
+    let observed = own.filter(|reading| reading.processes.answers()).filter_map(|reading| reading.observation);
+    let keys = observed
+        .map(|observation| Keys { endless: observation.endless_keys(), average_ttl: observation.keyspace.average_ttl });
     keys.reduce(Keys::most)
 }
 
@@ -228,8 +232,8 @@ impl Observed<'_> {
     }
 
     /// The operator's own members of the plan, as decisions see them.
-    pub(super) fn own_views(&self) -> &[MemberView] {
-        self.views.get(..self.plan.members.len()).unwrap_or_default()
+    pub(super) fn own_summaries(&self) -> &[MemberSummary] {
+        self.summaries.get(..self.plan.members.len()).unwrap_or_default()
     }
 
     pub(super) fn member(&self, name: &str) -> Option<&Member> {
@@ -244,7 +248,7 @@ impl Observed<'_> {
 
     /// The link to it.
     pub(super) fn admitted(&self, name: &str) -> Result<(Arc<MemberLink>, RunId), ActError> {
-        let link = self.member(name).and_then(|member| member.seen.as_ref()).map(|(link, _)| link.clone());
+        let link = self.member(name).and_then(|member| member.link.as_ref()).map(|(link, _)| link.clone());
         link.zip(self.admitted_run_id(name)).ok_or(ActError::NoAddress)
     }
 
@@ -253,7 +257,7 @@ impl Observed<'_> {
         self.own().iter().filter_map(|member| balancer_host(member.service.as_ref()?)).collect()
     }
 
-    /// What clients are given in place of the members' names, by index.
+    /// The addresses that clients get in place of the members' names, by index.
     pub(super) fn given_addresses(&self) -> Vec<Option<Address>> {
         let Some(expose) = &self.plan.expose else { return Vec::new() };
         self.own().iter().map(|member| expose.given(member.plan.index, member.service.as_deref())).collect()
@@ -275,7 +279,7 @@ impl Member {
     /// The operator cannot do anything to it, and its pod is going to be replaced.
     pub(super) fn is_lost(&self, auth: &Auth) -> bool {
         let uid = self.pod.as_ref().and_then(|pod| pod.uid());
-        let refuses = self.seen.as_ref().is_some_and(|(_, view)| view.is_refused_by(uid.as_deref()));
+        let refuses = self.link.as_ref().is_some_and(|(_, reading)| reading.is_refused_by(uid.as_deref()));
         refuses && self.started_with(auth) == StartedWith::Others
     }
 
@@ -286,8 +290,8 @@ impl Member {
     }
 
     /// The process that answers.
-    pub(super) fn answers(&self) -> Option<(&Arc<MemberLink>, &LinkView)> {
-        self.seen.as_ref().filter(|(_, view)| view.processes.answers()).map(|(link, view)| (link, view))
+    pub(super) fn answers(&self) -> Option<(&Arc<MemberLink>, &LinkReading)> {
+        self.link.as_ref().filter(|(_, reading)| reading.processes.answers()).map(|(link, reading)| (link, reading))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Objects of a quorum as they should be, whatever a person or a tool has made of them: deleted, edited or added to.
 //!
-//! An object is replaced as a whole, so that fields which others have added go too (a server-side apply leaves them alone). The
-//! API server fills in its defaults, and whatever other admission adds, in its answer; so an object that differs from the last
-//! answer has been changed since, and one that does not is as it should be. Annotations and finalizers on
-//! the object itself are left alone: controllers and tools keep their notes there, and removing them would start a quarrel.
+//! The operator replaces an object as a whole, so that fields of other writers go too. A server-side apply would leave
+//! them. The answer of the API server has its defaults and the fields of other admission. An object that differs from
+//! the last answer was therefore edited since, and an equal one is right.
+//!
+//! Annotations and finalizers on the object itself stay. Controllers and tools keep their notes there, and removing
+//! them would start a quarrel.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
@@ -28,7 +30,7 @@ use crate::quorum::model::plan::Plan;
 use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
 
-/// What the leader watches of the objects that quorums are made of. Secrets are not watched: the operator may not list them.
+/// The watches of the objects that quorums consist of. Secrets are not watched, because the operator cannot list them.
 #[derive(Clone)]
 pub(super) struct Owned {
     pub(super) stateful_sets: Cache<StatefulSet>,
@@ -62,11 +64,12 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     desired: &K,
     live: Option<&K>,
 ) -> Result<Option<String>, Error> {
-    let known = kept.lock().get(&key_of(desired)).cloned();
+    let kept_before = kept.lock().get(&key_of(desired)).cloned();
     let wanted = digest(desired);
     let is_kept = |found: &&K| {
-        let known = known.as_ref();
-        known.is_some_and(|known| known.wanted == wanted && known.is == digest(*found)) && has_notes(desired, found)
+        let kept_before = kept_before.as_ref();
+        kept_before.is_some_and(|kept_before| kept_before.wanted == wanted && kept_before.is == digest(*found))
+            && has_notes(desired, found)
     };
     if live.as_ref().is_some_and(is_kept) {
         return Ok(None);
@@ -77,7 +80,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     if found.as_ref().is_some_and(|found| is_kept(&found)) {
         return Ok(None);
     }
-    if let Some(refusal) = found.as_ref().and_then(|found| refusal(found, plan, known.as_ref())) {
+    if let Some(refusal) = found.as_ref().and_then(|found| refusal(found, plan, kept_before.as_ref())) {
         return Ok(Some(refusal));
     }
     let next = found.as_ref().map_or_else(|| desired.clone(), |found| over(desired, found));
@@ -86,8 +89,8 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
         Err(error) => return refused::<K>(&name, error).map(Some),
     };
     let changed = found.and_then(|found| found.resource_version()) != written.resource_version();
-    if changed && known.is_some_and(|known| known.wanted == wanted) {
-        cluster.tell(QuorumEvent::Mended { kind: K::kind(&()).into_owned(), name }).await;
+    if changed && kept_before.is_some_and(|kept_before| kept_before.wanted == wanted) {
+        cluster.publish_event(QuorumEvent::Mended { kind: K::kind(&()).into_owned(), name }).await;
     }
     kept.lock().insert(key_of(desired), Kept { wanted, is: digest(&written), uid: written.uid() });
     Ok(None)
@@ -120,11 +123,11 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
     (K::kind(&()).into_owned(), object.name_any())
 }
 
-/// Why an object that exists may not be touched.
-fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<&Kept>) -> Option<String> {
+/// Why the operator must not touch an existing object.
+fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, kept_before: Option<&Kept>) -> Option<String> {
     let (kind, name) = (K::kind(&()).into_owned(), found.name_any());
     // Ours, although a person has taken the owner off it.
-    let made = known.is_some_and(|known| known.uid.is_some() && known.uid == found.uid());
+    let made = kept_before.is_some_and(|kept_before| kept_before.uid.is_some() && kept_before.uid == found.uid());
     if !is_ours(found, &plan.uid) && !made {
         Some(Blocked::Foreign { kind, name }.to_string())
     } else if found.meta().deletion_timestamp.is_some() {
@@ -134,7 +137,7 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<
     }
 }
 
-/// What the API server will not have for reasons that a person has to see. Its message names fields, never contents of Secrets.
+/// The refusal of the API server, if only a user can resolve it. Its message names fields, never contents of Secrets.
 fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
     let refusal = error.refusal(&[403, 422]).map(str::to_owned);
     let (kind, name, error) = (K::kind(&()).into_owned(), name.to_owned(), refusal.ok_or(error)?);
@@ -184,7 +187,7 @@ fn digest<K: Resource + Serialize>(object: &K) -> Digest {
     Sha256::digest(canonical(object).to_string()).into()
 }
 
-/// All of an object that only the operator may change.
+/// All of an object that only the operator can change.
 fn canonical<K: Resource + Serialize>(object: &K) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     let meta = object.meta();

@@ -20,19 +20,19 @@ pub(super) async fn ask(observer: &Observer<'_>) -> Monotonic {
     let names: Vec<&str> = observed
         .own()
         .iter()
-        .filter(|member| member.pod.is_none() && member.seen.is_some())
+        .filter(|member| member.pod.is_none() && member.link.is_some())
         .map(|member| member.plan.name.as_str())
         .collect();
-    let mut known = memory.lock().clone();
-    known.retain(|name, _| names.contains(&name.as_str()));
+    let mut refusals = memory.lock().clone();
+    refusals.retain(|name, _| names.contains(&name.as_str()));
     for name in names {
-        let entry = known.entry(name.to_owned()).or_insert(Podless { due: now + PATIENCE, why: None });
+        let entry = refusals.entry(name.to_owned()).or_insert(Podless { due: now + PATIENCE, why: None });
         if entry.due <= now {
             entry.why = cluster.pod_not_created(&observer.plan.namespace, name).await.or_else(|| entry.why.take());
             entry.due = now + PERIOD;
         }
     }
-    let due = known.values().map(|podless| podless.due).min();
-    *memory.lock() = known;
+    let due = refusals.values().map(|podless| podless.due).min();
+    *memory.lock() = refusals;
     due.unwrap_or_else(|| cluster.after(RESYNC))
 }

@@ -7,8 +7,8 @@ use super::cluster::Cluster;
 use super::decide;
 use super::error::{Error, RESYNC};
 use super::locks::is_any_longer;
-use super::look::Look;
 use super::observe::{Observed, Observer};
+use super::snapshot::MemberSnapshot;
 use crate::api::conditions::cut;
 use crate::api::{
     MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, PasswordStage, RedisQuorum,
@@ -25,14 +25,15 @@ use crate::quorum::model::record::member_named;
 use crate::quorum::model::status;
 use crate::time::Monotonic;
 
-/// By how many milliseconds an announced time may differ from the count and still stand.
+/// Maximum difference in milliseconds between an announced time and the count.
+///
 /// Two readings of two clocks never agree.
 const ANNOUNCED_WITHIN: i64 = 1_000;
 
 /// Publishes first what everything else rests on.
 ///
-/// That is the membership epoch, and the settings that fences have to outlast before anything may use them. Settings that
-/// are being lowered are checked again at the time that it returns.
+/// That is the membership epoch, and the settings that fences have to outlast before a replica can use them. Settings
+/// that are being lowered are checked again at the returned time.
 pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
     let quorum = &observed.quorum;
@@ -51,9 +52,9 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
 
 /// Publishes everything that follows from what was observed: columns, conditions and messages.
 ///
-/// It is the last write of a reconciliation. Steps before it write only the record that their next act depends on. It also
-/// writes when fenced members may vote as it stands now. A leader that saw a process later than the leader before it counts
-/// longer, and larger settings make the count longer, too.
+/// It is the last write of a reconciliation. Steps before it write only the record that their next act depends on. It
+/// also corrects the times when fenced members can vote. A leader that observed a process later than the leader before
+/// it counts longer, and larger settings make the count longer, too.
 pub(super) async fn conclude(observer: &Observer<'_>) -> Result<(), Error> {
     let (cluster, observed) = (observer.cluster, observer.observe());
     let (overview, now) = (decide::overview(&observed), cluster.api_time());
@@ -79,11 +80,12 @@ pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem:
 
 fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observed: &Observed<'_>) {
     for published in &mut status.members {
-        let seen = observed.member(&published.name).and_then(|member| member.seen.as_ref());
-        let Some((_, view)) = seen else { continue };
-        let sight = view.sight.as_ref().filter(|sight| published.run_id.as_deref() == Some(sight.run_id.as_str()));
-        let (Some(announced), Some(sight)) = (published.rejoin_at, sight) else { continue };
-        let until = count_from(sight, view.fenced_since) + observed.rejoin_delay;
+        let link = observed.member(&published.name).and_then(|member| member.link.as_ref());
+        let Some((_, reading)) = link else { continue };
+        let last =
+            reading.last_process.as_ref().filter(|last| published.run_id.as_deref() == Some(last.run_id.as_str()));
+        let (Some(announced), Some(last)) = (published.rejoin_at, last) else { continue };
+        let until = count_from(last, reading.fenced_since) + observed.rejoin_delay;
         let counted = cluster.wall_time(until, observed.now);
         let is_off = |counted: &MilliTime| (counted.as_millis() - announced.as_millis()).abs() > ANNOUNCED_WITHIN;
         if published.state == MemberState::Fenced {
@@ -94,23 +96,23 @@ fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observ
 
 /// Until when a member still waits for its announced time, though its count has ended.
 ///
-/// This replica may know the API server's clock better now than when it announced the time, and users compare by that
-/// clock.
-pub(super) fn announced_later(cluster: &Cluster<'_>, look: &Look) -> Option<Monotonic> {
-    let left = until_announced(cluster, look).and_then(|left| u64::try_from(left).ok())?;
+/// This replica's estimate of the API server's clock can be better now than at the announcement, and users compare by
+/// that clock.
+pub(super) fn wait_for_announced(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Option<Monotonic> {
+    let left = until_announced(cluster, snapshot).and_then(|left| u64::try_from(left).ok())?;
     (left > 0).then(|| cluster.now() + Duration::from_millis(left))
 }
 
 /// The time of an admission that is decided, in milliseconds of Unix time.
 ///
-/// The announced time has passed by then. Answers of the API server may move what is known of its clock back since.
-pub(super) fn not_before_announced(cluster: &Cluster<'_>, look: &Look) -> i64 {
-    cluster.api_now().0 + until_announced(cluster, look).map_or(0, |left| left.max(0))
+/// The announced time has passed by then. Later answers of the API server can move the estimate of its clock back.
+pub(super) fn admitted_at(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> i64 {
+    cluster.api_now().0 + until_announced(cluster, snapshot).map_or(0, |left| left.max(0))
 }
 
 /// Milliseconds until the announced time. `None` without one, and where a wrong clock has announced it.
-fn until_announced(cluster: &Cluster<'_>, look: &Look) -> Option<i64> {
-    let published = member_named(look.quorum.status.as_ref(), look.name())?;
+fn until_announced(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Option<i64> {
+    let published = member_named(snapshot.quorum.status.as_ref(), snapshot.name())?;
     let left = published.rejoin_at?.as_millis() - cluster.api_now().0;
     (left <= ANNOUNCED_WITHIN).then_some(left)
 }
@@ -121,20 +123,22 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
     }
     status.membership_epoch = status.membership_epoch.max(Some(plan.lists.epoch));
     for member in plan.all_members() {
-        if !status.members.iter().any(|known| known.name == member.name) {
+        if !status.members.iter().any(|published| published.name == member.name) {
             status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
         }
         // Before anything depends on it: a member that leaves has to be reached when the specification names it no more.
         let Some(external) = &member.external else { continue };
-        let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) else { continue };
+        let Some(published) = status.members.iter_mut().find(|published| published.name == member.name) else {
+            continue;
+        };
         // Another address is another master.
-        if published.external.as_ref().is_none_or(|known| known.address == external.address) {
+        if published.external.as_ref().is_none_or(|published| published.address == external.address) {
             published.external = Some(external.published());
         }
     }
 }
 
-/// Of this very status: it may be the one that changes them.
+/// The lists of this very status, because this write can change them.
 fn lists_of(status: &RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
     Lists::of_status(Some(status), observed.plan.lists.wanted.clone())
 }
@@ -143,10 +147,10 @@ fn lists_of(status: &RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
 fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     basics(status, observed.plan);
     for member in observed.own() {
-        let Some((_, view)) = &member.seen else { continue };
-        if let Some(published) = status.members.iter_mut().find(|known| known.name == member.plan.name) {
+        let Some((_, reading)) = &member.link else { continue };
+        if let Some(published) = status.members.iter_mut().find(|published| published.name == member.plan.name) {
             published.pod_name = Some(member.plan.pod_name());
-            published.address = view.address.clone().or_else(|| published.address.take());
+            published.address = reading.address.clone().or_else(|| published.address.take());
             published.external_address = member.external_address.as_ref().map(ToString::to_string);
             if published.state == MemberState::Pending {
                 let podless = observed.podless.get(&member.plan.name).and_then(|podless| podless.why.as_deref());
@@ -155,7 +159,7 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             }
         }
     }
-    // In the same write as the condition that says so: who sees that all agree may use what they agree on.
+    // In the same write as the condition, because a client that reads the agreement uses the agreed values.
     if let Some(settled) = observed.agreement.settled(observed.boottime) {
         effective::settle(status, &observed.quorum, settled);
     }
@@ -167,15 +171,17 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     status.ready = Some(status::ready_column(status, &lists));
 }
 
-/// What no record says of external members: where they are, and what keeps them from voting.
+/// Addresses of external members, and the obstacles to their votes.
 fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     for member in &observed.members {
-        let (Some(external), Some((link, view))) = (&member.plan.external, &member.seen) else { continue };
+        let (Some(external), Some((link, reading))) = (&member.plan.external, &member.link) else { continue };
         let (name, agreement) = (link.name(), &observed.agreement);
-        let unfit = status::unfit(Some(status), name.as_str(), view.observation.as_ref());
-        let unfit = unfit.filter(|_| view.processes.answers()).map(|why| format!("its votes do not count: {why}"));
+        let unfit = status::unfit(Some(status), name.as_str(), reading.observation.as_ref());
+        let unfit = unfit.filter(|_| reading.processes.answers()).map(|why| format!("its votes do not count: {why}"));
         let trouble = || agreement.trouble(name).map(str::to_owned);
-        let Some(published) = status.members.iter_mut().find(|known| known.name == name.as_str()) else { continue };
+        let Some(published) = status.members.iter_mut().find(|published| published.name == name.as_str()) else {
+            continue;
+        };
         published.address = Some(external.address.clone());
         published.message = unfit.or_else(trouble);
         let leaves = !observed.lists.wanted.contains(&published.name);

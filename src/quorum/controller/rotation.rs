@@ -28,7 +28,7 @@ pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Resu
 }
 
 async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Result<Option<Duration>, Error> {
-    let (known, plan, passwords) = (observer.auth, observer.plan, &observer.memory.passwords);
+    let (auth, plan, passwords) = (observer.auth, observer.plan, &observer.memory.passwords);
     // Neither disturbs the other: a change waits for passwords that are under way before it is joint.
     if plan.lists.is_joint() {
         return Ok(None);
@@ -37,11 +37,11 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
         let observed = observer.observe();
         let (next, event) = match decide::rotation(&observed, files_written) {
             RotationStep::Nothing | RotationStep::Wait(_) | RotationStep::AwaitFinish => {
-                return Ok(known.rotation().and(observed.passwords_settle));
+                return Ok(auth.rotation().and(observed.passwords_settle));
             }
-            RotationStep::Begin(request) => (known.begin(&request), QuorumEvent::RotationBegins),
+            RotationStep::Begin(request) => (auth.begin(&request), QuorumEvent::RotationBegins),
             RotationStep::Advance => {
-                let next = known.advance();
+                let next = auth.advance();
                 let event = match next.rotation().map(|rotation| rotation.stage) {
                     Some(Stage::Switched) => QuorumEvent::RotationSwitched,
                     Some(_) => QuorumEvent::RotationEnds,
@@ -75,15 +75,15 @@ async fn confirm(
     passwords: &Mutex<Passwords>,
 ) -> Result<(), ActError> {
     let (auth, name) = (observed.auth, &member.plan.name);
-    let (link, view) = member.seen.as_ref().ok_or(ActError::NoAddress)?;
-    let sight = view.sight.as_ref().ok_or(ActError::OtherProcess)?;
+    let (link, reading) = member.link.as_ref().ok_or(ActError::NoAddress)?;
+    let last = reading.last_process.as_ref().ok_or(ActError::OtherProcess)?;
     let operator = auth.accepted(name, OPERATOR_USER);
-    // The next epoch's user may be open already, and waits for a change of the members.
+    // The next epoch's user can be open already, and waits for a change of the members.
     let mut users = observed.plan.user_rules(auth, name);
     users.push(observed.plan.next_locker(auth, name));
-    link.admin_session(&sight.run_id).await?.set_passwords(observed.epoch, &operator, &users, cut).await?;
+    link.admin_session(&last.run_id).await?.set_passwords(observed.epoch, &operator, &users, cut).await?;
     tracing::info!(member = %name, generation = auth.generation(), cut, "passwords set");
-    passwords.lock().confirmed.insert(sight.run_id.clone(), auth.generation());
+    passwords.lock().confirmed.insert(last.run_id.clone(), auth.generation());
     Ok(())
 }
 
@@ -95,11 +95,11 @@ async fn change(
     next: Auth,
     event: QuorumEvent,
 ) -> Result<(), Error> {
-    let session = observer.sights.session;
+    let session = observer.sources.session;
     let stored = auth::store(cluster, session, applied, observer.plan, observer.auth, next).await?;
     if let Stored::InTheWay = stored {
         return Err(Error::Conflict);
     }
-    cluster.tell(event).await;
+    cluster.publish_event(event).await;
     Ok(())
 }

@@ -8,9 +8,9 @@ use kube::ResourceExt;
 
 use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
-use super::fencing::{close_users, say_fenced, write};
-use super::look::Look;
+use super::fencing::{close_users, publish_fenced_event, write};
 use super::observe::Observer;
+use super::snapshot::MemberSnapshot;
 use super::{admit, publish};
 use crate::api::RedisQuorumStatus;
 use crate::fence::{FenceStep, Reason};
@@ -19,9 +19,10 @@ use crate::quorum::session::{ActError, AdminSession, MemberLink};
 use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
-/// How many steps one reconciliation may take for a member.
-/// The steps of one admission fit in: raise the epoch, record the process, its predecessor's death, the admission. If
-/// there are more, two parties work against each other; they go on later.
+/// Maximum number of steps that one reconciliation takes for a member.
+///
+/// The steps of one admission fit in: raise the epoch, record the process, its predecessor's death, the admission. More
+/// steps mean that two parties work against each other, and the next reconciliation continues.
 const STEPS: usize = 8;
 
 /// A member that failed is looked at again after this, or when its link has news.
@@ -31,7 +32,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let cluster = observer.cluster;
     let mut wake = cluster.now() + RESYNC;
-    for link in observer.sights.links_of(observer.plan) {
+    for link in observer.sources.links_of(observer.plan) {
         match settle_one(observer, &link).await {
             Ok(until) => wake = wake.min(until.unwrap_or(wake)),
             // One member that fails must not keep the others waiting.
@@ -54,34 +55,36 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
 async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>, Error> {
     let cluster = observer.cluster;
     for _ in 0..STEPS {
-        let look = observer.sights.look_now(link).await?;
-        match look.step() {
-            FenceStep::Nothing => return keep_memory(cluster, &look).await.map(|()| None),
+        let snapshot = observer.sources.observe_now(link).await?;
+        match snapshot.step() {
+            FenceStep::Nothing => return keep_memory(cluster, &snapshot).await.map(|()| None),
             FenceStep::Wait { until } => return Ok(until),
             FenceStep::RestartProcess => {
-                restart_process(observer, cluster, &look).await?;
+                restart_process(observer, cluster, &snapshot).await?;
                 return Ok(None);
             }
             FenceStep::RaiseEpoch => {
-                if let Some(seen) = &look.seen {
-                    raise_epoch(observer.term, &mut link.admin_session(&seen.run_id).await?).await?;
+                if let Some(process) = &snapshot.process {
+                    raise_epoch(observer.term, &mut link.admin_session(&process.run_id).await?).await?;
                 }
             }
-            FenceStep::Admit => match publish::announced_later(cluster, &look) {
+            FenceStep::Admit => match publish::wait_for_announced(cluster, &snapshot) {
                 Some(until) => return Ok(Some(until)),
-                None => admit::admit(observer, cluster, &look).await?,
+                None => admit::admit(observer, cluster, &snapshot).await?,
             },
             FenceStep::WriteFenced { reason, rejoin_at, close } => {
-                fence(observer, cluster, &look, (reason, rejoin_at, close)).await?;
+                fence(observer, cluster, &snapshot, (reason, rejoin_at, close)).await?;
             }
-            step => write(observer, cluster, &look, step).await?,
+            step => write(observer, cluster, &snapshot, step).await?,
         }
     }
     Ok(Some(cluster.now() + AFTER_FAILURE))
 }
 
-/// Makes this term's epoch the one that opens and closes users of the process. Where a higher one is obeyed nothing can be done in
-/// this term: the Lease may have been deleted while clocks differed. So that is said, and the next term begins above it.
+/// Makes this term's epoch the one that opens and closes users of the process.
+///
+/// A process with a higher epoch obeys nothing of this term. The Lease was perhaps deleted while clocks differed. The
+/// term then ends, and the next one begins above that epoch.
 pub(super) async fn raise_epoch(term: &Term, admin: &mut AdminSession<'_>) -> Result<(), Error> {
     let raised = admin.raise_epoch(term.epoch).await;
     if let Err(ActError::Outdated(higher)) = raised
@@ -95,56 +98,66 @@ pub(super) async fn raise_epoch(term: &Term, admin: &mut AdminSession<'_>) -> Re
 async fn fence(
     observer: &Observer<'_>,
     cluster: &Cluster<'_>,
-    look: &Look,
+    snapshot: &MemberSnapshot,
     (reason, rejoin_at, close): (Reason, Option<Monotonic>, bool),
 ) -> Result<(), Error> {
     let step = FenceStep::WriteFenced { reason, rejoin_at, close };
     // A busy process obeys no command.
     let close = close && reason != Reason::Busy;
-    if close && look.record.admitted && !is_still_to_be_fenced(observer, cluster, look).await? {
+    if close && snapshot.record.admitted && !is_still_to_be_fenced(observer, cluster, snapshot).await? {
         return Ok(());
     }
-    write(observer, cluster, look, step).await?;
-    say_fenced(observer, cluster, look, reason, rejoin_at).await;
-    if close { close_users(observer, look).await } else { Ok(()) }
+    write(observer, cluster, snapshot, step).await?;
+    publish_fenced_event(observer, cluster, snapshot, reason, rejoin_at).await;
+    if close { close_users(observer, snapshot).await } else { Ok(()) }
 }
 
-/// Looks again before an admitted process is fenced: what was seen may be from before its opening.
-async fn is_still_to_be_fenced(observer: &Observer<'_>, cluster: &Cluster<'_>, look: &Look) -> Result<bool, Error> {
-    let Some(seen) = &look.seen else { return Ok(false) };
-    look.link.admin_session(&seen.run_id).await?.observe().await?;
-    let again = observer.sights.look(&look.link, cluster.read().await?).await?;
+/// Observes an admitted process again before it is fenced.
+///
+/// The last observation can be from before its opening.
+async fn is_still_to_be_fenced(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    snapshot: &MemberSnapshot,
+) -> Result<bool, Error> {
+    let Some(process) = &snapshot.process else { return Ok(false) };
+    snapshot.link.admin_session(&process.run_id).await?.observe().await?;
+    let again = observer.sources.observe(&snapshot.link, cluster.read().await?).await?;
     Ok(matches!(again.step(), FenceStep::WriteFenced { close: true, .. }))
 }
 
 /// Records what is learnt later of an admitted process of an external member.
 ///
-/// Its record may not have been read before.
-async fn keep_memory(cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
-    let (known, Some(now)) = (look.known_memory(), look.memory()) else { return Ok(()) };
-    let memory = merged(known, now);
-    if known == Some(&memory) || !look.link.plan().is_external() {
+/// Its record was perhaps not read before.
+async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
+    let (recorded, Some(now)) = (snapshot.recorded_memory(), snapshot.memory()) else { return Ok(()) };
+    let memory = merged(recorded, now);
+    if recorded == Some(&memory) || !snapshot.link.plan().is_external() {
         return Ok(());
     }
     let keep = |status: &mut RedisQuorumStatus| {
-        if let Some(member) = status.members.iter_mut().find(|member| member.name == look.name()) {
+        if let Some(member) = status.members.iter_mut().find(|member| member.name == snapshot.name()) {
             member.memory = Some(memory);
         }
     };
-    cluster.replace(&look.quorum, keep).await
+    cluster.replace(&snapshot.quorum, keep).await
 }
 
 /// Deletes the pod of a process that must end.
 ///
-/// Its clock was stepped, so its keys end at wrong moments and must go, and the operator's Redis user cannot shut a
-/// process down. Or a script keeps it busy. Or nobody could tell later when it has ended, since no status of its pod will show its
-/// container. The pod is deleted by its UID, so that no later pod is meant.
-async fn restart_process(observer: &Observer<'_>, cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
-    let Some(process) = look.seen.as_ref().or_else(|| look.record.may_be_open()) else { return Ok(()) };
-    let pod = observer.sights.pod_of(&look.link, &look.quorum);
+/// There are three reasons. Its clock was stepped, so its keys end at wrong moments and must go, and the operator's
+/// Redis user cannot shut a process down. Or a script keeps it busy. Or no later evidence could prove its end, because
+/// no status of its pod will show its container. The pod is deleted by its UID, so that no later pod is meant.
+async fn restart_process(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    snapshot: &MemberSnapshot,
+) -> Result<(), Error> {
+    let Some(process) = snapshot.process.as_ref().or_else(|| snapshot.record.may_be_open()) else { return Ok(()) };
+    let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);
     let Some(pod) = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid)) else { return Ok(()) };
     if pod.metadata.deletion_timestamp.is_none() && cluster.delete(pod.as_ref()).await? {
-        let (pod, reason) = (pod.name_any(), look.record.reason);
+        let (pod, reason) = (pod.name_any(), snapshot.record.reason);
         tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted, to end its process");
     }
     Ok(())

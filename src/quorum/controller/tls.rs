@@ -1,7 +1,7 @@
 //! The certificates of the members: read or made, trusted, and served.
 //!
-//! Whom to trust is written down (in the config Secret) before any member serves a certificate of theirs, and what was trusted
-//! before stays so until no member serves one of those. So every replica can speak with every member at every moment.
+//! The config Secret names the trusted authorities before any member serves a certificate of theirs. It keeps the
+//! earlier ones until no member serves one of those. Every replica can therefore always connect to every member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// What keeps members from being made or updated.
+    /// The obstacle to creating and updating members.
     pub(super) fn obstacle(&self) -> Option<Problem> {
         let certificate = self.certificate.as_ref()?.as_ref().err()?.clone();
         Some(Problem::Certificate { certificate })
@@ -60,7 +60,7 @@ pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls, Error> {
 }
 
 async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
-    let (session, observed) = (observer.sights.session, &observer.observe());
+    let (session, observed) = (observer.sources.session, &observer.observe());
     let plan = observed.plan;
     // Whether a member's pod speaks TLS, or will when there is one.
     let tls: Vec<bool> =
@@ -82,15 +82,16 @@ async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
     Ok(Tls { transport: Transport { tls, authorities, addresses: observed.given_addresses() }, certificate })
 }
 
-/// Whether no member serves anything older than this certificate. A member of which nothing is known may do so.
+/// Whether no member serves anything older than this certificate. A member without an observed certificate perhaps
+/// does.
 fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -> bool {
     let serves = |member: &Member| {
-        member.seen.as_ref().is_some_and(|(_, view)| view.certificate == Some(certificate.fingerprint))
+        member.link.as_ref().is_some_and(|(_, reading)| reading.certificate == Some(certificate.fingerprint))
     };
     observed.own().iter().zip(tls).all(|(member, tls)| !tls || serves(member))
 }
 
-/// What was read a moment ago, or is read now.
+/// Returns the last reading if it is fresh, and reads again otherwise.
 async fn read_again(
     cluster: &Cluster<'_>,
     observed: &Observed<'_>,
@@ -99,9 +100,9 @@ async fn read_again(
     let (plan, at) = (observed.plan, cluster.now());
     let names = plan.issued_names(&observed.balancer_hosts());
     let of_plan = (plan.tls.clone(), names.clone());
-    let fresh = |known: &ReadTls| known.plan == of_plan && at < known.at + SECRETS_PERIOD;
-    if let Some(known) = memory.lock().clone().filter(fresh) {
-        return Ok(known);
+    let fresh = |read: &ReadTls| read.plan == of_plan && at < read.at + SECRETS_PERIOD;
+    if let Some(read) = memory.lock().clone().filter(fresh) {
+        return Ok(read);
     }
     let config: Option<Secret> = cluster.get(&plan.namespace, &plan.config_name()).await?;
     let published = config.and_then(|config| authorities_of(&config, &plan.uid));
@@ -137,14 +138,14 @@ async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[Str
     if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
         return Ok(Err(problem));
     }
-    let known = found.as_ref().and_then(|found| found.data.as_ref()).map(Authority::from_data).unwrap_or_default();
-    let authority = match advance(known.clone(), now, || issue::authority(&plan.name, now)) {
+    let stored = found.as_ref().and_then(|found| found.data.as_ref()).map(Authority::from_data).unwrap_or_default();
+    let authority = match advance(stored.clone(), now, || issue::authority(&plan.name, now)) {
         Ok(authority) => authority,
         Err(error) => return Ok(Err(Blocked::NoAuthorityMade { error: error.to_string() }.to_string())),
     };
-    if authority != known {
+    if authority != stored {
         write_secret(cluster, plan, &name, authority.data(), found.as_ref()).await?;
-        cluster.tell(QuorumEvent::AuthorityRenewed { secret: name }).await;
+        cluster.publish_event(QuorumEvent::AuthorityRenewed { secret: name }).await;
     }
     issued(cluster, plan, &tls.secret, names, &authority).await
 }
@@ -173,7 +174,7 @@ async fn issued(
         };
         data = tls_secret::data(&made, &trusted);
         write_secret(cluster, plan, name, data.clone(), found.as_ref()).await?;
-        cluster.tell(QuorumEvent::CertificateIssued { secret: name.to_owned() }).await;
+        cluster.publish_event(QuorumEvent::CertificateIssued { secret: name.to_owned() }).await;
     } else if data.get(AUTHORITIES_KEY).map(|pem| pem.0.as_slice()) != Some(trusted.as_bytes()) {
         data.insert(AUTHORITIES_KEY.to_owned(), ByteString(trusted.into_bytes()));
         write_secret(cluster, plan, name, data.clone(), found.as_ref()).await?;
@@ -182,7 +183,7 @@ async fn issued(
     Ok(read(&data, names, now).map_err(unfit))
 }
 
-/// With the version that was read: another leader may have been quicker.
+/// With the version that was read, because another leader can have been quicker.
 async fn write_secret(
     cluster: &Cluster<'_>,
     plan: &Plan,
@@ -205,13 +206,13 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
     let mut due = cluster.after(RESYNC);
     let Some(Ok(certificate)) = &tls.certificate else { return due };
     for (member, _) in observed.own().iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
-        let Some((link, view)) = member.answers() else { continue };
-        if view.certificate == Some(certificate.fingerprint) {
+        let Some((link, reading)) = member.answers() else { continue };
+        if reading.certificate == Some(certificate.fingerprint) {
             continue;
         }
         match reload_at(link, certificate).await {
             Ok(true) => {
-                cluster.tell(QuorumEvent::CertificateReloaded { member: link.name().to_string() }).await;
+                cluster.publish_event(QuorumEvent::CertificateReloaded { member: link.name().to_string() }).await;
             }
             Ok(false) => due = cluster.after(RELOAD_PERIOD),
             Err(error) => {
@@ -223,17 +224,17 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
     due
 }
 
-/// Whether the member serves it now. The file in its pod may be an old one for a minute or so, or half a pair.
+/// Whether the member serves it now. The file in its pod can be an old one for about a minute, or half a pair.
 async fn reload_at(link: &Arc<MemberLink>, certificate: &Certificate) -> Result<bool, ActError> {
-    let Some(sight) = link.view().sight else { return Ok(false) };
+    let Some(last) = link.reading().last_process else { return Ok(false) };
     let path = |file: &str| format!("{TLS_DIRECTORY}/{file}");
-    let mut admin = link.admin_session(&sight.run_id).await?;
+    let mut admin = link.admin_session(&last.run_id).await?;
     if admin.certificate() == Some(certificate.fingerprint) {
         return Ok(true);
     }
     admin.reload_certificate(&path(CERTIFICATE_KEY), &path(PRIVATE_KEY_KEY)).await?;
     drop(admin);
-    let admin = link.admin_session(&sight.run_id).await?;
+    let admin = link.admin_session(&last.run_id).await?;
     Ok(admin.certificate() == Some(certificate.fingerprint))
 }
 

@@ -1,9 +1,9 @@
 //! Operators that share masters have to agree, and claim a record on each of them (`docs/dev/rules.md`, rule 8). Pure: what one replica knows
 //! of the records, and what follows from it: whether votes count, and whether its claim can be made.
 //!
-//! A claim names the member list and the longest time to live. A *conflict* is an operator with another list or another time to live: as long
-//! as one is known, on whatever member, no votes count and no claim is made or renewed. Votes of a member count while our own claim *stands*
-//! there, which holds as long as it is renewed.
+//! A claim names the member list and the longest time to live. A *conflict* is an operator with another list or another
+//! time to live. While one is known, on whatever member, no votes count, and no claim is made or renewed. Votes of a
+//! member count while our own claim *stands* there, which holds while it is renewed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,9 +30,9 @@ const BELIEVED_SHORTER: Duration = MARGIN;
 
 /// How long a claim counts without a renewal.
 ///
-/// Votes count for [`FRESH`] after the claim was renewed last, and promises that were made with them live for less than
-/// the rejoin delay. The result is twice that delay and a margin, so that meanwhile a member's clock may run fast, and
-/// an operator may be restarted.
+/// Votes count for [`FRESH`] after the last renewal of the claim, and promises that were made with them live for less
+/// than the rejoin delay. The result is twice that delay and a margin. During that time a member's clock can run fast,
+/// and an operator can restart.
 pub fn lives(rejoin_delay: Duration) -> Duration {
     rejoin_delay.saturating_mul(2).saturating_add(MARGIN)
 }
@@ -105,7 +105,7 @@ struct Reading {
     epoch: i64,
 }
 
-/// What one replica knows.
+/// The claims on all members, as one replica observed them.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
     claim: Option<Claim>,
@@ -151,11 +151,11 @@ impl Agreement {
         }
     }
 
-    /// What to ask this process for: our claim, and whether it can be made.
+    /// The request to this process: our claim, and whether the process can accept it.
     ///
-    /// A newcomer claims only where the process has waited for its admission: an operator that was there before has
-    /// renewed its own claim by then, which the process forgot when it started. No claim is made before every other
-    /// member was asked or did not answer.
+    /// A newcomer claims only where the process has waited for its admission. An earlier operator has renewed its own
+    /// claim by then, which the process forgot when it started. No claim is made before every other member was asked or
+    /// did not answer.
     pub fn question(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> Option<(Claim, bool)> {
         let master = self.masters.get(member).filter(|master| master.claimed)?;
         let claim = self.claim.clone()?;
@@ -186,8 +186,8 @@ impl Agreement {
         }
         for other in &state.others {
             // Its end is kept beside it, so that the same claim is the same at every reading.
-            let known = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);
-            master.others.insert(other.uid.clone(), known);
+            let recorded = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);
+            master.others.insert(other.uid.clone(), recorded);
         }
         let is_later = state.epoch > claim.epoch;
         let trouble = is_later.then(|| "its record knows of a later change of the members".to_owned());
@@ -207,9 +207,9 @@ impl Agreement {
     /// The member did not answer, or its record cannot be read. Whether that is news; never of a member of our own.
     pub fn missed(&mut self, member: &MemberName, trouble: &str) -> bool {
         let Some(master) = self.masters.get_mut(member) else { return false };
-        let known = master.trouble.as_deref() == Some(trouble);
+        let recorded = master.trouble.as_deref() == Some(trouble);
         (master.tried, master.trouble) = (true, Some(trouble.to_owned()));
-        !known
+        !recorded
     }
 
     /// Whether votes of members count at all.
@@ -240,7 +240,7 @@ impl Agreement {
         self.is_shared() && self.list.iter().filter(has).count() > self.list.len() / 2
     }
 
-    /// The longest time to live that may be brought into force.
+    /// The longest time to live that can be brought into force.
     ///
     /// Every external member holds a claim of it at this moment. `None` while one of them does not.
     pub fn settled(&self, now: Boottime) -> Option<Duration> {
@@ -293,8 +293,8 @@ impl Agreement {
     }
 
     fn live(&self, now: Boottime) -> impl Iterator<Item = &OtherClaim> {
-        let known = self.claimed().flat_map(|(_, master)| master.others.values());
-        known.filter(move |(_, until)| *until > now).map(|(other, _)| other)
+        let recorded = self.claimed().flat_map(|(_, master)| master.others.values());
+        recorded.filter(move |(_, until)| *until > now).map(|(other, _)| other)
     }
 
     fn is_joined(&self, now: Boottime) -> bool {

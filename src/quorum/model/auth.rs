@@ -1,5 +1,5 @@
-//! The secrets of a quorum: one seed, from which the key of the lock values is derived, always, and every password, until
-//! passwords are rotated: then there is another seed for them beside it, and for a while there are two.
+//! The secrets of a quorum. The key of the lock values is always derived from one seed. The passwords are derived from
+//! the same seed until passwords are rotated. Then they have a seed of their own, and two during the rotation.
 //!
 //! Each member has passwords of its own, so that a wrong address (a reused pod IP) never authenticates, and each membership epoch has
 //! users, and so passwords, of its own. Those of clients end with their clients (see `auth/grants.rs`).
@@ -55,7 +55,7 @@ struct Passwords {
     /// It is 0 for the first secrets of a quorum.
     #[serde(default)]
     made_anew: i64,
-    /// What the clients are granted.
+    /// The grants of the clients.
     #[serde(default)]
     grants: Grants,
 }
@@ -66,7 +66,7 @@ pub struct Rotation {
     seed: Seed,
     /// How far it is.
     pub stage: Stage,
-    /// What was asked for: the text of the annotation.
+    /// The request: the text of the annotation.
     pub request: String,
 }
 
@@ -94,7 +94,7 @@ impl Auth {
         Self { seed: rand::random(), passwords }
     }
 
-    /// Which secrets these are, in a form that anyone may see.
+    /// A public name of these secrets.
     ///
     /// `None` for the first secrets of a quorum, so that nothing shows in its objects.
     pub fn id(&self) -> Option<String> {
@@ -196,7 +196,7 @@ impl Auth {
         Secret::new(hex(&self.derived(seed, member, user)))
     }
 
-    /// The other password that a process may know.
+    /// The other password that a process perhaps has.
     ///
     /// While passwords are rotated, a process that started with an older file knows that one.
     pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
@@ -214,8 +214,10 @@ impl Auth {
         std::iter::once(self.password(member, user)).chain(other).collect()
     }
 
-    /// The password of the readiness probe of a member. It is not rotated: a rotation would have to wait for the kubelet, which
-    /// brings a new file into a running pod when it likes, and all that this password opens is `ECHO`.
+    /// The password of the readiness probe of a member.
+    ///
+    /// It is not rotated. A rotation would have to wait for the kubelet, which brings a new file into a running pod at
+    /// a time of its own. This password opens `ECHO` only.
     pub fn probe_password(&self, member: &str) -> Secret {
         Secret::new(hex(&derive(&self.seed, &["password", member, PROBE_USER])))
     }
@@ -226,13 +228,13 @@ impl Auth {
     }
 }
 
-fn derive(seed: &Seed, parts: &[&str]) -> [u8; 32] {
+fn derive(seed: &Seed, labels: &[&str]) -> [u8; 32] {
     // The seed fills half a block; HMAC pads it with zeros, done here so that no constructor can fail.
     let mut block = [0_u8; 64];
     block[..SEED_BYTES].copy_from_slice(seed);
     let mut mac = Hmac::<Sha256>::new(&block.into());
-    for part in parts {
-        mac.update(part.as_bytes());
+    for label in labels {
+        mac.update(label.as_bytes());
         // NUL is in no name, so that no two lists of parts give the same text.
         mac.update(&[0]);
     }

@@ -35,7 +35,7 @@ pub const REDIS_CONTAINER: &str = "redis";
 pub struct Transport {
     /// Whether the pod of each member speaks TLS, by index.
     pub tls: Vec<bool>,
-    /// Whose certificates are trusted, in PEM.
+    /// The trusted authorities, in PEM.
     pub authorities: Option<String>,
     /// Addresses that clients are given in place of the member's name, by index.
     pub addresses: Vec<Option<Address>>,
@@ -52,7 +52,7 @@ pub struct Objects {
     pub services: Vec<Service>,
     /// One for all members; none if others run them all.
     pub disruption_budget: Option<PodDisruptionBudget>,
-    /// Who reaches the members; none if others run them all.
+    /// The policy for connections to the members; none if all members are external.
     pub network_policy: Option<NetworkPolicy>,
     /// One Secret per client.
     pub clients: Vec<Secret>,

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::api::RedisQuorumStatus;
 use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
 
-/// What one condition says.
+/// The content of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// Which one.
@@ -19,7 +19,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// One that is not set yet.
+    /// A condition that is not set yet.
     pub fn new(
         type_: QuorumCondition,
         holds: impl Into<Status>,

@@ -1,5 +1,5 @@
-//! `maxTTL` can change while locks are held (`docs/dev/rules.md`, "Changing settings"). A fence has to outlast every promise,
-//! so the largest value counts with which a promise may have been made. `clockDrift` and `nodeTimeout` never change. Pure.
+//! `maxTTL` can change while locks are held (`docs/dev/rules.md`, "Changing settings"). A fence has to outlast every
+//! promise, so the largest value of a possible promise counts. `clockDrift` and `nodeTimeout` never change. Pure.
 //!
 //! A larger value is written to the status before anybody uses it. A smaller one is in force only when nothing held with the
 //! larger one has been renewed for as long as such a promise lives.
@@ -34,7 +34,7 @@ pub struct Effective {
 }
 
 impl Effective {
-    /// What the specification asks for.
+    /// The settings of the specification.
     pub fn wanted(quorum: &RedisQuorum) -> Self {
         let Settings { drift, node_timeout } = settings(quorum);
         Self { max_ttl: quorum.spec.max_ttl.get(), drift, node_timeout }
@@ -62,7 +62,7 @@ fn whole_millis(duration: Duration) -> GoDuration {
     GoDuration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What a promise under this very state of the quorum may have been made with.
+/// The largest settings of a promise that was made under this very state of the quorum.
 pub fn current(quorum: &RedisQuorum) -> Effective {
     let wanted = Effective::wanted(quorum);
     let published = Effective::published(quorum).unwrap_or(wanted);
@@ -77,7 +77,7 @@ pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
     if Effective::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
 }
 
-/// What a client of the quorum may promise.
+/// The settings that a client of the quorum can use.
 ///
 /// It is a longer lock only when fences outlast it.
 pub fn promised(quorum: &RedisQuorum) -> Effective {
@@ -95,7 +95,7 @@ pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
 /// The shortest maxTTL that there is.
 pub(in crate::quorum) const SHORTEST: Duration = Duration::from_secs(1);
 
-/// What may be published where masters are shared with other operators.
+/// The settings that can be published where masters are shared with other operators.
 ///
 /// A longer time to live comes into force only when their fences wait for it too, up to `settled`.
 pub fn shared(next: Effective, quorum: &RedisQuorum, settled: Option<Duration>) -> Effective {
@@ -116,20 +116,23 @@ pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Dur
 /// A leader's count towards a smaller value. Another leader begins again: late is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowering {
-    /// The specification that it is for. One that was raised and lowered again is another, whether or not anybody looked in between:
-    /// the larger value may have been used again.
+    /// The specification that it belongs to.
+    ///
+    /// A specification that was raised and lowered again is another one, even if no leader observed the time between,
+    /// because the larger value was perhaps used again.
     generation: Option<i64>,
     /// Nothing held with a larger value has been renewed from then on.
     since: Monotonic,
-    /// Something was held with a larger value at the last look, so it may have been renewed until the next.
+    /// A lock was held with a larger value at the last check, and can be renewed until the next one.
     held: bool,
 }
 
 /// Between two looks at what is held while a value is being lowered.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const RECHECK_AFTER: Duration = Duration::from_secs(5);
 
-/// What is to be in force now, and when to look again. `larger_is_held`: a lock is held with a larger ttl than the specification
-/// allows now.
+/// The settings in force from now on, and when to check again.
+///
+/// `larger_is_held`: a lock is held with a larger ttl than the specification allows now.
 pub fn next(
     quorum: &RedisQuorum,
     lowering: &mut Option<Lowering>,
@@ -148,7 +151,7 @@ pub fn next(
     *lowering = Some(Lowering { generation, since, held: larger_is_held });
     let until = since + current.rejoin_delay();
     if now < until {
-        return (current, Some(until.min(now + LOOK_AGAIN)));
+        return (current, Some(until.min(now + RECHECK_AFTER)));
     }
     *lowering = None;
     (wanted, None)
@@ -226,7 +229,7 @@ mod tests {
         assert_eq!(in_force(&mut lowered, &mut count, &[(100, false), (130, false), (131, false)]), [30, 30, 10]);
         assert_eq!(count, None);
         let mut held = quorum(10_000, Some(30_000));
-        // It may have been renewed until it was seen to be gone, at 220.
+        // It can have been renewed until the check at 220, which found it gone.
         let steps = [(100, true), (200, true), (220, false), (231, false), (250, false), (251, false)];
         assert_eq!(in_force(&mut held, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
         let mut again = quorum(10_000, Some(30_000));
@@ -273,7 +276,7 @@ mod tests {
             // Lowered, and not yet in force.
             (10_000, Some(old), 30_659),
             (10_000, Some(10_000), 10_255),
-            // Raised: this state of the object may be used for no grants, its successor may.
+            // Raised. No grant can use this state of the object, and grants can use its successor.
             (60_000, Some(old), 61_265),
         ] {
             assert!(delay(wanted, published).abs_diff(expected) <= 10, "{wanted:?} {published:?}");

@@ -33,7 +33,7 @@ pub enum QuorumEvent {
     /// When: The operator reached an external member for the first time.
     ///
     /// To do: nothing.
-    SeenFirst { member: String, until: String },
+    FirstObserved { member: String, until: String },
     /// {member} is closed for good, because it leaves the quorum
     ///
     /// When: A smaller list of members is in force.
@@ -177,7 +177,7 @@ impl QuorumEvent {
         match self {
             Self::Admitted { .. } => "Admitted",
             Self::KnownFaults { .. } => "KnownFaults",
-            Self::Started { .. } | Self::SeenFirst { .. } | Self::Leaves { .. } => "Fenced",
+            Self::Started { .. } | Self::FirstObserved { .. } | Self::Leaves { .. } => "Fenced",
             Self::Restarted { .. } | Self::ExternalRestarted { .. } => "Restarted",
             Self::PredecessorUnconfirmed { .. } => "PredecessorUnconfirmed",
             Self::ClockStepped { .. } | Self::ExternalClockStepped { .. } => "ClockJump",

@@ -61,11 +61,11 @@ impl fmt::Display for Address {
 pub struct ExposePlan {
     /// `NodePort` or `LoadBalancer`.
     pub type_: &'static str,
-    /// Of the Services.
+    /// Annotations of the Services.
     pub annotations: BTreeMap<String, String>,
     /// Given by the user, by member.
     pub addresses: Vec<Address>,
-    /// Networks from which peers may come; empty: all.
+    /// Networks of the allowed peers. If it is empty, all peers are allowed.
     pub source_ranges: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl ExposePlan {
         };
         let parse = |text: &String| Address::parse(text).ok_or_else(|| Invalid::Address(text.clone()));
         let addresses = expose.addresses.iter().map(parse).collect::<Result<_, _>>()?;
-        // What the API server's pattern lets through and is none would be refused in the objects, or match no peer.
+        // The API server's pattern also matches invalid values. They would be refused in the objects, or match no peer.
         let is_network = |text: &&String| text.parse::<IpNet>().is_ok();
         if let Some(text) = expose.source_ranges.iter().find(|text| !is_network(text)) {
             return Err(Invalid::SourceRange(text.clone()));
@@ -149,14 +149,14 @@ mod tests {
 
     #[test]
     fn addresses_are_hosts_with_or_without_port() {
-        for (text, shown) in [
+        for (text, printed) in [
             ("redis.example.com", "redis.example.com"),
             ("redis.example.com:30001", "redis.example.com:30001"),
             ("192.0.2.7:6379", "192.0.2.7:6379"),
             ("2001:db8::7", "[2001:db8::7]"),
             ("[2001:db8::7]:6379", "[2001:db8::7]:6379"),
         ] {
-            assert_eq!(Address::parse(text).map(|address| address.to_string()).as_deref(), Some(shown), "{text}");
+            assert_eq!(Address::parse(text).map(|address| address.to_string()).as_deref(), Some(printed), "{text}");
         }
         for bad in ["", ":1", "a:", "a:0", "a:70000", "a:b", "[::1", "[::1]6379", "a b", "a/b", "x@y", "a\nb"] {
             assert_eq!(Address::parse(bad), None, "{bad:?}");
@@ -167,7 +167,7 @@ mod tests {
         ExposePlan::new(&serde_json::from_value(expose).unwrap()).unwrap().unwrap()
     }
 
-    fn shown(address: Option<Address>) -> Option<String> {
+    fn text_of(address: Option<Address>) -> Option<String> {
         address.map(|address| address.to_string())
     }
 
@@ -178,12 +178,12 @@ mod tests {
             json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "ExternalIP", "address": "192.0.2.1"}]);
         let node = serde_json::from_value(json!({"status": {"addresses": addresses}})).unwrap();
         let own = plan(json!({"type": "NodePort", "addresses": ["a.example.com", "b.example.com:7"]}));
-        let at = |index| shown(own.address(index, Some(&service), Some(&node)));
+        let at = |index| text_of(own.address(index, Some(&service), Some(&node)));
         assert_eq!(at(0).as_deref(), Some("a.example.com:30123"));
         assert_eq!(at(1).as_deref(), Some("b.example.com:7"));
         assert_eq!(at(2).as_deref(), Some("192.0.2.1:30123"));
         assert_eq!((own.address(0, None, None), own.address(2, Some(&service), None)), (None, None));
-        assert_eq!((shown(own.given(0, Some(&service))), own.given(2, Some(&service))), (at(0), None));
+        assert_eq!((text_of(own.given(0, Some(&service))), own.given(2, Some(&service))), (at(0), None));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let service = |ingress| -> Service {
             serde_json::from_value(json!({"status": {"loadBalancer": {"ingress": [ingress]}}})).unwrap()
         };
-        let at = |index, service: &Service| shown(balanced.address(index, Some(service), None));
+        let at = |index, service: &Service| text_of(balanced.address(index, Some(service), None));
         assert_eq!(at(0, &Service::default()).as_deref(), Some("a.example.com:6379"));
         assert_eq!(at(1, &Service::default()), None);
         assert_eq!(at(1, &service(json!({"ip": "192.0.2.9"}))).as_deref(), Some("192.0.2.9:6379"));

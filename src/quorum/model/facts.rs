@@ -18,7 +18,7 @@ fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
     statuses.iter().find(|status| status.name == REDIS_CONTAINER)
 }
 
-/// The redis container that runs, as far as the kubelet has said. It may be one before: the status lags.
+/// The running redis container, in the kubelet's last report. It can be an earlier one because the status lags.
 pub fn running_container(pod: &Pod) -> Option<&str> {
     redis_status(pod).filter(|_| runs(pod))?.container_id.as_deref().filter(|id| !id.is_empty())
 }
@@ -40,11 +40,11 @@ pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: O
         ));
     };
     let (why, pod) = (obstacle(pod)?, pod.name_any());
-    let see = match why.ends_with("CrashLoopBackOff") {
+    let command = match why.ends_with("CrashLoopBackOff") {
         true => format!("kubectl -n {namespace} logs {pod} --previous"),
         false => format!("kubectl -n {namespace} describe pod {pod}"),
     };
-    Some(format!("{why}. The kubelet or the scheduler tries again by itself. See: {see}"))
+    Some(format!("{why}. The kubelet or the scheduler tries again by itself. See: {command}"))
 }
 
 /// Whether a member's pod speaks TLS; the other kind does not.
@@ -74,22 +74,24 @@ pub struct Whereabouts<'a> {
     pub run_id: &'a RunId,
     /// Its pod.
     pub pod_uid: &'a str,
-    /// The pod that has the member's name, and the one that is gone, whichever it is. Its pod may have been deleted by force: what the
-    /// record says of the same process stays, or it could not be told later on which node it may still run.
+    /// The present pod with the member's name, and the deleted one.
+    ///
+    /// One of them is the pod of the process, or it was deleted by force. The record of the same process stays in that
+    /// case, because it names the node where the process perhaps still runs.
     pub pods: [Option<&'a Pod>; 2],
     /// The container that its pod showed running before it answered last.
     /// The process is in that container, or in a later one.
     pub container: Option<&'a str>,
-    /// What the status says.
+    /// The published record.
     pub record: &'a Record,
 }
 
 /// Whether the pod's status shows the container of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum ContainerReport {
     /// It shows the container, running.
     Running,
-    /// A later status may show it.
+    /// A later status can show it.
     NotYet,
     /// No later status can. The pod shows another container, and does not say that the recorded one has ended: it restarted twice
     /// between two statuses, or the runtime has lost sight of a container.
@@ -103,8 +105,9 @@ pub fn process(
     of: &Whereabouts<'_>,
     node: impl Fn(&str) -> Option<NodeIdentity>,
     is_shared: impl Fn(&Machine) -> bool,
-) -> (Process, Shown) {
-    let recorded = of.record.process.as_ref().filter(|known| known.run_id == *of.run_id && known.pod_uid == of.pod_uid);
+) -> (Process, ContainerReport) {
+    let recorded =
+        of.record.process.as_ref().filter(|process| process.run_id == *of.run_id && process.pod_uid == of.pod_uid);
     // A container that another process of the pod was in has ended with that one.
     let others = [&of.record.process, &of.record.predecessor].into_iter().flatten();
     let taken: Vec<_> = others
@@ -112,25 +115,25 @@ pub fn process(
         .filter_map(|other| other.container_id.as_deref())
         .collect();
     let its_pod = of.pods.into_iter().flatten().find(|pod| pod.uid().as_deref() == Some(of.pod_uid));
-    // A container that the runtime has lost sight of may run on, and its process may answer in place of the one that the pod shows. So
-    // what was recorded stays until that container is known to have ended, and of a process that is new nothing is recorded where such
-    // a container may be its own.
-    let known = recorded.and_then(|recorded| recorded.container_id.as_deref());
-    let may_be_in_shown = match known {
-        Some(known) => its_pod.is_some_and(|pod| container_state(pod, known) == ContainerEvidence::Dead),
+    // A container that the runtime has lost can still run, and its process can answer instead of the one that the pod
+    // shows. A recorded container therefore stays until it is known to have ended. For a new process nothing is
+    // recorded where such a container can be its own.
+    let recorded_id = recorded.and_then(|recorded| recorded.container_id.as_deref());
+    let may_be_in_running = match recorded_id {
+        Some(recorded_id) => its_pod.is_some_and(|pod| container_state(pod, recorded_id) == ContainerEvidence::Dead),
         None => !taken.is_empty() || !its_pod.is_some_and(has_lost_a_container),
     };
-    let container = of.container.filter(|id| may_be_in_shown && !taken.contains(id)).or(known);
+    let container = of.container.filter(|id| may_be_in_running && !taken.contains(id)).or(recorded_id);
     let present = its_pod.filter(|its_pod| of.pods[0].is_some_and(|present| present.uid() == its_pod.uid()));
-    let shown = match present.and_then(running_container) {
-        Some(running) if container == Some(running) => Shown::Running,
-        Some(_) if !may_be_in_shown => Shown::Never,
-        _ => Shown::NotYet,
+    let report = match present.and_then(running_container) {
+        Some(running) if container == Some(running) => ContainerReport::Running,
+        Some(_) if !may_be_in_running => ContainerReport::Never,
+        _ => ContainerReport::NotYet,
     };
     let node_name = its_pod.and_then(node_name).or_else(|| recorded?.node_name.clone());
-    // Once it is recorded it stays: another machine may come under the name while the process runs on.
-    let known = recorded.and_then(|recorded| recorded.node.clone());
-    let node = known.or_else(|| node(node_name.as_deref()?)).map(|node| told_apart(node, is_shared));
+    // Once it is recorded it stays, because another machine can take the name while the process still runs.
+    let recorded_node = recorded.and_then(|recorded| recorded.node.clone());
+    let node = recorded_node.or_else(|| node(node_name.as_deref()?)).map(|node| with_unique_ids(node, is_shared));
     let process = Process {
         run_id: of.run_id.clone(),
         container_id: container.map(str::to_owned),
@@ -138,7 +141,7 @@ pub fn process(
         node,
         pod_uid: of.pod_uid.to_owned(),
     };
-    (process, shown)
+    (process, report)
 }
 
 /// Whether the kubelet does not know what became of the redis container before the present one.
@@ -148,7 +151,7 @@ fn has_lost_a_container(pod: &Pod) -> bool {
 }
 
 /// IDs that several nodes show identify nothing.
-pub fn told_apart(node: NodeIdentity, is_shared: impl Fn(&Machine) -> bool) -> NodeIdentity {
+pub fn with_unique_ids(node: NodeIdentity, is_shared: impl Fn(&Machine) -> bool) -> NodeIdentity {
     NodeIdentity { machine: node.machine.filter(|machine| !is_shared(machine)), ..node }
 }
 

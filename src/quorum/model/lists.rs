@@ -1,4 +1,4 @@
-//! Whose votes count: the member lists that a status names, and that the specification asks for. Pure.
+//! The member lists of a status and of the specification: they decide whose votes count. Pure.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub struct Lists {
     pub voters: Vec<String>,
     /// While a change is joint: and a majority of these.
     pub former: Option<Vec<String>>,
-    /// What the specification asks for.
+    /// The list of the specification.
     pub wanted: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Lists {
     }
 
     /// Whether the member learns: it is to vote and does not yet.
-    pub fn learns(&self, name: &str) -> bool {
+    pub fn is_learner(&self, name: &str) -> bool {
         !self.counts(name) && self.wanted.iter().any(|member| member == name)
     }
 
@@ -99,7 +99,7 @@ impl Lists {
 
     /// The list of which a majority has stored every token so far. While two lists count it is the old one: tokens from before the
     /// switch are on no other.
-    pub fn knows_tokens(&self) -> &[String] {
+    pub fn token_list(&self) -> &[String] {
         self.former.as_ref().unwrap_or(&self.voters)
     }
 
@@ -116,7 +116,7 @@ impl Lists {
     }
 }
 
-/// A person may have lowered the epoch, or taken it away. Users of earlier epochs must never be used again: a
+/// A user can have lowered the epoch, or removed it. Users of earlier epochs must never be used again, because a
 /// replica that still has their passwords counts an earlier list.
 fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
     status.members.iter().map(|member| member.epoch).chain([status.membership_epoch]).max().flatten()
@@ -140,7 +140,7 @@ pub fn majority(list: &[String]) -> usize {
     list.len() / 2 + 1
 }
 
-/// So many members, whichever they are, share one with every majority.
+/// The number of members that share one with every majority, whichever they are.
 pub fn meets_every_majority(list: &[String]) -> usize {
     list.len() - majority(list) + 1
 }

@@ -1,4 +1,4 @@
-//! Which quorum does a lock use, may it, and what is its Redis key?
+//! Finds the quorum of a lock, checks whether the lock is allowed there, and names its Redis key.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ pub fn quorum_of(
     }
 }
 
-/// Whether what a lock holds, ending or not, may be on this very quorum.
+/// Whether the hold of a lock, ending or not, can be on this very quorum.
 ///
 /// The record of the hold decides this, not the specification and not the default of now. A lock whose record a person has removed can be
 /// held anywhere.
@@ -81,7 +81,7 @@ pub fn full_name(quorum: &RedisQuorum) -> String {
     ObjectRef::from_obj(quorum).namespace.map_or_else(|| quorum.name_any(), |ns| format!("{ns}/{}", quorum.name_any()))
 }
 
-/// Whether locks of `namespace` may use the quorum. A selector needs the Namespace object; without it the answer is no.
+/// Whether locks of `namespace` can use the quorum. A selector needs the Namespace object; without it the answer is no.
 pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespace>) -> bool {
     let AllowedNamespaces { from, selector } = &quorum.spec.allowed_namespaces;
     match from {
@@ -94,7 +94,7 @@ pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespa
     }
 }
 
-/// One that cannot be read (the schema lets none in) allows nothing.
+/// An unreadable selector (the schema refuses it) allows nothing.
 fn selects(selector: &LabelSelector, object: &Namespace) -> bool {
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(object.labels()))
 }

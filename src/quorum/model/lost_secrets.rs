@@ -1,24 +1,28 @@
-//! The secrets of a quorum whose Secret may be gone: which ones count, when are new ones made, and which members still run with
-//! lost ones?
-//! Pure.
+//! Decides about the secrets of a quorum whose Secret can be lost: which secrets count, when the operator makes new
+//! ones, and which members still run with lost ones. Pure.
 //!
-//! Secrets are made where there are no members. Under members they are kept: a Secret that was edited or deleted is written back from
-//! a replica's memory. Only when it is gone and no replica has come forward with a copy are new ones made. The operator cannot log in to the
-//! members any more then, to vote or to close them; they are replaced one at a time ([`super::rollout`]), and each successor waits like
-//! after any other restart, so that nothing which a client outside holds is broken.
+//! Secrets are made where there are no members. Under members they are kept, and a replica writes an edited or deleted
+//! Secret back from its memory. New ones are made only when the Secret is gone and no replica has come forward with a
+//! copy.
+//!
+//! The operator can then no longer log in to the members, to vote or to close them. They are replaced one at a time
+//! ([`super::rollout`]), and each successor waits like after any other restart. A hold of a client outside therefore
+//! stays safe.
 
 use std::time::Duration;
 
 use super::auth::Auth;
-use super::doing::Doing;
-use super::member::{MemberView, StartedWith};
+use super::member::{MemberSummary, StartedWith};
+use super::progress::Doing;
 use super::rollout::Progress;
 use crate::time::Monotonic;
 
-/// So long a replica with a copy has to write it back, once the status says that it is wanted. It takes one reading of the Secret.
+/// How long a replica with a copy has to write it back.
+///
+/// The time begins when the status requests the copy. The replica needs one reading of the Secret.
 pub const COPY_WITHIN: Duration = Duration::from_secs(10);
 
-/// What was found where the auth Secret should be.
+/// The content of the auth Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// There is no Secret.
@@ -35,8 +39,8 @@ pub struct View<'a> {
     /// In the API server.
     pub found: &'a Found,
     /// In this replica's memory.
-    pub known: Option<&'a Auth>,
-    /// Members may run that were started with secrets.
+    pub in_use: Option<&'a Auth>,
+    /// Members perhaps run that were started with secrets.
     pub has_members: bool,
     /// Since when this leader has known that the Secret is missing, and the status has said so.
     pub missing_since: Option<Monotonic>,
@@ -48,9 +52,9 @@ pub struct View<'a> {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretsStep {
-    /// What is known is what is stored.
+    /// The stored secrets are the ones in use.
     Keep(Auth),
-    /// What is stored counts.
+    /// The stored secrets count.
     Adopt(Auth),
     /// Put this, which is known, in place of what is stored.
     Overwrite(Auth),
@@ -58,28 +62,28 @@ pub enum SecretsStep {
     WriteBack(Auth),
     /// The quorum's first.
     MakeFirst,
-    /// Say that they are lost; until then another replica may write its copy back.
+    /// Publish that they are lost. Until then another replica can write its copy back.
     AwaitCopy {
         /// The end of the wait.
         until: Monotonic,
     },
     /// In place of the lost ones.
     MakeAnew,
-    /// A person has to look at the Secret that is there.
-    /// It may be a slip of the hand, and its content worth more than new secrets.
+    /// An administrator has to check the Secret that is there. It can be an accident, and its content worth more than
+    /// new secrets.
     AwaitPerson,
 }
 
 /// Decides the next step.
 pub fn decide(view: &View<'_>) -> SecretsStep {
-    match (view.found, view.known) {
-        (Found::Secrets(stored), Some(known)) if stored == known => SecretsStep::Keep(stored.clone()),
+    match (view.found, view.in_use) {
+        (Found::Secrets(stored), Some(in_use)) if stored == in_use => SecretsStep::Keep(stored.clone()),
         // Another leader was further with a rotation, or has made new ones.
-        (Found::Secrets(stored), Some(known)) if stored.supersedes(known) => SecretsStep::Adopt(stored.clone()),
+        (Found::Secrets(stored), Some(in_use)) if stored.supersedes(in_use) => SecretsStep::Adopt(stored.clone()),
         (Found::Secrets(stored), None) => SecretsStep::Adopt(stored.clone()),
         // The members run with what is known, or are being restarted with it.
-        (Found::Secrets(_) | Found::Useless, Some(known)) => SecretsStep::Overwrite(known.clone()),
-        (Found::Nothing, Some(known)) => SecretsStep::WriteBack(known.clone()),
+        (Found::Secrets(_) | Found::Useless, Some(in_use)) => SecretsStep::Overwrite(in_use.clone()),
+        (Found::Nothing, Some(in_use)) => SecretsStep::WriteBack(in_use.clone()),
         (Found::Useless, None) => SecretsStep::AwaitPerson,
         (Found::Nothing, None) if !view.has_members => SecretsStep::MakeFirst,
         (Found::Nothing, None) => {
@@ -89,13 +93,15 @@ pub fn decide(view: &View<'_>) -> SecretsStep {
     }
 }
 
-/// What the status says while members run with lost secrets; `None` when none does. `was_said`: the status has said so. A
-/// member that has been deleted and is not back is one of them still.
-pub fn loss(auth: &Auth, was_said: bool, members: &[MemberView], rollout: Option<&Progress>) -> Option<String> {
-    let back = |member: &&MemberView| member.started_with == StartedWith::These && member.answers;
+/// The message of the status while members run with lost secrets; `None` when none does.
+///
+/// `was_recorded`: the status has recorded the loss. A member that was deleted and is not back yet is still one of
+/// them.
+pub fn loss(auth: &Auth, was_recorded: bool, members: &[MemberSummary], rollout: Option<&Progress>) -> Option<String> {
+    let back = |member: &&MemberSummary| member.started_with == StartedWith::These && member.answers;
     let others = members.iter().any(|member| member.started_with == StartedWith::Others);
     let (with_these, all) = (members.iter().filter(back).count(), members.len());
-    let awaited = auth.id().is_some() && was_said && with_these < all;
+    let awaited = auth.id().is_some() && was_recorded && with_these < all;
     (others || awaited).then(|| {
         let rollout = rollout.map(|progress| format!("; {}", progress.message)).unwrap_or_default();
         Doing::Restarting { with_these, all, rollout }.to_string()
@@ -113,19 +119,19 @@ mod tests {
 
     fn step(
         found: &Found,
-        known: Option<&Auth>,
+        in_use: Option<&Auth>,
         has_members: bool,
         missing_since: Option<u64>,
         now: u64,
     ) -> SecretsStep {
-        decide(&View { found, known, has_members, missing_since: missing_since.map(at), now: at(now) })
+        decide(&View { found, in_use, has_members, missing_since: missing_since.map(at), now: at(now) })
     }
 
     #[test]
     fn secrets_are_never_made_where_any_are_left() {
         let (a, b) = (Auth::random(), Auth::random());
         for now in [0, 1_000_000] {
-            let step = |found: &Found, known| step(found, known, true, Some(0), now);
+            let step = |found: &Found, in_use| step(found, in_use, true, Some(0), now);
             assert_eq!(step(&Found::Secrets(a.clone()), Some(&a)), SecretsStep::Keep(a.clone()));
             assert_eq!(step(&Found::Secrets(a.clone()), None), SecretsStep::Adopt(a.clone()));
             assert_eq!(step(&Found::Secrets(b.clone()), Some(&a)), SecretsStep::Overwrite(a.clone()), "edited");
@@ -159,10 +165,10 @@ mod tests {
 
     #[test]
     fn the_loss_is_told_until_every_member_runs_with_the_new_ones() {
-        let member = |started_with, answers| MemberView { started_with, answers, ..MemberView::default() };
+        let member = |started_with, answers| MemberSummary { started_with, answers, ..MemberSummary::default() };
         let (new, old) = (member(StartedWith::These, true), member(StartedWith::Others, false));
         let (gone, starting) = (member(StartedWith::Nothing, false), member(StartedWith::These, false));
-        let all = |members: [&MemberView; 3]| members.map(Clone::clone);
+        let all = |members: [&MemberSummary; 3]| members.map(Clone::clone);
         let (first, anew) = (Auth::random(), Auth::anew(UnixMillis(7)));
         let rollout = Progress { paused: false, message: "q-1 is next".into() };
         let text = loss(&anew, true, &all([&new, &old, &old]), Some(&rollout)).unwrap();

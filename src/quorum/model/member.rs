@@ -2,7 +2,7 @@
 
 /// One member at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemberView {
+pub struct MemberSummary {
     /// Its name.
     pub name: String,
     /// Others run it.
@@ -36,13 +36,13 @@ pub struct MemberView {
 /// How a member stands by its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It may vote.
+    /// It can vote.
     Admitted,
-    /// It may vote and does not answer. Other replicas and clients may reach it.
+    /// It can vote and does not answer. Other replicas and clients perhaps reach it.
     Silent,
     /// It was closed for this update: what has begun is finished.
     ClosedForUpdate,
-    /// It may not vote: there is nothing to lose.
+    /// It cannot vote, so there is nothing to lose.
     #[default]
     Out,
     /// Its process was started with secrets that were lost since, and refuses those that took their place.
@@ -63,6 +63,6 @@ pub enum StartedWith {
 }
 
 /// The names of the members that are meant.
-pub(super) fn names(members: &[MemberView], is_meant: impl Fn(&MemberView) -> bool) -> Vec<String> {
+pub(super) fn names(members: &[MemberSummary], is_meant: impl Fn(&MemberSummary) -> bool) -> Vec<String> {
     members.iter().filter(|member| is_meant(member)).map(|member| member.name.clone()).collect()
 }

@@ -1,10 +1,10 @@
 //! Changes of the member list (`docs/dev/algorithm.md`, "Changing the members"): which lists are in force, and what is the one next
 //! step of a change? Pure.
 //!
-//! A change has three parts. New members **learn**: they are fenced and admitted like any other, and get the keys of all held
-//! locks, but their votes do not count. Then one write of the status makes the change **joint**: from there on a majority of the
-//! old list and of the new one is needed, under users of a new epoch, and those of the epoch before are closed on the old
-//! members. When everything has expired that the old list may have promised alone, one more write **ends** it.
+//! A change has three phases. New members **learn**: they are fenced and admitted like any other, and get the keys of
+//! all held locks, but their votes do not count. Then one write of the status makes the change **joint**. From there on
+//! a majority of the old list and of the new one is needed, under users of a new epoch. The users of the epoch before
+//! are closed on the old members. When all promises of the old list alone have expired, one more write **ends** it.
 //!
 //! The operator cannot close users on a master that others run. There the record of its operators names the epoch, and votes under an
 //! earlier one are refused. A quorum with such a master grants and renews nothing while a change is joint: a pause.
@@ -14,7 +14,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::lists::{Lists, majority, meets_every_majority};
-use super::member::{MemberView, names};
+use super::member::{MemberSummary, names};
 use super::record::{member_named, record_named};
 use crate::api::{PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
 use crate::fence::predecessor::declares;
@@ -24,7 +24,7 @@ mod describe;
 
 pub use describe::describe;
 
-/// Users of earlier epochs than this are closed on every process of the member that may run.
+/// Users of earlier epochs than this are closed on every process of the member that can run.
 pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists) -> i64 {
     // A version without changes recorded none, and had one epoch only.
     let unknown = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
@@ -33,8 +33,8 @@ pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists
 
 /// Whether no vote is possible under the epoch before with this member.
 ///
-/// Its users are closed on the process that may be open, or no process may be open. It stays so, since everything that
-/// is admitted from now on is opened under the epoch of now.
+/// Its users are closed on the process that can be open, or no process can be open. It stays so, because every later
+/// admission opens users of the present epoch only.
 ///
 /// On a master that others run it is the record on the process that refuses those users. Another process has forgotten
 /// the record, but a replica that still has the epoch before has not admitted that process. A master that joins has no such
@@ -44,7 +44,7 @@ pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
     users_since(status, name, lists) >= lists.epoch
         || record_named(status, name).may_be_open().is_none()
         || is_declared_dead(quorum, name)
-        || (is_external(status, name) && !lists.knows_tokens().iter().any(|member| member == name))
+        || (is_external(status, name) && !lists.token_list().iter().any(|member| member == name))
 }
 
 fn is_external(status: Option<&RedisQuorumStatus>, name: &str) -> bool {
@@ -54,8 +54,8 @@ fn is_external(status: Option<&RedisQuorumStatus>, name: &str) -> bool {
 /// Whether a person has said that the process of this external member is dead, by its `run_id`. No pod and no node tells.
 pub fn is_declared_dead(quorum: &RedisQuorum, name: &str) -> bool {
     let Some(declared) = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION) else { return false };
-    let known = member_named(quorum.status.as_ref(), name).filter(|member| member.external.is_some());
-    known.and_then(|member| member.run_id.as_deref()).is_some_and(|run_id| declares(declared, run_id))
+    let recorded = member_named(quorum.status.as_ref(), name).filter(|member| member.external.is_some());
+    recorded.and_then(|member| member.run_id.as_deref()).is_some_and(|run_id| declares(declared, run_id))
 }
 
 /// Whether the old list of a joint change can promise nothing any more.
@@ -73,7 +73,7 @@ pub struct View<'a> {
     /// The lists.
     pub lists: &'a Lists,
     /// All of [`Lists::members`].
-    pub members: &'a [MemberView],
+    pub members: &'a [MemberSummary],
     /// Held locks that one of these members lacks, as `namespace/name`.
     pub incomplete_locks: &'a [String],
     /// Something else changes the members, and ends first.
@@ -88,7 +88,7 @@ pub struct View<'a> {
     pub rejoin_delay: Duration,
 }
 
-/// What else may be under way on the members.
+/// Another activity on the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
     /// Pods are replaced by those of a newer template, and that is not paused.
@@ -117,16 +117,16 @@ pub enum ChangeStep {
     Finish,
 }
 
-/// What a change waits for.
+/// The obstacle to a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// These members may not vote, or do not answer.
+    /// These members cannot vote, or do not answer.
     Members(Vec<String>),
     /// Something else ends first.
     Busy(Busy),
     /// These locks are not on all members.
     Locks(Vec<String>),
-    /// On a process of these members users of the epoch before may be open, and cannot be closed.
+    /// On a process of these members users of the epoch before can be open, and cannot be closed.
     Unclosed(Vec<String>),
     /// These operators use the former masters, and could not notice the new list.
     LeftBehind(Vec<String>),
@@ -142,7 +142,7 @@ pub fn decide(view: &View<'_>) -> ChangeStep {
     }
 }
 
-/// Before the switch every member, old and new, has what a majority of the new list may be asked for.
+/// Before the switch every member, old and new, has everything that a majority of the new list needs.
 fn learning(view: &View<'_>) -> ChangeStep {
     let away = names(view.members, |member| !member.votes && !member.dead);
     if !away.is_empty() {

@@ -1,4 +1,4 @@
-//! What a RedisQuorum is to be: its specification parsed once, so that nothing later has to doubt it.
+//! The plan of a RedisQuorum: its specification parsed once, so that later code needs no further checks.
 
 mod external;
 
@@ -23,7 +23,7 @@ pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members,
 pub struct MemberPlan {
     /// Position among the operator's own, from 0. External ones have none, and all the same number.
     pub index: usize,
-    /// Of its own: `<quorum>-<index>`, also the name of its StatefulSet and Service.
+    /// Its name: `<quorum>-<index>`, also the name of its StatefulSet and Service.
     pub name: String,
     /// A master that others run. All that is said of pods, StatefulSets, Services and ACL files is about the others.
     pub external: Option<ExternalPlan>,
@@ -35,7 +35,7 @@ impl MemberPlan {
         self.external.is_some()
     }
 
-    /// Whether it is the same member at the same place. What else is known of it may change at any time.
+    /// Whether it is the same member at the same place. Its other fields can change at any time.
     pub fn is_same(&self, other: &Self) -> bool {
         let address = |member: &Self| member.external.as_ref().map(|external| external.address.clone());
         self.name == other.name && address(self) == address(other)
@@ -77,9 +77,9 @@ pub struct ClientPlan {
     pub name: String,
     /// Where its pods are.
     pub namespace: String,
-    /// The keys that it may use.
+    /// The allowed keys.
     pub key_prefix: KeyPrefix,
-    /// What it may do with them.
+    /// Its rights on these keys.
     pub access: ClientAccess,
 }
 
@@ -117,7 +117,7 @@ pub struct Plan {
     pub members: Vec<MemberPlan>,
     /// The members that others run and that vote or are to vote.
     pub external: Vec<MemberPlan>,
-    /// Whose votes count, and whose are going to.
+    /// The member lists that decide whose votes count, now and after a change.
     pub lists: Lists,
     /// Container image.
     pub image: String,
@@ -125,7 +125,7 @@ pub struct Plan {
     pub settings: Settings,
     /// The longest lock.
     pub max_ttl: Duration,
-    /// What clients may promise now.
+    /// The settings that clients can use now.
     pub promised: Effective,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
@@ -199,12 +199,14 @@ pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
 }
 
 /// All members that there are: also those that leave, until the status forgets them.
-pub fn known_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+pub fn recorded_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let mut members = all_members(quorum);
     let published = quorum.status.iter().flat_map(|status| &status.members);
-    let leaving = published.filter(|known| !members.iter().any(|member| member.name == known.name));
+    let leaving = published.filter(|recorded| !members.iter().any(|member| member.name == recorded.name));
     let leaving: Vec<_> = leaving
-        .filter_map(|known| own_member(quorum, &known.name).or_else(|| external::known(quorum, &known.name)))
+        .filter_map(|recorded| {
+            own_member(quorum, &recorded.name).or_else(|| external::recorded_member(quorum, &recorded.name))
+        })
         .collect();
     members.extend(leaving);
     members
@@ -271,7 +273,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 /// Masters that others run have settings of their own. Of ours those that leave count, too: they are spoken with to the end.
 fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
     let tls = &quorum.spec.tls;
-    if known_members(quorum).iter().all(MemberPlan::is_external) {
+    if recorded_members(quorum).iter().all(MemberPlan::is_external) {
         return Ok(None);
     }
     Ok(match (tls.mode, &tls.secret_ref) {

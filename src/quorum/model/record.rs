@@ -52,8 +52,8 @@ pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Op
 
 /// The process of a member whose votes count.
 ///
-/// An `Unreachable` member that was admitted is included: the leader cannot reach it, other replicas may, and it has forgotten
-/// nothing. Only a fencing, or another process, ends an admission.
+/// An `Unreachable` member that was admitted is included. The leader cannot reach it, other replicas perhaps can, and
+/// it has forgotten nothing. Only a fencing, or another process, ends an admission.
 pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
     let record = record_named(quorum.status.as_ref(), name);
     record.run_id.filter(|_| record.admitted)
@@ -62,7 +62,7 @@ pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
 /// The times that go with a record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stamps {
-    /// When it may vote if nothing else happens.
+    /// When it can vote if nothing else happens.
     pub rejoin_at: Option<MilliTime>,
     /// When it was admitted; kept from before if the admission is not new.
     pub admitted_at: Option<MilliTime>,

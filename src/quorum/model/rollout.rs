@@ -1,16 +1,16 @@
 //! Rolling updates: which member is replaced next, and what is waited for? Pure.
 //!
-//! A replaced member forgets its locks. So one is replaced at a time, while every other one may vote and every held lock is on
-//! all of them: at no moment is a lock on fewer members than all but one.
+//! A replaced member forgets its locks. Members are therefore replaced one at a time, while every other one can vote
+//! and every held lock is on all of them. At no moment is a lock on fewer members than all but one.
 
-use super::doing::{Doing, Until};
-use super::member::{MemberView, Standing, names};
+use super::member::{MemberSummary, Standing, names};
+use super::progress::{Doing, Until};
 
 /// All that the decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The members, in the order in which they are replaced.
-    pub members: &'a [MemberView],
+    pub members: &'a [MemberSummary],
     /// A person has paused the rollout.
     pub paused: bool,
     /// The member list is changing, and must end first.
@@ -39,14 +39,14 @@ pub enum RolloutStep {
     },
     /// Close this member, then delete its pod.
     CloseAndReplace(String),
-    /// Delete the pod of this member, which may not vote.
+    /// Delete the pod of this member, which cannot vote.
     Replace(String),
 }
 
-/// What an update waits for.
+/// The obstacle to an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// These members may not vote, or do not answer.
+    /// These members cannot vote, or do not answer.
     Members(Vec<String>),
     /// These locks are not on all members.
     Locks(Vec<String>),
@@ -58,13 +58,13 @@ pub enum Obstacle {
 
 /// Decides the next step of an update.
 pub fn decide(view: &View<'_>) -> RolloutStep {
-    let is_outdated = |member: &&MemberView| member.outdated == Some(true);
+    let is_outdated = |member: &&MemberSummary| member.outdated == Some(true);
     let outdated = names(view.members, |member| is_outdated(&member));
     if outdated.is_empty() {
         return RolloutStep::Nothing;
     }
     // Before the pause: left closed with its old pod, it would be admitted as it was, for nothing.
-    let begun = |member: &&MemberView| is_outdated(member) && member.standing == Standing::ClosedForUpdate;
+    let begun = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::ClosedForUpdate;
     if let Some(member) = view.members.iter().find(begun) {
         return RolloutStep::Replace(member.name.clone());
     }
@@ -73,11 +73,11 @@ pub fn decide(view: &View<'_>) -> RolloutStep {
     }
     // A member without a vote has no lock to lose. So a bad image, which stops the update at the first member, is undone at once
     // when the old one is written back.
-    let idle = |member: &&MemberView| is_outdated(member) && member.standing == Standing::Out;
+    let idle = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::Out;
     if let Some(member) = view.members.iter().find(idle) {
         return RolloutStep::Replace(member.name.clone());
     }
-    let lost = |member: &&MemberView| is_outdated(member) && member.standing == Standing::Lost;
+    let lost = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::Lost;
     if let Some(member) = view.members.iter().find(lost) {
         return match obstacle_to_lost(view) {
             Some(until) => RolloutStep::Wait { outdated, until },
@@ -90,7 +90,7 @@ pub fn decide(view: &View<'_>) -> RolloutStep {
     }
 }
 
-/// What an update waits for: all members, the next one to replace included.
+/// The obstacle to an update. All members have to be ready, the next one to replace included.
 ///
 /// A silent member could not be closed, and a lock cannot be on it.
 fn obstacle(view: &View<'_>) -> Option<Obstacle> {
@@ -108,11 +108,12 @@ fn obstacle(view: &View<'_>) -> Option<Obstacle> {
     (!view.incomplete_locks.is_empty()).then(|| Obstacle::Locks(view.incomplete_locks.to_vec()))
 }
 
-/// A lost member is restarted as by a crash: its successor waits like any other. Nothing that it holds can be repaired elsewhere first,
-/// so neither locks nor a change of the member list are waited for, which need its vote or its closing and get neither. But one at a time:
-/// every member whose process is not of before has to be back.
+/// A lost member is restarted as by a crash, and its successor waits like any other. Nothing that it holds can be
+/// repaired elsewhere first. The operator therefore waits neither for locks nor for a change of the member list, which
+/// need its vote or its closing and get neither. Members still restart one at a time: every member with a new process
+/// has to be back.
 fn obstacle_to_lost(view: &View<'_>) -> Option<Obstacle> {
-    let is_of_before = |member: &MemberView| match member.standing {
+    let is_of_before = |member: &MemberSummary| match member.standing {
         Standing::Lost => true,
         // The operator does not reach it, so it cannot know yet that it is lost: others must not wait for its node.
         Standing::Silent => member.outdated == Some(true),
@@ -126,7 +127,7 @@ fn obstacle_to_lost(view: &View<'_>) -> Option<Obstacle> {
     (!unknown.is_empty()).then_some(Obstacle::Templates(unknown))
 }
 
-/// What the status says of an update that is not over.
+/// The status message of an unfinished update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// A person has paused it.
@@ -139,7 +140,7 @@ pub struct Progress {
 const NAMED: usize = 5;
 
 /// Describes a step for people.
-pub fn progress(step: &RolloutStep, members: &[MemberView]) -> Option<Progress> {
+pub fn progress(step: &RolloutStep, members: &[MemberSummary]) -> Option<Progress> {
     let all = members.len();
     let doing = match step {
         RolloutStep::Nothing => return None,
@@ -175,15 +176,15 @@ pub fn listed(names: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn member(name: &str, outdated: bool, standing: Standing) -> MemberView {
-        MemberView { name: name.into(), outdated: Some(outdated), standing, ..MemberView::default() }
+    fn member(name: &str, outdated: bool, standing: Standing) -> MemberSummary {
+        MemberSummary { name: name.into(), outdated: Some(outdated), standing, ..MemberSummary::default() }
     }
 
-    fn three(states: [(bool, Standing); 3]) -> Vec<MemberView> {
+    fn three(states: [(bool, Standing); 3]) -> Vec<MemberSummary> {
         ["q-0", "q-1", "q-2"].iter().zip(states).map(|(name, (old, standing))| member(name, old, standing)).collect()
     }
 
-    fn step(members: &[MemberView]) -> RolloutStep {
+    fn step(members: &[MemberSummary]) -> RolloutStep {
         decide(&View { members, paused: false, changing: false, incomplete_locks: &[] })
     }
 
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn a_pause_stops_everything_but_what_was_begun() {
         let paused =
-            |members: &[MemberView]| decide(&View { members, paused: true, changing: false, incomplete_locks: &[] });
+            |members: &[MemberSummary]| decide(&View { members, paused: true, changing: false, incomplete_locks: &[] });
         assert_eq!(paused(&three([NEW, OLD, OLD])), RolloutStep::Paused { outdated: vec!["q-1".into(), "q-2".into()] });
         assert!(matches!(paused(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Paused { .. }));
         let begun = three([NEW, (true, Standing::ClosedForUpdate), OLD]);
@@ -269,7 +270,7 @@ mod tests {
     #[test]
     fn nothing_is_closed_while_the_member_list_changes() {
         let change =
-            |members: &[MemberView]| decide(&View { members, paused: false, changing: true, incomplete_locks: &[] });
+            |members: &[MemberSummary]| decide(&View { members, paused: false, changing: true, incomplete_locks: &[] });
         assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait { until: Obstacle::Change, .. }));
         assert_eq!(change(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Replace("q-1".into()));
     }
@@ -301,7 +302,7 @@ mod tests {
         );
         members[0].standing = Standing::Admitted;
         assert!(matches!(step(&members), RolloutStep::Wait { until: Obstacle::Templates(_), .. }));
-        // One with an old pod on a node that is cut off may be away for ever.
+        // A member with an old pod on a node that is cut off can be away without end.
         assert_eq!(step(&three([(true, Standing::Silent), LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
     }

@@ -1,12 +1,12 @@
 //! Rotation of passwords: what is the next step, and what is waited for? Pure.
 //!
-//! At every moment every member accepts the passwords that the operator uses, and until a person says `finish` those that clients
-//! may still use. Adding a password disturbs no connection. Taking the old one away ends the connections that were made with it, so that is
-//! done on one member at a time, while all others can vote.
+//! At every moment every member accepts the passwords that the operator uses. Until the user sets `finish`, it also
+//! accepts those that clients perhaps still use. Adding a password disturbs no connection. Removing the old one ends
+//! the connections that were made with it, so that is done on one member at a time, while all others can vote.
 
 use super::auth::{Rotation, Stage};
-use super::doing::{Doing, Until};
-use super::member::{MemberView, names};
+use super::member::{MemberSummary, names};
+use super::progress::{Doing, Until};
 
 /// The text of the annotation that ends a rotation.
 pub const FINISH: &str = "finish";
@@ -25,7 +25,7 @@ pub struct View<'a> {
     /// The other replicas have had the time to read the passwords of this stage.
     pub settled: bool,
     /// The members.
-    pub members: &'a [MemberView],
+    pub members: &'a [MemberSummary],
 }
 
 /// The one next step.
@@ -81,7 +81,7 @@ pub fn decide(view: &View<'_>) -> RotationStep {
 
 /// The next step while no rotation is under way.
 ///
-/// A process may have started with an older file, so after the first rotation passwords are confirmed always.
+/// A process can have started with an older file, so after the first rotation passwords are confirmed always.
 fn idle(view: &View<'_>) -> RotationStep {
     match view.wanted {
         Some(wanted) if ![FINISH, ""].contains(&wanted) && view.rotated != Some(wanted) => {
@@ -97,7 +97,7 @@ fn idle(view: &View<'_>) -> RotationStep {
 }
 
 /// For people: how far a rotation is, and what it waits for.
-pub fn progress(rotation: &Rotation, members: &[MemberView], step: &RotationStep) -> String {
+pub fn progress(rotation: &Rotation, members: &[MemberSummary], step: &RotationStep) -> String {
     let confirmed = members.iter().filter(|member| member.confirmed).count();
     let all = members.len();
     let stage = Box::new(match rotation.stage {
@@ -120,13 +120,13 @@ mod tests {
     use super::*;
     use crate::quorum::model::auth::Auth;
 
-    fn members(states: [(bool, bool, bool); 3]) -> Vec<MemberView> {
-        let member = |(index, (admitted, obeys, confirmed))| MemberView {
+    fn members(states: [(bool, bool, bool); 3]) -> Vec<MemberSummary> {
+        let member = |(index, (admitted, obeys, confirmed))| MemberSummary {
             name: format!("q-{index}"),
             admitted,
             obeys,
             confirmed,
-            ..MemberView::default()
+            ..MemberSummary::default()
         };
         states.into_iter().enumerate().map(member).collect()
     }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_new_text_begins_and_the_same_again_does_nothing() {
-        let idle = |wanted, rotated, members: &[MemberView]| {
+        let idle = |wanted, rotated, members: &[MemberSummary]| {
             decide(&View { wanted, rotation: None, rotated, files_written: true, settled: true, members })
         };
         let (new, old) = (members([NEW; 3]), members([NEW, OLD, AWAY]));

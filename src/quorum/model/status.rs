@@ -1,9 +1,9 @@
-//! What the status of a quorum says beside the records of its members: columns and conditions. Pure.
+//! The status of a quorum besides the records of its members: columns and conditions. Pure.
 
 mod agreement;
 mod external;
+mod messages;
 mod overview;
-mod said;
 mod watches;
 
 use super::lists::Lists;
@@ -11,8 +11,8 @@ use crate::api::{MemberState, MemberStatus, RedisQuorumStatus};
 
 pub use agreement::quorum_agrees;
 pub use external::{has_forgotten, memory, merged, unfit};
+pub use messages::{MemberWaits, QuorumMessage};
 pub use overview::{Overview, conditions, refused};
-pub use said::{MemberWaits, Said};
 pub use watches::{ClockReport, Keys, Watched, watch_conditions};
 
 /// Admitted members of all that vote in the newest list.

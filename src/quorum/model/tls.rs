@@ -28,7 +28,7 @@ pub const AUTHORITIES_KEY: &str = "ca.crt";
 
 const END: &str = "-----END CERTIFICATE-----";
 
-/// What is in a Secret.
+/// The content of a Secret.
 pub type Data = BTreeMap<String, ByteString>;
 
 /// When a certificate is valid, in seconds of Unix time.
@@ -41,7 +41,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Of the first certificate in a text in PEM.
+    /// The fingerprint of the first certificate in a text in PEM.
     pub fn of_pem(pem: &[u8]) -> Option<Self> {
         Self::of(&CertificateDer::from_pem_slice(pem).ok()?)
     }
@@ -104,7 +104,7 @@ pub enum Unfit {
 /// Reads a certificate that has to prove all these names at `now`, in seconds of Unix time.
 ///
 /// # Errors
-/// What is wrong with it, and what to write.
+/// Reads a certificate, or names the fault of the Secret and the content that it needs.
 pub fn read(data: &Data, names: &[String], now: i64) -> Result<Certificate, Unfit> {
     let text = |key| data.get(key).map(|bytes| bytes.0.as_slice()).filter(|text| !text.is_empty());
     let text = |key| text(key).ok_or(Unfit::Missing(key));

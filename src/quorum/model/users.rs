@@ -50,7 +50,7 @@ impl Plan {
         self.locker_rule(auth, member, self.lists.epoch + 1)
     }
 
-    /// The users that are open on a member while it may vote.
+    /// The users that are open on a member while it can vote.
     ///
     /// These are the operator's, the probe's, those of clients that only look, and, if clients know of this list alone,
     /// those of clients that can vote.
@@ -69,7 +69,7 @@ impl Plan {
         (since..self.lists.epoch).flat_map(|epoch| self.voting_rules_of(auth, member, epoch)).collect()
     }
 
-    /// All users that may be open on a member on which the users of epochs before `since` are closed.
+    /// All users that can be open on a member on which the users of epochs before `since` are closed.
     ///
     /// With all of them closed the member gives no votes.
     pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {

@@ -29,7 +29,7 @@ impl SharedAgreement {
         let external: Vec<_> =
             external_members(quorum).into_iter().map(|member| MemberName::from(member.name)).collect();
         let paused = lists.is_joint() && !external.is_empty();
-        let claimed = lists.knows_tokens().iter().map(|name| MemberName::from(name.as_str())).collect();
+        let claimed = lists.token_list().iter().map(|name| MemberName::from(name.as_str())).collect();
         let mut agreement = self.lock();
         agreement.set_members(claimed, external, paused);
         agreement.set_claim(claim_of(quorum));

@@ -1,6 +1,8 @@
-//! Reads the auth Secret, and whom to trust, without list or watch on Secrets: until it is there, every five minutes (with TLS
-//! every minute), and when no member accepts what is known. Reads only, but for one case: a leader that has no copy of a Secret that
-//! is gone says so in the status, and a replica that has one writes it back.
+//! Reads the auth Secret and the trusted authorities, without list or watch on Secrets.
+//!
+//! It reads until the Secret exists, then every five minutes (with TLS every minute), and when no member accepts the
+//! current secrets. It writes in one case only. A leader without a copy of a deleted Secret records the loss in the
+//! status, and a replica that has a copy writes it back.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -52,7 +54,7 @@ pub(super) fn secrets(session: &QuorumSession) -> Api<Secret> {
 /// The Secret as this replica would write it, if the leader has none and members accept what is in it.
 fn copy(session: &QuorumSession) -> Option<Secret> {
     let quorum = session.quorum();
-    let wanted = says_lost(&quorum) && quorum.metadata.deletion_timestamp.is_none();
+    let wanted = records_loss(&quorum) && quorum.metadata.deletion_timestamp.is_none();
     let auth = session.auth().filter(|_| wanted && session.is_authenticated())?;
     Some(auth_secret(&validate(&quorum).ok()?, &auth))
 }
@@ -66,13 +68,13 @@ async fn write_back(api: &Api<Secret>, secret: &Secret) {
 }
 
 /// Whether the status says that the leader has no secrets, or that members run with lost ones.
-pub(crate) fn says_lost(quorum: &RedisQuorum) -> bool {
+pub(crate) fn records_loss(quorum: &RedisQuorum) -> bool {
     let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let ready = find_condition(conditions, QuorumCondition::Ready);
     ready.is_some_and(|ready| ready.reason == CommonReason::AuthLost.to_string())
 }
 
-/// Waits, and less if the session wants to read again. The session may end meanwhile.
+/// Waits, and less if the session requests another reading. The session can end during that time.
 async fn rest(session: &Weak<QuorumSession>, wait: Duration) {
     let Some(wanted) = session.upgrade().map(|session| session.read_secrets.clone()) else { return };
     // At most once in a second, however often it is asked for.
@@ -89,9 +91,9 @@ fn take(session: &QuorumSession, read: Option<Auth>) -> Duration {
         }
         // The leader has rotated passwords, or made new ones in place of lost ones. Otherwise the members were started with what is known;
         // the leader writes an edited Secret back. Only when no member accepts what is known can the other one be right.
-        (Some(read), Some(known))
-            if read.supersedes(&known)
-                || (read != known && !known.supersedes(&read) && !session.is_authenticated()) =>
+        (Some(read), Some(current))
+            if read.supersedes(&current)
+                || (read != current && !current.supersedes(&read) && !session.is_authenticated()) =>
         {
             session.set_auth(read);
             REREAD_UNAUTHENTICATED
@@ -127,7 +129,7 @@ async fn read(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, RequestEr
     found.inspect_err(|error| tracing::debug!(secret = name, %error, "Secret not read"))
 }
 
-/// Whose certificates members are checked by, in the config Secret of the quorum with this UID.
+/// The authorities that verify members' certificates, from the config Secret of this UID.
 pub(crate) fn authorities_of(secret: &Secret, uid: &str) -> Option<String> {
     let pem = secret.data.as_ref()?.get(AUTHORITIES_KEY).filter(|_| is_ours(secret, uid))?;
     String::from_utf8(pem.0.clone()).ok()

@@ -11,7 +11,7 @@ use crate::quorum::model::status::ClockReport;
 use crate::redlock::{ClockCheck, ClockSample, MemberName, RunId};
 use crate::time::{Boottime, ClockOffset, UnixMicros};
 
-/// What is known of the clocks of one quorum; shared by the links, which read them, and by the votes.
+/// The clocks of one quorum's members. The links write their readings, and the votes use them.
 pub struct ClockGuard {
     state: Mutex<State>,
 }
@@ -43,12 +43,12 @@ impl ClockGuard {
         Self { state: Mutex::new(state) }
     }
 
-    /// So many members there are from now on.
+    /// Sets the number of members.
     pub fn set_members(&self, members: usize) {
         self.state().members = members;
     }
 
-    /// What was known of a member's clock counts no more.
+    /// Drops the readings of a member's clock.
     pub fn forget(&self, member: &MemberName) {
         self.state().watched.remove(member);
     }
@@ -63,7 +63,14 @@ impl ClockGuard {
     }
 
     /// A regular reading of a member's clock, and of our own. Whether something became known that others should act on.
-    pub fn saw(&self, member: &MemberName, run_id: &RunId, users: Users, sample: ClockSample, own: OwnClocks) -> bool {
+    pub fn observe(
+        &self,
+        member: &MemberName,
+        run_id: &RunId,
+        users: Users,
+        sample: ClockSample,
+        own: OwnClocks,
+    ) -> bool {
         let mut state = self.state();
         let suspended = state.own.is_some_and(|before| own.were_suspended_since(before));
         state.own = Some(own);
@@ -73,14 +80,14 @@ impl ClockGuard {
         }
         let rule = state.rule;
         let reading = ClockOffset::of_reading(sample.time, Duration::ZERO, sample.sent, sample.received);
-        let known = state.watched.get_mut(member).filter(|watched| watched.run_id == *run_id);
-        let reading = known.as_ref().map_or(reading, |known| known.reading.narrowed_by(reading, rule.drift.ppm));
+        let before = state.watched.get_mut(member).filter(|watched| watched.run_id == *run_id);
+        let reading = before.as_ref().map_or(reading, |before| before.reading.narrowed_by(reading, rule.drift.ppm));
         // Opened a moment ago: a step since the admission would be in what was recorded of its clock.
         let is_opened = |watched: &Watched| users == Users::Open && watched.clock.jump().is_none();
         let goes_on = |watched: &Watched| watched.convicted.is_some() || watched.users == users || is_opened(watched);
-        match known.filter(|watched| goes_on(watched)) {
+        match before.filter(|watched| goes_on(watched)) {
             Some(watched) => {
-                watched.clock.saw(sample, rule);
+                watched.clock.observe(sample, rule);
                 (watched.answers, watched.users, watched.reading) = (true, users, reading);
             }
             // Another process, or fenced only now; or a step from before its admission, which is in none of its keys.
@@ -106,7 +113,7 @@ impl ClockGuard {
         self.state().watched.values().find(|watched| watched.run_id == *run_id)?.convicted
     }
 
-    /// What is known, for people, at `now`.
+    /// The report for users at `now`.
     pub fn report(&self, now: Boottime) -> ClockReport {
         let state = self.state();
         let stepped = state.watched.iter().filter_map(|(name, watched)| Some((name.to_string(), watched.convicted?)));
@@ -130,7 +137,7 @@ impl State {
         let open: Vec<_> = self.watched.values().filter(|one| one.answers && one.convicted.is_none()).collect();
         let clocks: Vec<&ClockWatch> = open.iter().map(|watched| &watched.clock).collect();
         match attribute(&clocks, self.members) {
-            Attribution::Nobody | Attribution::Open => false,
+            Attribution::NoClock | Attribution::Open => false,
             Attribution::Observer(step) => {
                 tracing::warn!(%step, "all members' clocks moved alike against this machine's: they are judged from now on");
                 self.begin_anew();

@@ -15,7 +15,7 @@ use super::link::Credentials;
 use crate::api::requests::{SHORT_TIMEOUT, within};
 use crate::api::server_time::ServerTime;
 use crate::api::{QUORUM_LABEL, RedisQuorum};
-use crate::quorum::model::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members};
+use crate::quorum::model::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, recorded_members};
 use crate::quorum::model::tls::{AUTHORITIES_KEY, is_lent};
 use crate::redis_member::{Authorities, Secret, TlsClient};
 
@@ -51,7 +51,7 @@ pub(super) async fn follow(session: Weak<QuorumSession>) {
 }
 
 fn externals(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    known_members(quorum).into_iter().filter(MemberPlan::is_external).collect()
+    recorded_members(quorum).into_iter().filter(MemberPlan::is_external).collect()
 }
 
 /// The Secrets in the namespace of a quorum.

@@ -1,4 +1,4 @@
-//! Whose votes count at this moment, and whether there are enough.
+//! The members whose votes count at this moment, and whether there are enough.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl QuorumSession {
         (agreement.may_vote(now) && agreement.counts(link.name(), &run_id, now)).then_some(run_id)
     }
 
-    /// The members that may vote at this moment.
+    /// The members that can vote at this moment.
     ///
     /// These are the admitted processes (rule 5), while their clocks run as they did (rule 9), and while no operator
     /// that shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers.

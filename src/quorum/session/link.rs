@@ -5,7 +5,7 @@ mod admin;
 mod busy;
 mod external;
 mod retry;
-mod seen;
+mod state;
 mod target;
 
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::redis_member::{AdminConnection, Endpoint, Machine, Observation, Redis
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
 use retry::{RETRY_PERIOD, retry_pause};
-use seen::Seen;
+use state::LinkState;
 
 pub use admin::{ActError, AdminSession};
 pub use busy::ScriptNews;
 pub use external::Credentials;
-pub use seen::LinkView;
+pub use state::LinkReading;
 pub(super) use target::Access;
 
 /// Between two looks at a member.
@@ -43,12 +43,12 @@ const ADMIN_DEADLINE: Duration = Duration::from_secs(1);
 struct Target {
     pod_uid: String,
     admin: Endpoint,
-    /// The other password that its process may know, while passwords are rotated.
+    /// The other password that its process perhaps has, while passwords are rotated.
     other_password: Option<Secret>,
     users: Vec<String>,
 }
 
-/// What all links of a quorum share.
+/// The state that all links of a quorum share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) machine: Machine,
@@ -67,10 +67,11 @@ pub struct MemberLink {
     agreement: SharedAgreement,
     /// The process that the status admits.
     admitted: Mutex<Option<RunId>>,
-    /// Of one membership epoch. Another epoch has another one, so that an electorate from before never votes as a user of after.
+    /// The voting connection of one membership epoch. Another epoch has another one, so that an electorate from before
+    /// never votes as a user of after.
     voter: Mutex<Option<(i64, Arc<RedisMember>)>>,
     target: watch::Sender<Option<Target>>,
-    seen: Mutex<Seen>,
+    state: Mutex<LinkState>,
     /// Probes and acts take turns, so that no look from before an act is taken for one after it.
     turn: tokio::sync::Mutex<()>,
     announcements: Announcements,
@@ -96,7 +97,7 @@ impl MemberLink {
             admitted: Mutex::default(),
             voter: Mutex::default(),
             target: watch::channel(None).0,
-            seen: Mutex::default(),
+            state: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             announcements,
             stop: stop.clone(),
@@ -135,29 +136,29 @@ impl MemberLink {
         &self.plan
     }
 
-    /// What is known now.
-    pub fn view(&self) -> LinkView {
+    /// The current reading.
+    pub fn reading(&self) -> LinkReading {
         let address = self.target.borrow().as_ref().map(|target| target.admin.address.clone());
-        self.seen().clone().view(address)
+        self.state().clone().reading(address)
     }
 
     /// Whether the member has served no client for so long that only its end helps.
     pub fn is_stuck(&self) -> bool {
-        self.seen().service.is_stuck(self.now())
+        self.state().service.is_stuck(self.now())
     }
 
     /// News of a script, once.
     pub fn take_script_news(&self) -> Option<ScriptNews> {
-        self.seen().service.take_script_news(self.now())
+        self.state().service.take_script_news(self.now())
     }
 
     /// Whether a process answers.
-    pub fn is_seen(&self) -> bool {
-        self.seen().processes.answers()
+    pub fn answers(&self) -> bool {
+        self.state().processes.answers()
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock()
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock()
     }
 
     fn now(&self) -> Monotonic {
@@ -166,7 +167,7 @@ impl MemberLink {
 
     /// Some leader fenced this process after it had been admitted: its count starts again.
     pub(super) fn note_fenced(&self, run_id: &RunId) {
-        self.seen().fenced = Some((run_id.clone(), self.now()));
+        self.state().fenced = Some((run_id.clone(), self.now()));
     }
 
     /// Watches the member wherever it is.
@@ -197,16 +198,16 @@ impl MemberLink {
 
     /// Another pod is another target: what was seen there says nothing of who answers here.
     fn note_target(&self, last: Option<&Target>, target: &Target) {
-        let mut seen = self.seen();
+        let mut state = self.state();
         if last != Some(target) {
             // With another password, or of another process.
-            seen.failure = None;
+            state.failure = None;
         }
         if last.is_some_and(|last| last.pod_uid == target.pod_uid) {
             return;
         }
-        seen.processes.moved(self.now());
-        seen.pod_uid = Some(target.pod_uid.clone());
+        state.processes.moved(self.now());
+        state.pod_uid = Some(target.pod_uid.clone());
     }
 
     /// Watches the member at one target, with one connection after the other.
@@ -251,17 +252,17 @@ impl MemberLink {
     }
 
     fn note_failure(&self, error: MemberError) {
-        let news = error == MemberError::Refused && self.seen().failure.as_ref() != Some(&error);
-        self.seen().failure = Some(error);
+        let news = error == MemberError::Refused && self.state().failure.as_ref() != Some(&error);
+        self.state().failure = Some(error);
         if news {
             self.announce();
         }
     }
 
     fn note_connected(&self, admin: &AdminConnection) {
-        let mut seen = self.seen();
-        seen.failure = None;
-        seen.certificate = admin.certificate().map(|certificate| (admin.run_id().clone(), certificate));
+        let mut state = self.state();
+        state.failure = None;
+        state.certificate = admin.certificate().map(|certificate| (admin.run_id().clone(), certificate));
     }
 
     /// Probes until the connection ends. The end of a connection alone says nothing: a leader cuts the others' connections. If
@@ -270,12 +271,12 @@ impl MemberLink {
         loop {
             {
                 let _turn = self.turn.lock().await;
-                let users = self.seen().asked_about(&target.users, admin.run_id());
+                let users = self.state().asked_about(&target.users, admin.run_id());
                 let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 match admin.observe(&users).await {
                     Ok(observation) => {
                         let is_full = observation.load.is_full();
-                        self.saw(observation);
+                        self.note_observation(observation);
                         if self.plan.is_external() {
                             external::read_record(self, &mut admin).await;
                         } else {
@@ -294,17 +295,17 @@ impl MemberLink {
         }
     }
 
-    fn saw(&self, observation: Observation) {
+    fn note_observation(&self, observation: Observation) {
         let users = self.users(&observation);
         let own = OwnClocks::read(&*self.machine.clock);
-        let stepped = self.clocks.saw(&self.name, &observation.run_id, users, observation.clock, own);
+        let stepped = self.clocks.observe(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
-            let mut seen = self.seen();
-            let before = seen.processes.last().filter(|_| seen.processes.answers()).cloned();
-            let known = seen.observation.as_ref().is_some_and(|known| looks_the_same(known, &observation));
-            seen.processes.saw(&observation.run_id, users, self.now());
-            seen.observation = Some(observation);
-            before.as_ref() != seen.processes.last() || !known || stepped
+            let mut state = self.state();
+            let before = state.processes.last().filter(|_| state.processes.answers()).cloned();
+            let same = state.observation.as_ref().is_some_and(|before| is_unchanged(before, &observation));
+            state.processes.observe(&observation.run_id, users, self.now());
+            state.observation = Some(observation);
+            before.as_ref() != state.processes.last() || !same || stepped
         };
         if news {
             self.announce();
@@ -314,9 +315,9 @@ impl MemberLink {
     fn lost(&self) {
         self.clocks.lost(&self.name);
         let news = {
-            let mut seen = self.seen();
-            let answered = seen.processes.answers();
-            seen.processes.lost(self.now());
+            let mut state = self.state();
+            let answered = state.processes.answers();
+            state.processes.lost(self.now());
             answered
         };
         if news {
@@ -326,7 +327,7 @@ impl MemberLink {
 
     /// How long to wait until the next look.
     fn pause(&self) -> Duration {
-        self.seen().service.pause()
+        self.state().service.pause()
     }
 
     /// Why the member was not asked; for masters that others run, whose state no pod tells.
@@ -336,7 +337,7 @@ impl MemberLink {
         }
     }
 
-    /// Whether votes of the process may count. There is no user to be opened on a master that others run: the status is all.
+    /// Whether votes of the process can count. An external master has no user to open, so the status alone decides.
     fn users(&self, observation: &Observation) -> Users {
         let open = if self.plan.is_external() {
             self.admitted.lock().as_ref() == Some(&observation.run_id)
@@ -353,10 +354,10 @@ impl MemberLink {
 }
 
 /// Whether nothing that a decision rests on has changed.
-fn looks_the_same(one: &Observation, other: &Observation) -> bool {
-    let keys = |seen: &Observation| {
+fn is_unchanged(one: &Observation, other: &Observation) -> bool {
+    let keys = |observed: &Observation| {
         // Exact averages would be news at each probe.
-        (seen.endless_keys() > 0, seen.keyspace.average_ttl.as_secs().checked_ilog2())
+        (observed.endless_keys() > 0, observed.keyspace.average_ttl.as_secs().checked_ilog2())
     };
     (&one.open_users, one.is_master, &one.maxmemory_policy, keys(one))
         == (&other.open_users, other.is_master, &other.maxmemory_policy, keys(other))

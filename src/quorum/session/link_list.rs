@@ -53,7 +53,7 @@ impl LinkList {
         let mut former = list.to_vec();
         let next =
             members.into_iter().map(|member| match former.iter().position(|link| link.plan().is_same(&member)) {
-                Some(known) => former.swap_remove(known),
+                Some(at) => former.swap_remove(at),
                 None => MemberLink::start(
                     self.shared.clone(),
                     member,
@@ -106,7 +106,7 @@ mod tests {
         let after = links.list();
         let names: Vec<_> = after.iter().map(|link| link.name().to_string()).collect();
         assert_eq!(names, ["main-2", "main-3", "main-0"]);
-        // What they have seen is what a fence counts from.
+        // A fence counts from the observations of the link.
         assert!(Arc::ptr_eq(&after[0], &before[2]) && Arc::ptr_eq(&after[2], &before[0]));
         let ended = |link: &MemberLink| link.has_ended();
         assert!(ended(&before[1]) && !ended(&before[0]) && !ended(&before[2]));

@@ -22,8 +22,7 @@ use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::panics::caught_in;
 
-/// How many news a slow reader may miss.
-/// A reader that misses more is told that something changed, and looks at everything.
+/// Maximum number of announcements that a slow reader can miss. A reader that misses more checks everything.
 const CAPACITY: usize = 1024;
 /// Between two looks whether a session has panicked, or has rested.
 const ROUND: Duration = Duration::from_millis(250);
@@ -74,7 +73,7 @@ impl Sessions {
         })
     }
 
-    /// What this replica knows of a node.
+    /// The observed state of a node.
     pub fn node(&self, name: &str) -> NodeFacts {
         self.0.nodes().facts(name)
     }
@@ -106,7 +105,7 @@ async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQ
             Some(change) = quorums.next() => registry.upgrade().map(|registry| registry.on_quorum(&change)),
             Some(change) = pods.next() => registry.upgrade().map(|registry| registry.on_pod(&change)),
             Some(change) = nodes.next() => registry.upgrade().map(|registry| registry.on_node(&change)),
-            // One that is missed is told with the next.
+            // A missed announcement comes with the next one.
             Ok(quorum) = news.recv() => registry.upgrade().map(|registry| registry.on_news(&quorum)),
             else => return,
         };
@@ -134,8 +133,8 @@ impl Registry {
     }
 
     /// Whatever a session does with what it is told: its panic ends that session only.
-    fn tell(&self, session: &QuorumSession, tell: impl FnOnce(&QuorumSession)) {
-        if caught_in(|| tell(session)).is_err() {
+    fn deliver(&self, session: &QuorumSession, deliver: impl FnOnce(&QuorumSession)) {
+        if caught_in(|| deliver(session)).is_err() {
             self.rest(session.reference());
         }
     }
@@ -188,11 +187,13 @@ impl Registry {
     fn on_quorum(&self, change: &Change<RedisQuorum>) {
         let quorum = change.object();
         let reference = ObjectRef::from_obj(quorum.as_ref());
-        let known = self.get(&reference).filter(|session| Some(session.uid()) == quorum.uid().as_deref());
-        match (change, known) {
+        let session_of_object = self.get(&reference).filter(|session| Some(session.uid()) == quorum.uid().as_deref());
+        match (change, session_of_object) {
             // Another operator serves it: two would raise their epochs on its members above each other.
             (Change::Applied(quorum), _) if !self.context.replica.settings.serves(quorum) => {}
-            (Change::Applied(quorum), Some(session)) => self.tell(&session, |session| session.learn(quorum.clone())),
+            (Change::Applied(quorum), Some(session)) => {
+                self.deliver(&session, |session| session.update(quorum.clone()))
+            }
             // Until there is room for it.
             (Change::Applied(quorum), None) if self.context.has_no_room(quorum) => {}
             // Another UID under the same name is another quorum: other secrets, other members.
@@ -206,7 +207,7 @@ impl Registry {
 
     fn on_news(&self, quorum: &ObjectRef<RedisQuorum>) {
         if let Some(session) = self.get(quorum) {
-            self.tell(&session, |_| scripts::tell(&session));
+            self.deliver(&session, |_| scripts::publish_ends(&session));
         }
     }
 
@@ -214,7 +215,7 @@ impl Registry {
         let pod = change.object();
         let (Some(name), Some(namespace)) = (pod.labels().get(QUORUM_LABEL), pod.namespace()) else { return };
         if let Some(session) = self.get(&ObjectRef::new(name).within(&namespace)) {
-            self.tell(&session, |session| {
+            self.deliver(&session, |session| {
                 session.place();
                 session.announce();
             });
@@ -223,11 +224,11 @@ impl Registry {
 
     fn on_node(&self, change: &Change<Node>) {
         let news = match change {
-            Change::Applied(node) => self.nodes().saw(node, self.context.clock.monotonic()),
+            Change::Applied(node) => self.nodes().observe(node, self.context.clock.monotonic()),
             Change::Deleted(node) => self.nodes().deleted(node),
             Change::Vanished(node) => self.nodes().vanished(node),
         };
-        // Rare, and a node may hold the predecessor of any member.
+        // Rare, and a node can hold the predecessor of any member.
         if news {
             self.all().iter().for_each(|session| session.announce());
         }

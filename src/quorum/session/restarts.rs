@@ -31,8 +31,8 @@ impl<K> Default for Restarts<K> {
 impl<K: Clone + Eq + Hash> Restarts<K> {
     /// A session panicked; gives for how long it rests.
     pub(super) fn failed(&mut self, quorum: K, now: Monotonic) -> Duration {
-        let known = self.0.get(&quorum).filter(|known| now.since(known.until) < CALM);
-        let count = known.map_or(0, |known| known.count);
+        let rest = self.0.get(&quorum).filter(|rest| now.since(rest.until) < CALM);
+        let count = rest.map_or(0, |rest| rest.count);
         let pause = FIRST_PAUSE.saturating_mul(1 << count.min(10)).min(LONGEST_PAUSE);
         self.0.insert(quorum, Failures { count: count.saturating_add(1), until: now + pause, rests: true });
         pause
@@ -40,15 +40,15 @@ impl<K: Clone + Eq + Hash> Restarts<K> {
 
     /// Whether the session rests.
     pub(super) fn rests(&self, quorum: &K) -> bool {
-        self.0.get(quorum).is_some_and(|known| known.rests)
+        self.0.get(quorum).is_some_and(|rest| rest.rests)
     }
 
     /// The sessions that are to begin again now.
     pub(super) fn take_due(&mut self, now: Monotonic) -> Vec<K> {
-        self.0.retain(|_, known| known.rests || now.since(known.until) < CALM);
-        let due = self.0.iter_mut().filter(|(_, known)| known.rests && now >= known.until);
-        due.map(|(quorum, known)| {
-            known.rests = false;
+        self.0.retain(|_, rest| rest.rests || now.since(rest.until) < CALM);
+        let due = self.0.iter_mut().filter(|(_, rest)| rest.rests && now >= rest.until);
+        due.map(|(quorum, rest)| {
+            rest.rests = false;
             quorum.clone()
         })
         .collect()

@@ -7,7 +7,7 @@ use super::{MemberLink, QuorumSession, ScriptNews};
 use crate::quorum::model::events::QuorumEvent;
 
 /// Tells what is new, beside whatever else is done.
-pub(super) fn tell(session: &Arc<QuorumSession>) {
+pub(super) fn publish_ends(session: &Arc<QuorumSession>) {
     for link in session.links().iter() {
         let Some(news) = link.take_script_news() else { continue };
         let (session, event) = (session.clone(), event(link, news));

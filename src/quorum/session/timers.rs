@@ -1,4 +1,4 @@
-//! What waits are counted from: every replica notes it, so that a change of leader starts no wait again.
+//! Start times of waits. Every replica records them, so a change of the leader does not restart a wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::quorum::model::record::record_named;
 use crate::redlock::RunId;
 use crate::time::{Boottime, Clock, Monotonic};
 
-/// Of one quorum, as this replica knows it.
+/// The start times of one quorum, as this replica observed them.
 pub(crate) struct Timers {
     clock: Arc<dyn Clock>,
     /// Since when the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
     /// The container that the pod of a member shows running, by member.
-    containers: Mutex<HashMap<String, Shown>>,
+    containers: Mutex<HashMap<String, RunningContainer>>,
     /// Since when a member, by a process of it or by none, can promise nothing more.
     harmless: Mutex<HashMap<(String, Option<String>), Monotonic>>,
     /// Since when the list before this membership epoch can promise nothing any more.
@@ -31,7 +31,7 @@ pub(crate) struct Timers {
 
 /// The container that a member's pod shows running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shown {
+struct RunningContainer {
     pod_uid: String,
     container_id: String,
     /// When this replica saw it first. A process that answers later is in this container, or in one after it.
@@ -40,7 +40,7 @@ struct Shown {
     of: Option<RunId>,
 }
 
-impl Shown {
+impl RunningContainer {
     /// The container of a process of this pod, as far as it was shown when the process was asked.
     ///
     /// `asked` is the moment of the question that the process has answered.
@@ -62,14 +62,16 @@ impl Timers {
     /// The container that a member's pod shows running. What it showed before stays until another one runs: who answers meanwhile is in
     /// none that was shown.
     pub(super) fn note_container(&self, member: &str, pod: &Pod) {
-        let shown = pod.uid().zip(facts::running_container(pod));
-        let Some((pod_uid, container_id)) = shown else { return };
+        let running = pod.uid().zip(facts::running_container(pod));
+        let Some((pod_uid, container_id)) = running else { return };
         let mut containers = self.containers.lock();
-        let known = containers.get(member);
-        if known.is_none_or(|known| (known.pod_uid.as_str(), known.container_id.as_str()) != (&pod_uid, container_id)) {
+        let before = containers.get(member);
+        if before
+            .is_none_or(|before| (before.pod_uid.as_str(), before.container_id.as_str()) != (&pod_uid, container_id))
+        {
             let since = self.clock.boottime();
-            let shown = Shown { pod_uid, container_id: container_id.to_owned(), since, of: None };
-            containers.insert(member.to_owned(), shown);
+            let running = RunningContainer { pod_uid, container_id: container_id.to_owned(), since, of: None };
+            containers.insert(member.to_owned(), running);
         }
     }
 
@@ -97,26 +99,28 @@ impl Timers {
     pub(crate) fn harmless_since(&self, member: &str, process: Option<&str>) -> Monotonic {
         let mut harmless = self.harmless.lock();
         if process.is_some() {
-            // What was known of a time without a process is about an earlier one.
+            // A time without a process belongs to an earlier one.
             harmless.remove(&(member.to_owned(), None));
         }
         let key = (member.to_owned(), process.map(str::to_owned));
         *harmless.entry(key).or_insert_with(|| self.clock.monotonic())
     }
 
-    /// A process of the member may make promises.
+    /// Notes that a process of the member can make promises.
     pub(crate) fn note_threat(&self, member: &str) {
         self.harmless.lock().retain(|(of, _), _| of != member);
     }
 
-    /// The count to the end of a joint change of members. Every replica keeps it, so that a change of leader need not start it
-    /// again; it starts again whenever a member of the old list may be open.
+    /// The count to the end of a joint change of members.
+    ///
+    /// Every replica keeps it, so that a change of the leader does not restart it. It restarts whenever a member of the
+    /// old list can be open.
     pub(super) fn note_change(&self, quorum: &RedisQuorum) {
         let epoch = Lists::of(quorum).epoch;
         let now = self.clock.monotonic();
         let mut since = self.former_closed.lock();
-        let known = since.filter(|(of, _)| *of == epoch);
-        *since = former_is_closed(quorum).then(|| known.unwrap_or((epoch, now)));
+        let before = since.filter(|(of, _)| *of == epoch);
+        *since = former_is_closed(quorum).then(|| before.unwrap_or((epoch, now)));
     }
 
     /// Since when this replica has known that the list before `epoch` can promise nothing any more.
@@ -138,7 +142,7 @@ impl Timers {
     }
 }
 
-/// Every replica notes what restarts a count, since any may lead later.
+/// Every replica notes what restarts a count, because each can lead later.
 pub(super) fn note_fencings(links: &[Arc<MemberLink>], old: &RedisQuorum, new: &RedisQuorum) {
     for link in links {
         let name = link.name().as_str();
@@ -160,8 +164,8 @@ mod tests {
     fn a_process_is_in_the_container_that_was_shown_before_it_answered() {
         let at = |millis| Boottime::new(Duration::from_millis(millis));
         let (r, s) = (RunId::new("r"), RunId::new("s"));
-        let shown = || Shown { pod_uid: "p".into(), container_id: "c".into(), since: at(100), of: None };
-        let mut c = shown();
+        let running = || RunningContainer { pod_uid: "p".into(), container_id: "c".into(), since: at(100), of: None };
+        let mut c = running();
         assert_eq!(c.container_of("p", &r, at(99)), None, "it may have answered for the last time");
         assert_eq!(c.container_of("other", &r, at(100)), None);
         assert_eq!(c.container_of("p", &r, at(100)).as_deref(), Some("c"));
@@ -169,6 +173,6 @@ mod tests {
         assert_eq!(c.container_of("p", &s, at(900)), None);
         assert_eq!(c.container_of("p", &r, at(901)).as_deref(), Some("c"));
         // No process had answered in it before.
-        assert_eq!(shown().container_of("p", &s, at(900)).as_deref(), Some("c"));
+        assert_eq!(running().container_of("p", &s, at(900)).as_deref(), Some("c"));
     }
 }

@@ -12,9 +12,11 @@ use crate::api::RedisQuorum;
 use crate::api::requests::{RequestError, SHORT_TIMEOUT, within};
 use crate::redlock::FencingToken;
 
-/// The floor is raised in such steps, so that few acquisitions cost a write to etcd. No more than that: a counter that is restored
-/// from the floor leaps by a step, which are 66 ms of the clock, and must not get ahead of the clock by more than the time that it
-/// takes to delete a quorum and make it again, which begins with the clock (`docs/dev/algorithm.md`, "Tokens").
+/// The floor rises in such steps, so that few acquisitions cost a write to etcd.
+///
+/// The step must not be larger. A counter that is restored from the floor leaps by a step, which are 66 ms of the
+/// clock. It must not get ahead of the clock by more than the time in which a user deletes a quorum and creates it
+/// again. The new one begins with the clock (`docs/dev/algorithm.md`, "Tokens").
 pub const FLOOR_STEP: u32 = 1 << 16;
 /// When so little is left the floor is raised ahead, so that no acquisition waits for it.
 const LOW_WATER: u32 = FLOOR_STEP / 2;
@@ -46,11 +48,11 @@ pub(super) struct Tokens {
 impl Tokens {
     pub(super) fn new(quorum: &RedisQuorum) -> Self {
         let tokens = Self { highest: AtomicI64::new(0), floor: AtomicI64::new(0), raising: Mutex::new(()) };
-        tokens.learn(quorum);
+        tokens.update(quorum);
         tokens
     }
 
-    pub(super) fn learn(&self, quorum: &RedisQuorum) {
+    pub(super) fn update(&self, quorum: &RedisQuorum) {
         self.floor.fetch_max(floor_of(quorum).get(), Ordering::AcqRel);
     }
 
@@ -63,7 +65,7 @@ impl Tokens {
     }
 
     /// Takes note of a token; whether the floor should be raised ahead now.
-    pub(super) fn saw(&self, token: FencingToken) -> bool {
+    pub(super) fn observe(&self, token: FencingToken) -> bool {
         let before = self.highest.fetch_max(token.get(), Ordering::AcqRel);
         let low = |highest: i64| highest.saturating_add(i64::from(LOW_WATER)) > self.floor().get();
         low(token.get()) && !low(before)
@@ -94,7 +96,7 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
         match within(SHORT_TIMEOUT, raise(session, token)).await {
             Err(RequestError::Conflict) => {}
             Err(error) => return Err(error.into()),
-            Ok(raised) => session.learn(Arc::new(raised.ok_or(FloorError::Gone)?)),
+            Ok(raised) => session.update(Arc::new(raised.ok_or(FloorError::Gone)?)),
         }
     }
     if token <= session.tokens.floor() { Ok(()) } else { Err(FloorError::Contended) }
@@ -131,9 +133,9 @@ mod tests {
     #[test]
     fn both_numbers_only_rise() {
         let tokens = Tokens::new(&quorum(5_000_000));
-        tokens.saw(token(40));
-        tokens.saw(token(30));
-        tokens.learn(&quorum(4_000_000));
+        tokens.observe(token(40));
+        tokens.observe(token(30));
+        tokens.update(&quorum(4_000_000));
         assert_eq!((tokens.highest(), tokens.floor()), (token(40), token(5_000_000)));
     }
 
@@ -168,11 +170,11 @@ mod tests {
         let tokens = Tokens::new(&quorum(floor));
         assert_eq!(tokens.low_water(), None, "no token was seen");
         let (far, near) = (token(floor - i64::from(LOW_WATER)), token(floor - i64::from(LOW_WATER) + 1));
-        assert!(!tokens.saw(far) && tokens.low_water().is_none());
-        assert!(tokens.saw(near));
+        assert!(!tokens.observe(far) && tokens.low_water().is_none());
+        assert!(tokens.observe(near));
         assert_eq!(tokens.low_water(), Some(token(floor + 1)));
-        assert!(!tokens.saw(token(near.get() + 1)), "asked for already");
-        tokens.learn(&quorum(2 * floor));
+        assert!(!tokens.observe(token(near.get() + 1)), "asked for already");
+        tokens.update(&quorum(2 * floor));
         assert_eq!(tokens.low_water(), None);
     }
 }

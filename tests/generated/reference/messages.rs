@@ -25,9 +25,14 @@ const FRAGMENTS: [(&str, &str, &str, &str); 11] = [
     ("why", "with the reason NoCandidate: why a pod cannot hold the lock", "src/lock/model/candidate.rs", "Ineligible"),
     ("why", "with the reason NoCandidate: why a Job cannot be started", "src/lock/model/job.rs", "UnfitJob"),
     ("doubt", "why it is not known whether the holder runs", "src/lock/model/end.rs", "Doubt"),
-    ("counts>`, `<waits>`, `<clocks", "what each member waits for", "src/quorum/model/status/said.rs", "MemberWaits"),
-    ("doing>`, `<loss", "what is under way", "src/quorum/model/doing.rs", "Doing"),
-    ("until", "what has to happen first", "src/quorum/model/doing.rs", "Until"),
+    (
+        "counts>`, `<waits>`, `<clocks",
+        "what each member waits for",
+        "src/quorum/model/status/messages.rs",
+        "MemberWaits",
+    ),
+    ("doing>`, `<loss", "what is under way", "src/quorum/model/progress.rs", "Doing"),
+    ("until", "what has to happen first", "src/quorum/model/progress.rs", "Until"),
     (
         "objects>`, `<blocked>`, `<clients>`, `<certificate>`, `<problem",
         "what is in the way",
@@ -37,7 +42,12 @@ const FRAGMENTS: [(&str, &str, &str, &str); 11] = [
     ("unfit", "why a certificate cannot be used", "src/quorum/model/tls.rs", "Unfit"),
     ("invalid", "why a specification cannot be carried out", "src/quorum/model/invalid.rs", "Invalid"),
     ("failures>`, `<trouble", "why a member did not vote", "crates/engine/src/redlock/answers.rs", "MemberError"),
-    ("message", "in status.members: why an external member does not vote", "src/quorum/model/status/said.rs", "Unfit"),
+    (
+        "message",
+        "in status.members: why an external member does not vote",
+        "src/quorum/model/status/messages.rs",
+        "Unfit",
+    ),
 ];
 
 /// Names of `names!`, with their comments.
@@ -133,7 +143,7 @@ fn lock_conditions() -> String {
 
 fn quorum_conditions() -> String {
     let common = names("CommonReason");
-    let (path, name) = ("src/quorum/model/status/said.rs", "Said");
+    let (path, name) = ("src/quorum/model/status/messages.rs", "QuorumMessage");
     let means = arms(path, name, "means");
     let mut messages: Vec<(String, String, String, String)> = Vec::new();
     for variant in variants(path, name) {
@@ -262,7 +272,7 @@ fn events_are_on_one_page() {
 fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =
         OF_LOCKS.iter().map(|(_, name, _)| *name).chain(FRAGMENTS.iter().map(|(.., name)| *name)).collect();
-    let rest = ["Problem", "LockEvent", "JobEvent", "QuorumEvent", "Said", "Unread"];
+    let rest = ["Problem", "QuorumMessage", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
     let mut folders = vec![crate::root().join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

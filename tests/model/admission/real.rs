@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redlock_operator::fence::predecessor::{Facts, NODE_READY_FOR, NodeFacts, NodeIdentity, PresentNode, judge};
 use redlock_operator::fence::{
-    self, FenceStep, ProcessWatch, Reach, Record, RunId, Sight, Users, Verdict, View, decide,
+    self, FenceStep, ObservedProcess, ProcessWatch, Reach, Record, RunId, Users, Verdict, View, decide,
 };
 use redlock_operator::time::Monotonic;
 
@@ -35,19 +35,19 @@ impl Observed {
         let run_id = run(self.process);
         match self.closed {
             Some(closed) if closed < self.first => {
-                watch.saw(&run_id, Users::Open, ago(self.first));
-                watch.saw(&run_id, Users::Closed, ago(closed));
+                watch.observe(&run_id, Users::Open, ago(self.first));
+                watch.observe(&run_id, Users::Closed, ago(closed));
             }
-            _ => watch.saw(&run_id, users(self.open), ago(self.first)),
+            _ => watch.observe(&run_id, users(self.open), ago(self.first)),
         }
         watch
     }
 
-    fn of(sight: &Sight, longest: u8) -> Self {
+    fn of(sight: &ObservedProcess, longest: u8) -> Self {
         let age = |since: Monotonic| u8::try_from(NOW.since(since).as_secs()).unwrap().min(longest);
         Self {
             process: number(&sight.run_id),
-            first: age(sight.first_seen),
+            first: age(sight.first_observed),
             open: sight.users == Users::Open,
             closed: sight.closed_since.map(age),
         }
@@ -56,7 +56,7 @@ impl Observed {
     /// What a probe makes of the last sight.
     pub(super) fn probed(last: Option<Self>, process: u8, open: bool, longest: u8) -> Self {
         let mut watch = last.map(Self::watch).unwrap_or_default();
-        watch.saw(&run(process), users(open), NOW);
+        watch.observe(&run(process), users(open), NOW);
         Self::of(watch.last().unwrap(), longest)
     }
 }
@@ -147,15 +147,15 @@ impl Admission {
         let step = decide(&View {
             now: NOW,
             record: &real,
-            reach: &Reach::Seen(seen),
+            reach: &Reach::Answering(seen),
             predecessor: &verdict,
             rejoin_delay: ticks(self.delay),
             fenced_since: fenced.map(|(_, since)| ago(since)),
             epoch_raised: replica.raised == Some(sight.process),
             clock_jumped: false,
-            stuck: false,
-            untold: false,
-            seen: None,
+            must_restart: false,
+            unreported: false,
+            process: None,
         });
         let next = real.after(step, Some(&process(world, sight.process)), &verdict);
         Some((step, Published::of(&next)))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock_operator::{
     quorum::model::{
         lists::Lists,
-        member::MemberView,
+        member::MemberSummary,
         membership::{ChangeStep, View, decide},
     },
     time::Monotonic,
@@ -70,12 +70,12 @@ impl Change {
         let members: Vec<_> = (0..self.members)
             .map(|number| {
                 let member = &world.members[number];
-                MemberView {
+                MemberSummary {
                     name: name(number),
                     votes: member.fence == ADMITTED,
                     ready_for_next: member.open[1] || self.external,
                     closed: self.closed(member) || enough,
-                    ..MemberView::default()
+                    ..MemberSummary::default()
                 }
             })
             .filter(|member| lists.members().contains(&member.name))

@@ -267,9 +267,9 @@ fn a_change_of_our_own_members_to_external_ones_pauses_too() {
     assert!(agreement.may_vote(at(0)), "until it begins");
 }
 
-/// Of three members one cannot be reached for as long as a claim counts, and one has restarted.
+/// One of three members cannot be reached while a claim counts, and one has restarted.
 ///
-/// What was said on these two is forgotten.
+/// The claims on these two are lost.
 #[test]
 fn who_sees_its_claim_on_no_majority_joins_anew() {
     let mut agreement = joined(30);

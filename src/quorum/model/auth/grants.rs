@@ -1,6 +1,6 @@
-//! Who the passwords of clients are for. A password is made of the quorum's seed, of its member and user, and of the grant that it
-//! belongs to: of the client's namespace and key prefix, what it may do there, and a random number. A client that was another one under
-//! the same name, or the same one elsewhere, had another grant, and so other passwords.
+//! The grants that clients' passwords belong to. A password is derived from the quorum's seed, its member and user, and
+//! its grant. A grant has the client's namespace and key prefix, its rights there, and a random number. A client that
+//! had another namespace or prefix under the same name had another grant, and so other passwords.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::redis_member::acl::UserRule;
 /// Bytes of the random number of a grant.
 const SALT_BYTES: usize = 16;
 
-/// What is granted to each client, by its name.
+/// The grant of each client, by its name.
 pub(super) type Grants = BTreeMap<String, Grant>;
 
-/// What one client is granted.
+/// The grant of one client.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Grant {
     namespace: String,
@@ -58,7 +58,7 @@ impl Auth {
         changes.then(|| self.changed(Passwords { grants, ..self.passwords.clone() }))
     }
 
-    /// What a password is made of beside the seed.
+    /// The input of a password, besides the seed.
     pub(super) fn derived(&self, seed: &Seed, member: &str, user: &str) -> [u8; 32] {
         let plain = ["password", member, user];
         let Some(client) = UserRule::client_of(user) else { return super::derive(seed, &plain) };
@@ -91,23 +91,23 @@ mod tests {
         let ci = client("ci", "a", "a/");
         let first = Auth::random().granting(std::slice::from_ref(&ci)).unwrap();
         assert_eq!(first.granting(std::slice::from_ref(&ci)), None, "nothing has changed");
-        let mut seen = vec![password(&first, &ci)];
+        let mut passwords = vec![password(&first, &ci)];
         let removed = first.granting(&[]).unwrap();
-        seen.push(password(&removed, &ci));
+        passwords.push(password(&removed, &ci));
         let reader = ClientPlan { access: ClientAccess::Read, ..ci.clone() };
         for other in [ci.clone(), client("ci", "b", "a/"), client("ci", "a", "b/"), reader] {
             let added = removed.granting(std::slice::from_ref(&other)).unwrap();
-            seen.push(password(&added, &other));
+            passwords.push(password(&added, &other));
             if other != ci {
                 let moved = first.granting(std::slice::from_ref(&other)).unwrap();
                 assert!(!first.grants(&other) && moved.grants(&other) && !moved.grants(&ci));
-                seen.push(password(&moved, &other));
+                passwords.push(password(&moved, &other));
                 let back = moved.granting(std::slice::from_ref(&ci)).unwrap();
-                seen.push(password(&back, &ci));
+                passwords.push(password(&back, &ci));
             }
         }
-        let different: std::collections::BTreeSet<_> = seen.iter().collect();
-        assert_eq!(different.len(), seen.len());
+        let different: std::collections::BTreeSet<_> = passwords.iter().collect();
+        assert_eq!(different.len(), passwords.len());
     }
 
     #[test]

@@ -23,14 +23,17 @@ const MOST_CLIENTS: u64 = 10_000;
 /// The directory at which pods mount the members' certificates.
 pub const TLS_DIRECTORY: &str = "/etc/redis-tls";
 
-/// Key of the configuration with TLS or without. Both are always there: while TLS is switched on or off, pods of both kinds may
-/// start their process again.
+/// Key of the configuration with TLS or without.
+///
+/// Both always exist. While TLS is switched on or off, processes of both kinds of pods can restart.
 pub(super) const fn conf_key(tls: bool) -> &'static str {
     if tls { "redis-tls.conf" } else { "redis.conf" }
 }
 
-/// Key of the ACL file that a member's pod mounts. After secrets were lost it names those that took their place: so the template is
-/// another one, a pod tells which secrets its first process knows, and it cannot start with an older file.
+/// Key of the ACL file that a member's pod mounts.
+///
+/// After secrets were lost it names the new ones. The template then changes, the pod shows which secrets its first
+/// process has, and it cannot start with an older file.
 pub fn mounted_acl_key(auth: &Auth, member: &MemberPlan) -> String {
     auth.id().map_or_else(|| member.acl_key(), |id| format!("users-{}-{id}.acl", member.index))
 }
@@ -108,8 +111,10 @@ pub fn redis_conf(plan: &Plan, tls: bool) -> String {
     lines.join("\n")
 }
 
-/// What one peer, and all of them together, may take of a member. A lock's commands and answers have some hundred bytes: these
-/// limits are three to four orders of magnitude above them, and far below what it takes to fill a member or to have it killed.
+/// Limits of the memory and buffers that one peer, and all peers together, can use of a member.
+///
+/// A lock's commands and answers have some hundred bytes. These limits are three to four orders of magnitude above
+/// them, and far below the amount that fills a member or has it killed.
 fn limits(max_memory: Option<u64>) -> Vec<String> {
     let mut lines = vec![
         // The longest argument. Redis allocates what a peer announces: 26 bytes can announce half a gigabyte.

@@ -8,8 +8,10 @@ use crate::api::MEMBER_LABEL;
 use crate::quorum::model::expose::{ExposePlan, PORT};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 
-/// The name of one member. It publishes addresses that are not ready: a fenced member answers its clients "no permission", which
-/// they take as one vote less, while a name that does not resolve stops many of them from starting at all.
+/// The name of one member.
+///
+/// It publishes addresses that are not ready. A fenced member answers its clients "no permission", which they count as
+/// one vote less. A name that does not resolve stops many clients from starting at all.
 pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
     Service {
         metadata: owned(plan, member.name.clone(), member_labels(plan, member)),

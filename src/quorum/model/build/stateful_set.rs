@@ -39,7 +39,7 @@ pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulS
             replicas: Some(1),
             service_name: Some(member.name.clone()),
             selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
-            // The operator, not the StatefulSet controller, knows when a member may be replaced.
+            // The operator, not the StatefulSet controller, decides when a member can be replaced.
             update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }),
             template: template(plan, auth, member),
             ..StatefulSetSpec::default()
@@ -109,7 +109,7 @@ fn pod_security(pod: &MemberPod) -> PodSecurityContext {
     }
 }
 
-/// What Pod Security `restricted` asks of a container, and a root file system that nobody writes.
+/// The requirements of Pod Security `restricted` on a container, and a read-only root file system.
 fn restricted() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),

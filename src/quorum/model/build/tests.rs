@@ -266,7 +266,7 @@ fn the_pod_template_is_the_same_in_every_version() {
         };
         let tls = json!({"mode": tls});
         let clients = json!([{"name": "b", "namespace": "s", "keyPrefix": "s/"}]);
-        // Not the default image, which another version may change: it is written into a quorum when that is created.
+        // Not the default image, which another version can change. It is written into a quorum when that is created.
         let text = template(json!({"tls": tls, "image": "redis:7.2"}));
         assert_eq!(text, template(json!({"tls": tls, "image": "redis:7.2", "clients": clients})));
         let digest: String = sha2::Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect();

@@ -10,7 +10,7 @@ use crate::time::Monotonic;
 
 const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
-/// So many Node objects of one name that vanished are remembered.
+/// Maximum number of deleted Node objects that are kept for one name.
 const REMEMBERED: usize = 4;
 
 /// The machine that a Node object speaks for, as it says.
@@ -51,7 +51,7 @@ fn has_provider_id(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).is_some_and(|id| !id.is_empty())
 }
 
-/// What one replica has seen over time of the nodes of one name.
+/// The history of the nodes of one name, as one replica observed it.
 #[derive(Clone, Debug, Default)]
 struct NodeWatch {
     ready: Option<(String, Monotonic)>,
@@ -59,9 +59,9 @@ struct NodeWatch {
 }
 
 impl NodeWatch {
-    fn saw(&mut self, node: &Node, now: Monotonic) {
+    fn observe(&mut self, node: &Node, now: Monotonic) {
         self.ready = match (ready_transition(node), self.ready.take()) {
-            (Some(transition), Some((known, since))) if known == transition => Some((known, since)),
+            (Some(transition), Some((recorded, since))) if recorded == transition => Some((recorded, since)),
             // Ready since longer ago, perhaps, but this replica has not seen it.
             (Some(transition), _) => Some((transition, now)),
             (None, _) => None,
@@ -85,26 +85,26 @@ impl NodeWatch {
     }
 }
 
-/// What one replica has seen of all nodes.
+/// The history of all nodes, as one replica observed it.
 #[derive(Debug, Default)]
 pub struct Nodes {
     by_name: HashMap<String, NodeWatch>,
-    /// Who showed these IDs first.
-    shown: HashMap<Machine, String>,
+    /// The first node that reported these IDs.
+    first_names: HashMap<Machine, String>,
     /// Shown by more than one: machines made from one image, or several kubelets on one machine.
     shared: HashSet<Machine>,
 }
 
 impl Nodes {
     /// The node object was seen. Whether that is news.
-    pub fn saw(&mut self, node: &Node, now: Monotonic) -> bool {
+    pub fn observe(&mut self, node: &Node, now: Monotonic) -> bool {
         let name = node.name_any();
         let mut news = false;
         if let Some(machine) = identity(node).machine {
-            let first = self.shown.entry(machine.clone()).or_insert_with(|| name.clone());
+            let first = self.first_names.entry(machine.clone()).or_insert_with(|| name.clone());
             news = *first != name && self.shared.insert(machine);
         }
-        self.change(name, |watch| watch.saw(node, now)) || news
+        self.change(name, |watch| watch.observe(node, now)) || news
     }
 
     /// The node object was seen to be deleted. Whether that is news.
@@ -128,7 +128,7 @@ impl Nodes {
         watch.facts != before
     }
 
-    /// What is known of the nodes of this name.
+    /// The observed nodes of this name.
     pub fn facts(&self, name: &str) -> NodeFacts {
         self.by_name.get(name).map(|watch| watch.facts.clone()).unwrap_or_default()
     }
@@ -136,7 +136,7 @@ impl Nodes {
     /// The machine that the node of this name speaks for; without IDs that others show, too.
     pub fn identity(&self, name: &str) -> Option<NodeIdentity> {
         let present = self.by_name.get(name)?.facts.present.clone()?;
-        Some(super::told_apart(present.identity, |machine| self.is_shared(machine)))
+        Some(super::with_unique_ids(present.identity, |machine| self.is_shared(machine)))
     }
 
     /// Whether several nodes have shown these IDs.
@@ -183,18 +183,18 @@ mod tests {
     fn a_node_is_ready_since_this_replica_saw_it_without_a_break() {
         let mut nodes = Nodes::default();
         assert_eq!(nodes.facts("n"), NodeFacts::default());
-        assert!(nodes.saw(&ready("n", "n1", "A"), at(10)));
-        assert!(!nodes.saw(&ready("n", "n1", "A"), at(20)), "nothing new");
+        assert!(nodes.observe(&ready("n", "n1", "A"), at(10)));
+        assert!(!nodes.observe(&ready("n", "n1", "A"), at(20)), "nothing new");
         assert_eq!(ready_since(&nodes), Some(at(10)));
         // A break that was missed shows in the transition time.
-        nodes.saw(&node("n", "n1", ("True", "05"), "A", json!({})), at(30));
+        nodes.observe(&node("n", "n1", ("True", "05"), "A", json!({})), at(30));
         assert_eq!(ready_since(&nodes), Some(at(30)));
-        nodes.saw(&node("n", "n1", ("Unknown", "06"), "A", json!({})), at(40));
+        nodes.observe(&node("n", "n1", ("Unknown", "06"), "A", json!({})), at(40));
         assert_eq!(ready_since(&nodes), None);
-        nodes.saw(&ready("n", "n2", "A"), at(50));
+        nodes.observe(&ready("n", "n2", "A"), at(50));
         assert_eq!(ready_since(&nodes), Some(at(50)));
         // Another machine goes on with the same object.
-        nodes.saw(&ready("n", "n2", "B"), at(60));
+        nodes.observe(&ready("n", "n2", "B"), at(60));
         assert_eq!(ready_since(&nodes), Some(at(60)));
         assert_eq!(nodes.transition("n"), ready_transition(&ready("n", "n2", "B")).as_deref());
     }
@@ -203,7 +203,7 @@ mod tests {
     fn the_ends_of_a_node() {
         let mut nodes = Nodes::default();
         let taint = json!({"taints": [{"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}]});
-        nodes.saw(&node("n", "n1", ("Unknown", "00"), "A", taint), at(10));
+        nodes.observe(&node("n", "n1", ("Unknown", "00"), "A", taint), at(10));
         assert!(nodes.facts("n").present.unwrap().out_of_service);
         let provided = json!({"providerID": "aws:///i-1"});
         nodes.deleted(&node("n", "n1", ("Unknown", "00"), "A", provided.clone()));
@@ -211,16 +211,16 @@ mod tests {
         assert_eq!((facts.present, facts.deleted.len()), (None, 1));
         assert!(facts.deleted[0].had_provider_id && !facts.deleted[0].was_ready);
         // Another machine under this name takes nothing back; the same one does.
-        nodes.saw(&ready("n", "n2", "B"), at(20));
+        nodes.observe(&ready("n", "n2", "B"), at(20));
         assert_eq!(nodes.facts("n").deleted.len(), 1);
-        nodes.saw(&ready("n", "n3", "A"), at(20));
+        nodes.observe(&ready("n", "n3", "A"), at(20));
         assert_eq!(nodes.facts("n").deleted.len(), 0);
         nodes.deleted(&node("n", "n3", ("True", "00"), "A", provided));
         assert!(nodes.facts("n").deleted[0].was_ready);
         nodes.deleted(&ready("n", "n0", "C"));
         assert!(!nodes.facts("n").deleted[1].had_provider_id);
         // How it ended was not seen.
-        nodes.saw(&ready("n", "n4", "D"), at(30));
+        nodes.observe(&ready("n", "n4", "D"), at(30));
         nodes.vanished(&ready("n", "n0", "C"));
         assert!(nodes.facts("n").present.is_some(), "an object before this one");
         nodes.vanished(&ready("n", "n4", "D"));
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn ids_that_more_than_one_node_has_shown_identify_nothing() {
         let mut nodes = Nodes::default();
-        nodes.saw(&ready("n", "n1", "A"), at(1));
-        nodes.saw(&ready("n", "n2", "A"), at(1));
+        nodes.observe(&ready("n", "n1", "A"), at(1));
+        nodes.observe(&ready("n", "n2", "A"), at(1));
         let machine = nodes.identity("n").unwrap().machine.expect("it has only registered again");
-        assert!(nodes.saw(&ready("m", "m1", "A"), at(2)), "a member may have been recorded with them");
+        assert!(nodes.observe(&ready("m", "m1", "A"), at(2)), "a member may have been recorded with them");
         assert!(nodes.is_shared(&machine));
         for (name, uid) in [("n", "n2"), ("m", "m1")] {
             assert_eq!(nodes.identity(name), Some(NodeIdentity { uid: uid.into(), machine: None }));
@@ -242,7 +242,7 @@ mod tests {
         nodes.deleted(&ready("m", "m1", "A"));
         assert!(nodes.is_shared(&machine));
         // And who says nothing of itself has none.
-        nodes.saw(&ready("k", "k1", ""), at(3));
+        nodes.observe(&ready("k", "k1", ""), at(3));
         assert_eq!(nodes.identity("k"), Some(NodeIdentity { uid: "k1".into(), machine: None }));
         assert_eq!(nodes.identity("unknown"), None);
     }

@@ -37,7 +37,7 @@ fn located(run_id: &str, pods: [Option<&Pod>; 2], container: Option<&str>, recor
 }
 
 /// Whether pod-1 shows the container of process `r`.
-fn shown(pod: &Pod, container: Option<&str>, record: &Record) -> Shown {
+fn report_of(pod: &Pod, container: Option<&str>, record: &Record) -> ContainerReport {
     let whereabouts =
         Whereabouts { run_id: &RunId::new("r"), pod_uid: "pod-1", pods: [Some(pod), None], container, record };
     process(&whereabouts, known, |_| false).1
@@ -58,9 +58,9 @@ fn a_process_whose_pod_is_gone_is_still_known_by_its_node() {
     assert_eq!(located("r", [None, None], None, &recorded(whole.clone())), whole);
     let gone = located("r", [None, Some(&running)], None, &Record::default());
     assert_eq!((gone.container_id, gone.node_name.as_deref()), (None, Some("node-c")));
-    // Of another process nothing is taken.
+    // Nothing of another process is kept.
     assert_eq!(located("s", [None, None], None, &recorded(whole.clone())).node_name, None);
-    // Another machine may have its node's name by now.
+    // Another machine can have its node's name by now.
     let of = Whereabouts {
         run_id: &RunId::new("r"),
         pod_uid: "pod-1",
@@ -86,7 +86,8 @@ fn a_container_of_an_earlier_process_is_never_that_of_the_next() {
     let before = Record { predecessor: Some(first), ..Record::default() };
     assert_eq!(located("s", pods, Some("a"), &before).container_id, None);
     assert_eq!(located("s", pods, Some("b"), &before).container_id.as_deref(), Some("b"));
-    // What was recorded of a process while the status lagged is corrected by what its pod showed before it answered last.
+    // A record from a lagging status is corrected by the container that the pod showed before the process answered
+    // last.
     let early = recorded(located("s", pods, Some("b"), &before));
     let restarted = pod(redis("c", json!({"running": {}}), terminated("b")));
     assert_eq!(located("s", [Some(&restarted), None], Some("c"), &early).container_id.as_deref(), Some("c"));
@@ -115,21 +116,21 @@ fn whether_a_status_will_tell_of_a_container() {
     let running = |id: &str, last: Value| pod(redis(id, json!({"running": {}}), last));
     let (a, b) = (running("a", json!({})), running("b", terminated("a")));
     let in_a = recorded(located("r", [Some(&a), None], Some("a"), &Record::default()));
-    assert_eq!(shown(&a, Some("a"), &in_a), Shown::Running);
+    assert_eq!(report_of(&a, Some("a"), &in_a), ContainerReport::Running);
     // It was asked before the pod showed the next container.
-    assert_eq!(shown(&b, None, &in_a), Shown::NotYet);
-    assert_eq!(shown(&b, Some("b"), &in_a), Shown::Running);
-    assert_eq!(shown(&pod(redis("a", terminated("a"), json!({}))), None, &in_a), Shown::NotYet);
+    assert_eq!(report_of(&b, None, &in_a), ContainerReport::NotYet);
+    assert_eq!(report_of(&b, Some("b"), &in_a), ContainerReport::Running);
+    assert_eq!(report_of(&pod(redis("a", terminated("a"), json!({}))), None, &in_a), ContainerReport::NotYet);
     // The container restarted twice between two statuses.
-    assert_eq!(shown(&running("c", terminated("b")), Some("c"), &in_a), Shown::Never);
+    assert_eq!(report_of(&running("c", terminated("b")), Some("c"), &in_a), ContainerReport::Never);
     // The runtime lost sight of the container before.
     let lost = json!({"terminated": {"exitCode": 137, "containerID": "a", "reason": "ContainerStatusUnknown"}});
-    assert_eq!(shown(&running("b", lost.clone()), Some("b"), &in_a), Shown::Never);
-    assert_eq!(shown(&running("b", lost), Some("b"), &Record::default()), Shown::Never);
+    assert_eq!(report_of(&running("b", lost.clone()), Some("b"), &in_a), ContainerReport::Never);
+    assert_eq!(report_of(&running("b", lost), Some("b"), &Record::default()), ContainerReport::Never);
     // The pod still shows the container of the process before.
     let of_another =
         Record { predecessor: Some(Process { run_id: RunId::new("q"), ..in_a.process.unwrap() }), ..Record::default() };
-    assert_eq!(shown(&a, Some("a"), &of_another), Shown::NotYet);
+    assert_eq!(report_of(&a, Some("a"), &of_another), ContainerReport::NotYet);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A change in words.
 
 use super::{Busy, ChangeStep, Obstacle};
-use crate::quorum::model::doing::{Doing, Until};
 use crate::quorum::model::lists::Lists;
+use crate::quorum::model::progress::{Doing, Until};
 use crate::quorum::model::rollout::listed;
 
-/// What a change is doing, for people; `None` when nothing changes. `failures`: why members could not be closed.
+/// Progress of a change, for users; `None` when nothing changes. `failures`: why members could not be closed.
 pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option<String> {
     if *step == ChangeStep::Nothing {
         return None;

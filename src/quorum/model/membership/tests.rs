@@ -21,7 +21,7 @@ fn name(index: usize) -> String {
 struct World {
     quorum: RedisQuorum,
     now: u64,
-    /// Whose process runs, by index.
+    /// The running process, by index.
     up: [bool; 9],
     /// Where the operator's user of the next epoch is open.
     next_open: BTreeSet<String>,
@@ -31,7 +31,7 @@ struct World {
 }
 
 impl World {
-    /// So many admitted members, and nothing to change.
+    /// A number of admitted members, and nothing to change.
     fn settled(members: i32) -> Self {
         let mut quorum = RedisQuorum::new("main", Default::default());
         quorum.spec.members = members;
@@ -60,7 +60,7 @@ impl World {
         self.quorum.status.get_or_insert_default()
     }
 
-    /// What the fence does, under the epoch of now.
+    /// The fence, under the present epoch.
     fn admit(&mut self, name: &str) {
         let epoch = self.lists().epoch;
         self.forget(name);
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// The process before may still run.
+    /// The process before can still run.
     fn fence(&mut self, name: &str, unconfirmed: bool) {
         let epoch = member_named(self.quorum.status.as_ref(), name).and_then(|member| member.epoch);
         self.forget(name);
@@ -98,12 +98,12 @@ impl World {
         let status = self.quorum.status.as_ref();
         let view = |name: &String| {
             let index: usize = name.trim_start_matches("main-").parse().unwrap();
-            MemberView {
+            MemberSummary {
                 votes: record_named(status, name).admitted && self.up[index],
                 ready_for_next: self.next_open.contains(name),
                 closed: is_closed(&self.quorum, name, &lists),
                 name: name.clone(),
-                ..MemberView::default()
+                ..MemberSummary::default()
             }
         };
         let members: Vec<_> = lists.members().iter().map(view).collect();
@@ -199,7 +199,7 @@ fn several_changes_follow_each_other() {
         world.admit_all();
         assert_eq!(world.run(), WHOLE);
         assert_eq!(world.lists().epoch, epoch);
-        // What left is forgotten, and is another member when it comes again.
+        // A member that left is forgotten, and is another member when it comes again.
         let members = world.lists().members();
         world.status().members.retain(|member| members.contains(&member.name));
     }
@@ -211,7 +211,7 @@ fn a_learner_has_no_vote_and_an_old_member_keeps_its_own() {
     world.quorum.spec.members = 3;
     let lists = world.lists();
     assert_eq!(lists.in_force().collect::<Vec<_>>(), [[name(0)]]);
-    assert!(lists.learns(&name(1)) && !lists.counts(&name(1)) && lists.counts(&name(0)));
+    assert!(lists.is_learner(&name(1)) && !lists.counts(&name(1)) && lists.counts(&name(0)));
     assert!(lists.lets_clients_in(&name(0)) && !lists.lets_clients_in(&name(1)));
     world.admit_all();
     world.act_times(2);
@@ -282,7 +282,7 @@ fn an_old_member_that_cannot_be_closed_stops_the_change() {
     for part in ["from 3 to 5 members", "main-2 can still run", "known to be dead", "no answer"] {
         assert!(text.contains(part), "{text}");
     }
-    // Its death is known: nobody is left who could vote for the old list, and the wait begins now.
+    // Its death is known. No process is left that could vote for the old list, and the wait begins now.
     world.fence(&name(2), false);
     world.closed_since = former_is_closed(&world.quorum).then_some(world.now);
     assert_eq!(world.step(), ChangeStep::WaitUntil(at(world.now) + DELAY));

@@ -44,18 +44,19 @@ pub struct ExternalTlsPlan {
 
 /// The members that others run and that vote or are to vote.
 pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    Lists::of(quorum).members().iter().filter_map(|name| known(quorum, name)).collect()
+    Lists::of(quorum).members().iter().filter_map(|name| recorded_member(quorum, name)).collect()
 }
 
 /// The external member with this name. The one that the status knows by it is at the address there, whatever the specification says: it
 /// is that one which votes.
-pub(super) fn known(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
+pub(super) fn recorded_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     if own_member(quorum, name).is_some() {
         return None;
     }
     let specified = quorum.spec.external.iter().find(|member| member.name == name).map(ExternalStatus::from);
     let published = member_named(quorum.status.as_ref(), name).and_then(|member| member.external.clone());
-    let moved = |specified: &ExternalStatus| published.as_ref().is_some_and(|known| known.address != specified.address);
+    let moved =
+        |specified: &ExternalStatus| published.as_ref().is_some_and(|recorded| recorded.address != specified.address);
     let master = specified.filter(|specified| !moved(specified)).or_else(|| published.clone())?;
     let tls = master.tls.map(|tls| ExternalTlsPlan {
         secret: tls.secret_ref.map(|secret| secret.name),
@@ -84,9 +85,9 @@ pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
 /// While a change is joint it is the list before, under which promises can still live.
 pub fn shared_list(quorum: &RedisQuorum) -> String {
     let namespace = quorum.namespace().unwrap_or_default();
-    let member = |name: &String| own_member(quorum, name).or_else(|| known(quorum, name));
+    let member = |name: &String| own_member(quorum, name).or_else(|| recorded_member(quorum, name));
     let lists = Lists::of(quorum);
-    let members = lists.knows_tokens().iter().filter_map(member);
+    let members = lists.token_list().iter().filter_map(member);
     let mut list: Vec<String> = members.map(|member| member.address(&namespace)).collect();
     list.sort();
     list.join(" ")
@@ -111,9 +112,9 @@ pub(super) fn check(quorum: &RedisQuorum) -> Result<(), Invalid> {
         if rest.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|c| c.is_ascii_digit())) {
             return refuse("the operator's own members are named like this");
         }
-        for known in quorum.status.iter().flat_map(|status| &status.members) {
-            let Some(external) = &known.external else { continue };
-            match (known.name == member.name, external.address == member.address) {
+        for recorded in quorum.status.iter().flat_map(|status| &status.members) {
+            let Some(external) = &recorded.external else { continue };
+            match (recorded.name == member.name, external.address == member.address) {
                 (true, false) => return refuse("a master at another address has this name: set another name"),
                 (false, true) => return refuse("this master has another name until it has left: set that name"),
                 _ => {}

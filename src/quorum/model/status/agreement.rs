@@ -1,38 +1,38 @@
 //! The condition QuorumAgrees: do all operators that share masters have the same list and maxTTL?
 
-use super::said::Said;
+use super::messages::QuorumMessage;
 use crate::quorum::model::agreement::{Agreement, Conflict, Sharing};
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::plan::Plan;
 use crate::time::Boottime;
 
-/// What is known at `now`.
+/// The condition at `now`.
 pub fn quorum_agrees(agreement: &Agreement, plan: &Plan, now: Boottime) -> Condition {
-    let said = match (agreement.sharing(now), agreement.claim()) {
-        (Sharing::NotShared, _) => Said::NotShared,
-        (_, None) => Said::NothingInForce,
+    let message = match (agreement.sharing(now), agreement.claim()) {
+        (Sharing::NotShared, _) => QuorumMessage::NotShared,
+        (_, None) => QuorumMessage::NothingInForce,
         (Sharing::Conflict(Conflict::List(other)), Some(own)) => {
-            Said::OtherList { other: other.name, theirs: other.list, ours: own.list.clone() }
+            QuorumMessage::OtherList { other: other.name, theirs: other.list, ours: own.list.clone() }
         }
         (Sharing::Conflict(Conflict::MaxTtl(other)), Some(own)) => {
-            Said::OtherMaxTtl { other: other.name, theirs: other.ttl.into(), ours: own.ttl.into() }
+            QuorumMessage::OtherMaxTtl { other: other.name, theirs: other.ttl.into(), ours: own.ttl.into() }
         }
-        (Sharing::Paused, _) => Said::ListChanges,
+        (Sharing::Paused, _) => QuorumMessage::ListChanges,
         (Sharing::Joining(members), _) => {
             let named =
                 |name: &_| agreement.trouble(name).map_or_else(|| format!("{name}"), |why| format!("{name} ({why})"));
-            Said::Joining { members: members.iter().map(named).collect::<Vec<_>>().join(", ") }
+            QuorumMessage::Joining { members: members.iter().map(named).collect::<Vec<_>>().join(", ") }
         }
         (Sharing::Agreed(others), Some(_)) => {
             let names: Vec<&str> = plan.external.iter().map(|member| member.name.as_str()).collect();
             let others: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
             match (names.join(", "), others.is_empty()) {
-                (members, true) => Said::AgreesAlone { members },
-                (members, false) => Said::Agrees { others: others.join(", "), members },
+                (members, true) => QuorumMessage::AgreesAlone { members },
+                (members, false) => QuorumMessage::Agrees { others: others.join(", "), members },
             }
         }
     };
-    said.condition()
+    message.condition()
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
         validate(&quorum).unwrap()
     }
 
-    fn say(kept: bool, paused: bool, other: Option<(&str, u64)>) -> Condition {
+    fn condition_of(kept: bool, paused: bool, other: Option<(&str, u64)>) -> Condition {
         let now = Boottime::new(Duration::from_secs(100));
         let vm = MemberName::from("vm");
         let mut agreement = Agreement::default();
@@ -91,20 +91,20 @@ mod tests {
 
     #[test]
     fn who_disagrees_is_named_with_both_sides() {
-        let list = say(false, false, Some(("other.example:6379", 30)));
+        let list = condition_of(false, false, Some(("other.example:6379", 30)));
         let texts = ["shop/theirs", "other.example:6379", "vm.example:6379"];
         has(&list, Status::False, CommonReason::OtherMemberList, &texts);
-        let ttl = say(false, false, Some(("vm.example:6379", 60)));
+        let ttl = condition_of(false, false, Some(("vm.example:6379", 60)));
         has(&ttl, Status::False, CommonReason::OtherMaxTTL, &["shop/theirs", "maxTTL 1m", "wait for 30s"]);
-        has(&say(false, false, None), Status::Unknown, CommonReason::Joining, &["vm"]);
-        has(&say(true, true, None), Status::Unknown, CommonReason::MembersChanging, &["no lock is granted"]);
+        has(&condition_of(false, false, None), Status::Unknown, CommonReason::Joining, &["vm"]);
+        has(&condition_of(true, true, None), Status::Unknown, CommonReason::MembersChanging, &["no lock is granted"]);
     }
 
     #[test]
     fn agreement_says_for_whom_the_fence_does_not_hold() {
         let texts = ["fence of vm", "outside the guarantee"];
-        has(&say(true, false, None), Status::True, CommonReason::AsExpected, &texts);
-        let shared = say(true, false, Some(("vm.example:6379", 30)));
+        has(&condition_of(true, false, None), Status::True, CommonReason::AsExpected, &texts);
+        let shared = condition_of(true, false, Some(("vm.example:6379", 30)));
         has(&shared, Status::True, CommonReason::AsExpected, &["shop/theirs", "fence of vm"]);
         let alone = quorum_agrees(&Agreement::default(), &plan(), Boottime::default());
         has(&alone, Status::True, CommonReason::NotShared, &[]);

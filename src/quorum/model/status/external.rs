@@ -1,6 +1,6 @@
-//! What the status says of masters that others run, beside their records.
+//! The status of external masters, besides their records.
 
-use super::said::Unfit;
+use super::messages::Unfit;
 use crate::api::{MemberStatus, MemoryStatus, RedisQuorumStatus};
 use crate::redis_member::Observation;
 
@@ -39,7 +39,7 @@ fn twin_of<'a>(members: &'a [MemberStatus], name: &str, run_id: &str) -> Option<
     twin.map(|member| member.name.as_str())
 }
 
-/// What shows that the process that is seen behind an external member remembers what it was told.
+/// Evidence that an external master has kept its data since admission: replication ID, record time.
 pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemoryStatus {
     let replication_id = Some(observation.replication_id.clone()).filter(|id| !id.is_empty());
     MemoryStatus { replication_id, record_since }
@@ -47,20 +47,24 @@ pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemorySta
 
 /// Whether the process has forgotten since `known`.
 ///
-/// It has been a replica, or its record of operators has vanished, and then everything else may have vanished, too.
-pub fn has_forgotten(known: &MemoryStatus, now: &MemoryStatus) -> bool {
-    let differs =
-        known.replication_id.as_ref().zip(now.replication_id.as_ref()).is_some_and(|(known, now)| known != now);
-    let vanished = known.record_since.zip(now.record_since).is_some_and(|(known, now)| now > 0 && known != now);
+/// It was a replica, or its record of operators has vanished. All other data can have vanished, too.
+pub fn has_forgotten(recorded: &MemoryStatus, now: &MemoryStatus) -> bool {
+    let differs = recorded
+        .replication_id
+        .as_ref()
+        .zip(now.replication_id.as_ref())
+        .is_some_and(|(recorded, now)| recorded != now);
+    let vanished =
+        recorded.record_since.zip(now.record_since).is_some_and(|(recorded, now)| now > 0 && recorded != now);
     differs || vanished
 }
 
-/// What is to be published of a process that has not forgotten: what was known first.
-pub fn merged(known: Option<&MemoryStatus>, now: MemoryStatus) -> MemoryStatus {
-    let Some(known) = known.cloned() else { return now };
+/// The evidence to publish for a process that has not forgotten. The first value of each kind stays.
+pub fn merged(recorded: Option<&MemoryStatus>, now: MemoryStatus) -> MemoryStatus {
+    let Some(recorded) = recorded.cloned() else { return now };
     MemoryStatus {
-        replication_id: known.replication_id.or(now.replication_id),
-        record_since: known.record_since.or(now.record_since),
+        replication_id: recorded.replication_id.or(now.replication_id),
+        record_since: recorded.record_since.or(now.record_since),
     }
 }
 
@@ -97,7 +101,7 @@ mod tests {
             replication_id: (!id.is_empty()).then(|| id.to_owned()),
             record_since,
         };
-        let known = memory("a", Some(100));
+        let recorded = memory("a", Some(100));
         for (now, forgotten) in [
             (memory("a", Some(100)), false),
             (memory("b", Some(100)), true),
@@ -106,13 +110,13 @@ mod tests {
             (memory("a", Some(0)), false),
             (memory("", None), false),
         ] {
-            assert_eq!(has_forgotten(&known, &now), forgotten, "{now:?}");
+            assert_eq!(has_forgotten(&recorded, &now), forgotten, "{now:?}");
             assert!(!has_forgotten(&MemoryStatus::default(), &now), "nothing was known before");
         }
         // It was there when it was first seen, and is younger now.
         assert!(has_forgotten(&memory("a", Some(0)), &memory("a", Some(200))));
         assert_eq!(merged(Some(&memory("a", None)), memory("b", Some(7))), memory("a", Some(7)));
-        assert_eq!(merged(None, known.clone()), known);
+        assert_eq!(merged(None, recorded.clone()), recorded);
     }
 
     #[test]

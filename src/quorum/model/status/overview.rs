@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::admitted_of;
-use super::said::{MemberWaits, Said};
+use super::messages::{MemberWaits, QuorumMessage};
 use crate::api::conditions::{CommonReason, QuorumCondition, Status};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::model::condition::Condition;
@@ -11,12 +11,12 @@ use crate::quorum::model::lists::{Lists, majority};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::rollout::Progress;
 
-/// What the conditions are made from, beside the status itself.
+/// The input of the conditions, besides the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
     /// An update that is not over.
     pub rollout: Option<Progress>,
-    /// What a change of the members is doing.
+    /// Progress of a change of the members.
     pub change: Option<String>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Overview {
     pub tls: Option<Condition>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Problem>,
-    /// What the operators that share its members say; `None` before anything is known.
+    /// The agreement with operators that share its members; `None` before anything is known.
     pub agreement: Option<Condition>,
 }
 
@@ -77,19 +77,19 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Cond
         return draft(false, obstacle.reason(), obstacle.to_string());
     }
     if let Some(message) = &overview.loss {
-        return Said::PasswordsLost { loss: message.clone() }.condition();
+        return QuorumMessage::PasswordsLost { loss: message.clone() }.condition();
     }
     if lists.in_force().all(|list| admitted_of(status, list) == list.len()) {
         if let Some(Condition { reason, message, .. }) = overview.disagreement() {
             return draft(false, *reason, message.clone());
         }
-        return Said::AllVote { members: lists.voters.len() }.condition();
+        return QuorumMessage::AllVote { members: lists.voters.len() }.condition();
     }
     let counts = |member: &MemberStatus| lists.counts(&member.name);
     draft(false, waiting_reason(status, counts), waiting_for(status, counts))
 }
 
-/// How many may vote, of how many, and how many are needed, in each list.
+/// How many can vote, of how many, and how many are needed, in each list.
 fn counted(status: &RedisQuorumStatus, lists: &Lists) -> (Vec<(usize, usize, usize)>, String) {
     let counts: Vec<_> = lists.in_force().map(|list| (admitted_of(status, list), list.len(), majority(list))).collect();
     let texts =
@@ -102,63 +102,63 @@ fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> 
     let (each, counts) = counted(status, lists);
     if each.iter().any(|(have, _, need)| have < need) {
         let waits = waiting_for(status, |member| lists.counts(&member.name));
-        return Said::MajorityLost { counts, waits }.condition();
+        return QuorumMessage::MajorityLost { counts, waits }.condition();
     }
     if let Some(Condition { reason, message, .. }) = overview.disagreement() {
         return Condition::new(QuorumCondition::QuorumAvailable, false, *reason, message.as_str());
     }
     match each.iter().all(|(have, all, _)| have == all) {
-        true => Said::AllAvailable { counts }.condition(),
-        false => Said::MajorityAvailable { counts }.condition(),
+        true => QuorumMessage::AllAvailable { counts }.condition(),
+        false => QuorumMessage::MajorityAvailable { counts }.condition(),
     }
 }
 
 fn fault_tolerant(status: &RedisQuorumStatus, lists: &Lists) -> Condition {
     let (each, counts) = counted(status, lists);
-    let said = match () {
-        () if each.iter().any(|(_, all, _)| *all == 1) => Said::SingleMember,
-        () if each.iter().all(|(have, all, _)| have == all) => Said::AllTolerant { counts },
-        () if each.iter().all(|(have, _, need)| have > need) => Said::Tolerant { counts },
-        () => Said::Intolerant { counts },
+    let message = match () {
+        () if each.iter().any(|(_, all, _)| *all == 1) => QuorumMessage::SingleMember,
+        () if each.iter().all(|(have, all, _)| have == all) => QuorumMessage::AllTolerant { counts },
+        () if each.iter().all(|(have, _, need)| have > need) => QuorumMessage::Tolerant { counts },
+        () => QuorumMessage::Intolerant { counts },
     };
-    said.condition()
+    message.condition()
 }
 
 fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
     let all = |_: &MemberStatus| true;
     let settled = status.members.iter().all(|member| member.state == MemberState::Admitted);
     let waiting = (!settled).then(|| waiting_for(status, all));
-    let told = |parts: [Option<&String>; 3]| parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("; ");
+    let joined = |texts: [Option<&String>; 3]| texts.into_iter().flatten().cloned().collect::<Vec<_>>().join("; ");
     let update = overview.rollout.as_ref().map(|Progress { message, .. }| message);
-    let doing = || told([update, waiting.as_ref(), None]);
-    let said = match (&overview.rollout, &overview.rotation) {
+    let doing = || joined([update, waiting.as_ref(), None]);
+    let message = match (&overview.rollout, &overview.rotation) {
         _ if !lists.is_settled() => {
-            Said::MembersChanging { doing: told([overview.change.as_ref(), update, waiting.as_ref()]) }
+            QuorumMessage::MembersChanging { doing: joined([overview.change.as_ref(), update, waiting.as_ref()]) }
         }
-        (Some(Progress { paused: true, .. }), _) => Said::RolloutPaused { doing: doing(), waits: !settled },
-        (Some(_), _) => Said::Updating { doing: doing() },
+        (Some(Progress { paused: true, .. }), _) => QuorumMessage::RolloutPaused { doing: doing(), waits: !settled },
+        (Some(_), _) => QuorumMessage::Updating { doing: doing() },
         (None, _) if !settled => {
             let (reason, message) = (waiting_reason(status, all), waiting_for(status, all));
             return Condition::new(QuorumCondition::Progressing, true, reason, message);
         }
-        (None, Some(rotation)) => Said::Rotating { doing: rotation.clone() },
-        (None, None) => Said::Settled,
+        (None, Some(rotation)) => QuorumMessage::Rotating { doing: rotation.clone() },
+        (None, None) => QuorumMessage::Settled,
     };
-    said.condition()
+    message.condition()
 }
 
 fn clients_ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
     let busy = status.members.iter().filter(|member| member.reason == Some(FenceReason::Busy));
     let busy: Vec<_> = busy.map(|member| MemberWaits::Busy { member: member.name.clone() }.to_string()).collect();
-    let said = match () {
-        () if lists.is_joint() => Said::ClientsWait,
-        () if !busy.is_empty() => Said::ClientMisbehaves { clients: busy.join("; ") },
+    let message = match () {
+        () if lists.is_joint() => QuorumMessage::ClientsWait,
+        () if !busy.is_empty() => QuorumMessage::ClientMisbehaves { clients: busy.join("; ") },
         () if !overview.blocked_clients.is_empty() => {
-            Said::ClientBlocked { blocked: overview.blocked_clients.join("; ") }
+            QuorumMessage::ClientBlocked { blocked: overview.blocked_clients.join("; ") }
         }
-        () => Said::ClientsReady,
+        () => QuorumMessage::ClientsReady,
     };
-    said.condition()
+    message.condition()
 }
 
 fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> CommonReason {
@@ -186,7 +186,7 @@ fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> b
             (MemberState::Pending, ..) => MemberWaits::NoPod { member: name },
             (MemberState::Starting, ..) => MemberWaits::Starting { member: name },
             (MemberState::Unreachable, ..) => MemberWaits::Silent { member: name },
-            // Of an external member: no time helps against this.
+            // The obstacle of an external member. No time removes it.
             (MemberState::Fenced, Some(_), Some(why)) => MemberWaits::FencedFor { member: name, why },
             (MemberState::Fenced, Some(at), None) => MemberWaits::FencedUntil { member: name, at },
             (MemberState::Fenced, None, Some(why)) => MemberWaits::Record { why },

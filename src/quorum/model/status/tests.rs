@@ -81,11 +81,11 @@ fn a_quorum_that_others_disagree_with_grants_nothing_and_says_so() {
     let agreement = |holds, reason| {
         Some(Condition { type_: QuorumCondition::QuorumAgrees, holds, reason, message: "locks/x".into() })
     };
-    let say = |agreement| summary(members(["Admitted"; 3]), &Overview { agreement, ..Overview::default() });
-    let blocked = say(agreement(crate::api::conditions::Status::False, CommonReason::OtherMemberList));
+    let condition_of = |agreement| summary(members(["Admitted"; 3]), &Overview { agreement, ..Overview::default() });
+    let blocked = condition_of(agreement(crate::api::conditions::Status::False, CommonReason::OtherMemberList));
     assert_eq!(blocked[..2], ["Ready=False/OtherMemberList", "QuorumAvailable=False/OtherMemberList"]);
     assert_eq!(blocked[5], "QuorumAgrees=False/OtherMemberList");
-    let fine = say(agreement(crate::api::conditions::Status::True, CommonReason::AsExpected));
+    let fine = condition_of(agreement(crate::api::conditions::Status::True, CommonReason::AsExpected));
     assert_eq!(fine[..2], ["Ready=True/AllAdmitted", "QuorumAvailable=True/AllAdmitted"]);
 }
 
@@ -163,7 +163,7 @@ fn while_the_members_change_the_conditions_are_about_the_lists_that_count() {
             "2/3",
         ]
     );
-    // It leaves: its fence is nobody's trouble.
+    // It leaves, so its fence does not matter.
     let left = summary_of_change(&["Admitted", "Admitted", "Admitted", "Fenced"], &[0, 1, 2], &[]);
     assert_eq!(
         left[..4],

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::said::{MemberWaits, Said};
+use super::messages::{MemberWaits, QuorumMessage};
 use crate::api::{FenceReason, GoDuration, MemberStatus, RedisQuorumStatus};
 use crate::fence::clock::Step;
 
-/// What this replica knows of the members' clocks.
+/// The state of the members' clocks at this replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClockReport {
     /// Members whose clock is read.
@@ -50,12 +50,12 @@ pub struct Watched {
 
 /// Sets both conditions.
 pub fn watch_conditions(status: &mut RedisQuorumStatus, watched: &Watched, generation: Option<i64>, now: Timestamp) {
-    for said in [clock_healthy(status, &watched.clocks), within_bound(watched)] {
-        said.condition().set(status, generation, now);
+    for message in [clock_healthy(status, &watched.clocks), within_bound(watched)] {
+        message.condition().set(status, generation, now);
     }
 }
 
-fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> Said {
+fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> QuorumMessage {
     let size = |name: &str| clocks.stepped.iter().find(|(stepped, _)| stepped == name).map(|(_, step)| step);
     let is_out = |name: &str| {
         status.members.iter().any(|member| member.name == name && member.reason == Some(FenceReason::ClockJump))
@@ -75,21 +75,21 @@ fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> Said {
         })
         .collect();
     match clocks.together {
-        _ if !texts.is_empty() => Said::ClockJump { clocks: texts.join("; ") },
-        Some(step) => Said::ClocksTogether { step },
-        None if clocks.read == 0 => Said::NoClock,
-        None => Said::ClocksHealthy,
+        _ if !texts.is_empty() => QuorumMessage::ClockJump { clocks: texts.join("; ") },
+        Some(step) => QuorumMessage::ClocksTogether { step },
+        None if clocks.read == 0 => QuorumMessage::NoClock,
+        None => QuorumMessage::ClocksHealthy,
     }
 }
 
-fn within_bound(watched: &Watched) -> Said {
+fn within_bound(watched: &Watched) -> QuorumMessage {
     let bound = GoDuration::from(watched.bound);
     match watched.keys {
-        None if watched.all_external => Said::NotOurKeys,
-        None => Said::KeysUnknown,
-        Some(Keys { endless, .. }) if endless > 0 => Said::EndlessKeys { bound },
-        Some(Keys { average_ttl, .. }) if average_ttl > watched.bound => Said::KeysBeyondBound { bound },
-        Some(_) => Said::KeysWithinBound { bound },
+        None if watched.all_external => QuorumMessage::NotOurKeys,
+        None => QuorumMessage::KeysUnknown,
+        Some(Keys { endless, .. }) if endless > 0 => QuorumMessage::EndlessKeys { bound },
+        Some(Keys { average_ttl, .. }) if average_ttl > watched.bound => QuorumMessage::KeysBeyondBound { bound },
+        Some(_) => QuorumMessage::KeysWithinBound { bound },
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
         let (status, reason, message) = with(Some(average(30_001)));
         assert_eq!((status.as_str(), reason.as_str()), ("False", "KeysBeyondMaxTTL"));
         assert!(message.contains("on average") && message.contains("30s"), "{message}");
-        // Another member has a key for ever.
+        // Another member has a key without an end.
         let (status, reason, message) = with(Some(average(1).most(Keys { endless: 1, ..Keys::default() })));
         assert_eq!((status.as_str(), reason.as_str()), ("False", "KeysBeyondMaxTTL"));
         assert!(message.contains("no time to live"), "{message}");

@@ -38,7 +38,7 @@ impl Pair {
     }
 }
 
-/// What the Secret of an authority holds.
+/// The content of an authority's Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authority {
     /// The one that signs.
@@ -76,7 +76,7 @@ impl Authority {
     }
 }
 
-/// What is to be done to an authority.
+/// The next step for an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
@@ -94,7 +94,8 @@ pub enum Step {
 /// Decides the next step at `now`, in seconds of Unix time.
 pub fn decide(authority: &Authority, now: i64) -> Step {
     let span = |pair: &Option<Pair>| pair.as_ref().and_then(Pair::span);
-    // One from the future was made while the API server's clock was ahead, and nobody would trust it before then.
+    // An authority from the future was made while the API server's clock was ahead. Peers would not trust it before
+    // then.
     let is_valid = |span: &Span| now < span.not_after && now >= span.not_before;
     let Some(current) = span(&authority.current).filter(is_valid) else { return Step::Make };
     let previous = authority.previous.as_ref().map(|pem| Span::of_pem(pem.as_bytes()));

@@ -1,9 +1,9 @@
-//! What people are told.
+//! The messages about certificates.
 
 use k8s_openapi::jiff::Timestamp;
 
 use super::Certificate;
-use crate::quorum::model::status::{MemberWaits, Said};
+use crate::quorum::model::status::{MemberWaits, QuorumMessage};
 use crate::redis_member::Fingerprint;
 
 /// Members that are not as they should be are named up to this many.
@@ -23,18 +23,18 @@ pub struct Served {
 }
 
 /// How TLS stands. `certificate` is the one to be served, or what is wrong with it.
-pub fn report(certificate: &Result<Certificate, String>, members: &[Served]) -> Said {
+pub fn report(certificate: &Result<Certificate, String>, members: &[Served]) -> QuorumMessage {
     let certificate = match certificate {
         Ok(certificate) => certificate,
-        Err(problem) => return Said::CertificateInvalid { problem: problem.clone() },
+        Err(problem) => return QuorumMessage::CertificateInvalid { problem: problem.clone() },
     };
     let waits = members.iter().filter_map(|member| awaited(member, certificate)).take(NAMED);
     let waits: Vec<String> = waits.map(|waits| waits.to_string()).collect();
     if waits.is_empty() {
         let until = Timestamp::from_second(certificate.span.not_after).map(|at| at.to_string()).unwrap_or_default();
-        return Said::CertificateServed { certificate: certificate.fingerprint, until };
+        return QuorumMessage::CertificateServed { certificate: certificate.fingerprint, until };
     }
-    Said::CertificatePending { waits: waits.join("; ") }
+    QuorumMessage::CertificatePending { waits: waits.join("; ") }
 }
 
 fn awaited(served: &Served, certificate: &Certificate) -> Option<MemberWaits> {
@@ -43,7 +43,7 @@ fn awaited(served: &Served, certificate: &Certificate) -> Option<MemberWaits> {
         (None, ..) => Some(MemberWaits::CertificateNoPod { member }),
         (Some(false), ..) => Some(MemberWaits::CertificatePlain { member }),
         (Some(true), _, Some(failure)) => Some(MemberWaits::CertificateRefused { member, failure }),
-        (Some(true), None, None) => Some(MemberWaits::CertificateUnseen { member }),
+        (Some(true), None, None) => Some(MemberWaits::CertificateUnconfirmed { member }),
         (Some(true), Some(old), None) if old != certificate.fingerprint => {
             Some(MemberWaits::CertificateOld { member, old, new: certificate.fingerprint })
         }

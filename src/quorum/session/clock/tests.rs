@@ -32,7 +32,7 @@ impl Observer {
         for (index, ahead) in (0..).zip(aheads) {
             let member = format!("m{index}");
             let sample = sample(millis + index, *ahead);
-            news |= self.guard.saw(&member.as_str().into(), &run_id(&member), users, sample, self.own);
+            news |= self.guard.observe(&member.as_str().into(), &run_id(&member), users, sample, self.own);
         }
         news
     }
@@ -63,7 +63,7 @@ async fn a_vote_after_a_step_does_not_count_before_any_probe() {
     observer.reads(2_000, &[MINUTE, 0, 0], Users::Closed);
     assert_eq!(observer.stepped(), ["m0 +60.000 s"]);
     let name = "m0".into();
-    observer.guard.saw(&name, &run_id("next"), Users::Closed, sample(3_000, MINUTE), observer.own);
+    observer.guard.observe(&name, &run_id("next"), Users::Closed, sample(3_000, MINUTE), observer.own);
     assert!(observer.stepped().is_empty() && observer.steady("next", 3_100, MINUTE));
 }
 

@@ -1,4 +1,4 @@
-//! What the leader does to a member, each on a fresh connection to the process that was decided about and to no other.
+//! Acts of the leader on a member. Each uses a fresh connection to the process that was decided about, and to no other.
 
 use tokio::sync::MutexGuard;
 
@@ -68,28 +68,28 @@ const fn done(outcome: Guarded) -> Result<(), ActError> {
     }
 }
 
-/// What was to be closed is still open.
+/// A user that was to be closed is still open.
 fn still_open() -> ActError {
     ActError::Member(MemberError::Other("users are still open".to_owned()))
 }
 
 impl AdminSession<'_> {
-    /// What the process says of itself now; noted by the link as well.
+    /// Observes the process, and stores the observation in the link as well.
     pub async fn observe(&mut self) -> Result<Observation, ActError> {
-        let users = self.link.seen().asked_about(&self.users, self.admin.run_id());
+        let users = self.link.state().asked_about(&self.users, self.admin.run_id());
         let users: Vec<&str> = users.iter().map(String::as_str).collect();
         let observation = self.admin.observe(&users).await?;
-        self.link.saw(observation.clone());
+        self.link.note_observation(observation.clone());
         Ok(observation)
     }
 
     /// Observes all users that the process has, whether or not this quorum knows of them.
     ///
-    /// A client may have been removed a moment ago, and a person may have edited the status. Users that are open are
-    /// asked about from now on.
+    /// A client was perhaps removed a moment ago, and a user can have edited the status. Open users are part of every
+    /// probe from now on.
     pub async fn observe_all(&mut self) -> Result<Observation, ActError> {
         let users = self.admin.users().await?;
-        self.link.seen().note_users(self.admin.run_id(), users);
+        self.link.state().note_users(self.admin.run_id(), users);
         self.observe().await
     }
 
@@ -123,7 +123,7 @@ impl AdminSession<'_> {
         done(self.admin.raise_epoch(epoch).await?)?;
         // Seen after the raise: nothing that an earlier leader began can change it any more.
         self.observe_all().await?;
-        self.link.seen().raised = Some((self.admin.run_id().clone(), epoch));
+        self.link.state().raised = Some((self.admin.run_id().clone(), epoch));
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl AdminSession<'_> {
     async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
         read_record(self.link, &mut self.admin).await;
         match self.link.agreement.lock().epoch_at(&self.link.name, self.admin.run_id()) {
-            Some(known) if known >= epoch => Ok(()),
+            Some(recorded) if recorded >= epoch => Ok(()),
             _ => Err(ActError::Member(MemberError::Other("its record does not say so yet".to_owned()))),
         }
     }

@@ -9,8 +9,8 @@ use crate::time::Monotonic;
 
 /// A script that has written and runs for so long hardly ends. Its member takes part in no vote meanwhile.
 const UNKILLABLE_FOR: Duration = Duration::from_secs(5);
-/// Scripts that can be ended may follow each other, and used memory or connections may be given back. The process keeps its locks
-/// until then, and a new process has forgotten them.
+/// Scripts that can be ended can follow each other, and the process can free memory or connections. The process keeps
+/// its locks until then, and a new process has forgotten them.
 const REFUSES_FOR: Duration = Duration::from_secs(60);
 /// An observation that is older says nothing about now.
 const OLD: Duration = Duration::from_secs(3);
@@ -90,7 +90,7 @@ impl Service {
 
     /// The member has answered.
     ///
-    /// Whether it is stuck, which is so at each later observation, too: the turn of the member may come later.
+    /// Whether it is stuck. It stays stuck at each later observation, because the turn of the member can come later.
     fn note_full(&mut self, is_full: bool, now: Monotonic) -> bool {
         self.refusal = is_full.then(|| Refusal::after(self.refusal, Cause::Full, now));
         self.is_stuck(now)
@@ -129,7 +129,7 @@ pub(super) async fn end_script(link: &MemberLink, admin: &mut AdminConnection) {
 /// The member has answered.
 pub(super) fn note_full(link: &MemberLink, is_full: bool) {
     let now = link.now();
-    let is_stuck = link.seen().service.note_full(is_full, now);
+    let is_stuck = link.state().service.note_full(is_full, now);
     if is_stuck {
         link.announce();
     }
@@ -137,7 +137,7 @@ pub(super) fn note_full(link: &MemberLink, is_full: bool) {
 
 fn note_script(link: &MemberLink, outcome: &Result<ScriptKill, MemberError>) {
     let now = link.now();
-    let news = link.seen().service.note_script(outcome, now);
+    let news = link.state().service.note_script(outcome, now);
     if news {
         link.announce();
     }
@@ -160,7 +160,7 @@ mod tests {
             assert!(!until(cause, 59_500).is_stuck(at(59_500)), "it may serve again");
             assert!(until(cause, 60_000).is_stuck(at(60_000)));
         }
-        // One that can be ended, and then one that cannot.
+        // First a script that can be ended, and then one that cannot.
         assert!(Refusal::after(Some(until(Cause::Script, 6_000)), Cause::Unkillable, at(6_500)).is_stuck(at(6_500)));
         // A while ago is another time.
         assert!(

@@ -1,5 +1,5 @@
-//! What is different about a link to a master that others run: it is at an address, with a user of the locking path, and it carries the
-//! record by which operators that share it agree.
+//! The link to an external master. It connects to an address, as a user of the locking path. It writes the record by
+//! which operators that share the master agree.
 
 use super::MemberLink;
 use crate::redis_member::{self, AdminConnection, Secret, TlsClient};
@@ -25,7 +25,7 @@ pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) 
     let Some((claim, write)) = question else { return };
     match redis_member::read_record(admin, &claim, write).await {
         Ok(state) => {
-            link.seen().record_since = Some((run_id.clone(), state.since));
+            link.state().record_since = Some((run_id.clone(), state.since));
             if link.agreement.lock().read(&link.name, &run_id, &claim, &state, now) {
                 link.announce();
             }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Before the next attempt to connect.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_millis(200);
-/// As long as that grows with attempts that fail one after the other. A process that starts is to be seen soon, since its fence waits for
-/// that. A master that others run may never answer.
+/// The maximum of that pause, which grows with successive failures. A new process has to be observed soon, because its
+/// fence waits for that. An external master perhaps never answers.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY_OF_EXTERNAL: Duration = Duration::from_secs(5);
 

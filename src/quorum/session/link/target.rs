@@ -15,12 +15,12 @@ use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 use crate::redis_member::{Authorities, Endpoint, Guard, RedisMember, TlsClient};
 use crate::redlock::RunId;
 
-/// What it takes to connect to members.
+/// The secrets and authorities for connections to members.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::quorum::session) struct Access<'a> {
     /// Their passwords.
     pub(in crate::quorum::session) auth: Option<&'a Auth>,
-    /// Whose certificates are trusted.
+    /// The trusted authorities.
     pub(in crate::quorum::session) authorities: Option<&'a Authorities>,
     /// The namespace in their names.
     pub(in crate::quorum::session) namespace: &'a str,
@@ -47,10 +47,10 @@ impl MemberLink {
         let wants_tls = pod.is_some_and(facts::speaks_tls);
         let tls = access.authorities.filter(|_| wants_tls);
         let tls = tls.and_then(|authorities| authorities.server(&self.plan.dns_name(access.namespace)).ok());
-        let known = tls.is_some() == wants_tls;
-        let located = pod.filter(|_| known).and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
+        let is_decided = tls.is_some() == wants_tls;
+        let located = pod.filter(|_| is_decided).and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
         self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), tls, access.auth, epoch, users);
-        known
+        is_decided
     }
 
     pub(super) fn place_at(
@@ -83,8 +83,8 @@ impl MemberLink {
         });
     }
 
-    /// Where the member is, and which process of it the status admits. Without credentials the member is not asked, or asked as
-    /// before: the Secret may have been deleted by mistake.
+    /// Sets the place of the member and the process that the status admits. Without credentials the target stays,
+    /// because the Secret was perhaps deleted by mistake.
     pub(in crate::quorum::session) fn place_external(
         &self,
         user: Option<Credentials>,

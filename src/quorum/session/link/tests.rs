@@ -28,7 +28,7 @@ mod epochs;
 mod lost;
 mod watches;
 
-/// Every network operation of these tests is over long before.
+/// Every network operation of these tests ends long before.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A member's process, in a directory of its own.
@@ -105,7 +105,7 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
     let shared = shared(Arc::new(ClockGuard::new(1, rule)));
     let link = MemberLink::start(shared, plan.members[0].clone(), quorum, news, stop.clone());
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, users);
-    until(&link, |view| view.processes.answers()).await;
+    until(&link, |reading| reading.processes.answers()).await;
     (link, stop.drop_guard())
 }
 
@@ -114,12 +114,12 @@ fn shared(clocks: Arc<ClockGuard>) -> Shared {
     Shared { machine: Arc::new(SystemClock).into(), clocks, agreement, alarm: Alarm::default() }
 }
 
-async fn until(link: &MemberLink, what: impl Fn(&LinkView) -> bool) -> LinkView {
+async fn until(link: &MemberLink, what: impl Fn(&LinkReading) -> bool) -> LinkReading {
     let reached = async {
         loop {
-            let view = link.view();
-            if what(&view) {
-                return view;
+            let reading = link.reading();
+            if what(&reading) {
+                return reading;
             }
             sleep(Duration::from_millis(10)).await;
         }
@@ -137,27 +137,27 @@ async fn a_member_is_closed_at_boot_and_votes_only_between_opening_and_closing()
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
     let (link, _end) = linked(&member, &plan, &users, &auth).await;
-    let sight = link.view().sight.unwrap();
-    assert_eq!(sight.users, Users::Closed);
-    assert_eq!(vote(&link, &sight.run_id, "k").await, None, "fenced");
+    let process = link.reading().last_process.unwrap();
+    assert_eq!(process.users, Users::Closed);
+    assert_eq!(vote(&link, &process.run_id, "k").await, None, "fenced");
 
     let rules = plan.open_rules(&auth, "main-0");
-    link.admin_session(&sight.run_id).await.unwrap().raise_epoch(7).await.unwrap();
-    assert_eq!(link.view().raised, Some(7));
-    link.admin_session(&sight.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
-    let view = link.view();
-    assert_eq!(view.sight.unwrap().users, Users::Open, "seen at once, not at the next probe");
-    assert_eq!(view.observation.unwrap().open_users, ["locker-e1", "billing-e1", "readiness"]);
-    assert_eq!(vote(&link, &sight.run_id, "k").await, Some(token(1_001)));
-    assert_eq!(link.counter(&sight.run_id).await, Ok(token(1_001)));
+    link.admin_session(&process.run_id).await.unwrap().raise_epoch(7).await.unwrap();
+    assert_eq!(link.reading().raised, Some(7));
+    link.admin_session(&process.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
+    let reading = link.reading();
+    assert_eq!(reading.last_process.unwrap().users, Users::Open, "seen at once, not at the next probe");
+    assert_eq!(reading.observation.unwrap().open_users, ["locker-e1", "billing-e1", "readiness"]);
+    assert_eq!(vote(&link, &process.run_id, "k").await, Some(token(1_001)));
+    assert_eq!(link.counter(&process.run_id).await, Ok(token(1_001)));
 
     let all = plan.closing_rules(&auth, "main-0", 1);
     assert_eq!(all.iter().map(UserRule::name).collect::<Vec<_>>(), users, "all that may be open is asked about");
-    link.admin_session(&sight.run_id).await.unwrap().close(7, &all).await.unwrap();
-    let view = link.view();
-    assert_eq!(view.sight.unwrap().users, Users::Closed);
-    assert!(view.fenced_since.is_some(), "the count starts again");
-    assert_eq!(vote(&link, &sight.run_id, "l").await, None);
+    link.admin_session(&process.run_id).await.unwrap().close(7, &all).await.unwrap();
+    let reading = link.reading();
+    assert_eq!(reading.last_process.unwrap().users, Users::Closed);
+    assert!(reading.fenced_since.is_some(), "the count starts again");
+    assert_eq!(vote(&link, &process.run_id, "l").await, None);
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn a_restart_is_another_process_and_closed() {
     let auth = Auth::random();
     let mut member = Member::new(&plan, &auth);
     let (link, _end) = linked(&member, &plan, &users, &auth).await;
-    let before = link.view().sight.unwrap();
+    let before = link.reading().last_process.unwrap();
     let rules = plan.user_rules(&auth, "main-0");
     let mut admin = link.admin_session(&before.run_id).await.unwrap();
     admin.raise_epoch(7).await.unwrap();
@@ -174,13 +174,15 @@ async fn a_restart_is_another_process_and_closed() {
     drop(admin);
 
     member.kill().await;
-    until(&link, |view| !view.processes.answers()).await;
+    until(&link, |reading| !reading.processes.answers()).await;
     member.start();
-    let after = until(&link, |view| view.sight.as_ref().is_some_and(|sight| sight.run_id != before.run_id)).await;
-    let sight = after.sight.clone().unwrap();
-    assert_eq!((sight.users, after.raised), (Users::Closed, None));
-    assert!(sight.first_seen > before.first_seen);
-    // What was decided about the process before is not done to this one.
+    let after =
+        until(&link, |reading| reading.last_process.as_ref().is_some_and(|process| process.run_id != before.run_id))
+            .await;
+    let process = after.last_process.clone().unwrap();
+    assert_eq!((process.users, after.raised), (Users::Closed, None));
+    assert!(process.first_observed > before.first_observed);
+    // An act for the process before does not reach this one.
     assert_eq!(link.admin_session(&before.run_id).await.err(), Some(ActError::OtherProcess));
     assert_eq!(vote(&link, &before.run_id, "k").await, None);
 }
@@ -192,7 +194,7 @@ async fn a_frozen_leader_opens_nothing_after_its_successor_has_raised_its_epoch(
     let member = Member::new(&plan, &auth);
     let (old, _end) = linked(&member, &plan, &users, &auth).await;
     let (new, _end_too) = linked(&member, &plan, &users, &auth).await;
-    let run_id = old.view().sight.unwrap().run_id;
+    let run_id = old.reading().last_process.unwrap().run_id;
     let rules = plan.user_rules(&auth, "main-0");
     old.admin_session(&run_id).await.unwrap().raise_epoch(7).await.unwrap();
     let mut frozen = old.admin_session(&run_id).await.unwrap();
@@ -213,14 +215,15 @@ async fn the_answer_of_a_former_process_is_not_that_of_the_next_pod() {
     let auth = Auth::random();
     let (old, new) = (Member::new(&plan, &auth), Member::new(&plan, &auth));
     let (link, _end) = linked(&old, &plan, &users, &auth).await;
-    let former = link.view();
+    let former = link.reading();
     assert!(former.answers_in(former.pod_uid.as_deref()));
     assert!(!former.answers_in(Some("pod-2")) && !former.answers_in(None));
     // Its pod was deleted by force, and another one has its name.
     link.place_at(Some(("pod-2".into(), new.address())), None, Some(&auth), plan.lists.epoch, &users);
-    let view = until(&link, |view| view.pod_uid.as_deref() == Some("pod-2") && view.processes.answers()).await;
-    assert!(view.answers_in(Some("pod-2")));
-    assert_ne!(view.sight.unwrap().run_id, former.sight.unwrap().run_id);
+    let reading =
+        until(&link, |reading| reading.pod_uid.as_deref() == Some("pod-2") && reading.processes.answers()).await;
+    assert!(reading.answers_in(Some("pod-2")));
+    assert_ne!(reading.last_process.unwrap().run_id, former.last_process.unwrap().run_id);
 }
 
 #[tokio::test]
@@ -231,11 +234,11 @@ async fn secrets_of_another_member_open_no_connection() {
     let (link, _end) = linked(&member, &plan, &users, &auth).await;
     // A reused pod IP: the same process, asked as if it were another member.
     link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.lists.epoch, &users);
-    let lost = until(&link, |view| !view.processes.answers()).await;
+    let lost = until(&link, |reading| !reading.processes.answers()).await;
     assert_eq!(lost.pod_uid.as_deref(), Some("pod-2"));
     assert!(!lost.answers_in(Some("pod-2")), "it does not answer");
     sleep(Duration::from_millis(700)).await;
-    assert!(!link.is_seen());
+    assert!(!link.answers());
 }
 
 /// One acquisition on this member alone, as the operator does it; the token, if granted.
@@ -273,7 +276,7 @@ async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_
     // The kubelet has not brought the file with the new passwords into the pod yet.
     let member = Member::new(&plan, &before);
     let (link, _end) = linked(&member, &plan, &users, &removing).await;
-    let run_id = link.view().sight.unwrap().run_id;
+    let run_id = link.reading().last_process.unwrap().run_id;
     let operator = removing.accepted("main-0", OPERATOR_USER);
     let rules = plan.user_rules(&removing, "main-0");
     let mut admin = link.admin_session(&run_id).await.unwrap();
@@ -283,9 +286,9 @@ async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_
     let target =
         |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
     target(&before);
-    until(&link, |view| !view.processes.answers()).await;
+    until(&link, |reading| !reading.processes.answers()).await;
     target(&after);
-    until(&link, |view| view.processes.answers()).await;
+    until(&link, |reading| reading.processes.answers()).await;
 
     // Users that are opened later have the new ones as well.
     let mut admin = link.admin_session(&run_id).await.unwrap();

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What maxTTL can be, in seconds.
+/// Values of maxTTL, in seconds.
 const TTLS: [u64; 3] = [2, 10, 30];
 
 #[derive(Clone, Debug)]
@@ -161,7 +161,7 @@ impl World {
         operator.published = operator.wanted.min(operator.published.max(settled)).max(operator.published);
     }
 
-    /// What votes of two operators at one process rest on.
+    /// The basis of two operators' votes at one process.
     fn check(&self) {
         for (member, member_name) in MEMBERS.iter().enumerate() {
             let run_id = self.run_id(member);
@@ -183,7 +183,7 @@ impl World {
     }
 }
 
-/// What `quorum.lua` does; tests/redis runs that one.
+/// The effect of `quorum.lua`; tests/redis runs that one.
 fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, write: bool, now: u64) -> RecordState {
     record.retain(|_, kept| kept.at + kept.claim.lives.as_secs() > now);
     let own = record.get(&claim.uid).filter(|kept| kept.claim.list == claim.list);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a quorum with `expose` is made of.
+/// The objects of a quorum with `expose`.
 fn exposed(expose: Value) -> (Vec<Value>, Value) {
     let plan = plan(json!({"tls": {"mode": "Managed"}, "expose": expose,
         "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]}));
@@ -46,7 +46,7 @@ fn without_source_ranges_everybody_may_come() {
     }
 }
 
-/// What the library goes by is what is in force, and never more than the fence outlasts.
+/// The library uses the values in force, and never more than the fence outlasts.
 #[test]
 fn a_clients_secret_has_the_rules_that_are_in_force() {
     let spec = json!({"maxTTL": "60s", "nodeTimeout": "100ms", "clockDrift": {"ppm": 5000, "floor": "3ms"},

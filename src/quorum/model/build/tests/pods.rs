@@ -1,4 +1,4 @@
-//! What owners say of the members' pods.
+//! Settings of users for the members' pods.
 
 use super::*;
 
@@ -14,7 +14,8 @@ fn labels_and_annotations_are_added_and_those_of_the_operator_win() {
     let labels = template.labels.unwrap();
     assert_eq!((labels["team"].as_str(), labels[MEMBER_LABEL].as_str()), ("a", "blue-0"));
     assert_eq!(template.annotations.unwrap()["mesh"], "off");
-    // The StatefulSet's own labels and its selector stay as they are: the one is immutable, the other nobody asked for.
+    // The StatefulSet's own labels and its selector stay as they are. The selector is immutable, and no user set the
+    // labels.
     assert_eq!(set.metadata.labels, first(json!({})).metadata.labels);
     assert_eq!(first(json!({})).spec.unwrap().template.metadata.unwrap().annotations, None);
 }

@@ -77,7 +77,7 @@ fn the_template_names_secrets_that_took_the_place_of_lost_ones_and_no_others() {
         let config = build(&plan, auth).config;
         let file = text(&config, &key);
         assert_eq!(file, users_acl(&plan, auth, &plan.members[1]));
-        // Pods from before, whose process may start anew, and the memory of who has rights.
+        // Pods from before, whose process can restart, and the memory of clients with rights.
         assert_eq!(text(&config, "users-1.acl"), file);
     }
     assert_eq!(crate::quorum::model::facts::acl_key(&Default::default()), None);

@@ -41,12 +41,12 @@ fn a_dead_external_member_that_leaves_is_not_waited_for() {
         wanted: ["b", "c", "d"].map(str::to_owned).to_vec(),
     };
     let step = |dead: bool, left_behind: &[String]| {
-        let member = |name: String| MemberView {
+        let member = |name: String| MemberSummary {
             votes: name != "a",
             dead: dead && name == "a",
             ready_for_next: true,
             name,
-            ..MemberView::default()
+            ..MemberSummary::default()
         };
         let members: Vec<_> = lists.members().into_iter().map(member).collect();
         decide(&View {
@@ -92,7 +92,7 @@ fn the_record_names_the_old_list_until_its_promises_have_expired() {
 #[test]
 fn a_name_belongs_to_one_master_until_it_has_left() {
     use crate::quorum::model::invalid::Invalid;
-    use crate::quorum::model::plan::{external_members, known_members, validate};
+    use crate::quorum::model::plan::{external_members, recorded_members, validate};
     let mut quorum = external(&["a", "b", "c"]);
     quorum.metadata.uid = Some("uid".into());
     assert!(validate(&quorum).is_ok());
@@ -104,12 +104,12 @@ fn a_name_belongs_to_one_master_until_it_has_left() {
     assert_eq!(place(&quorum).address, "a.example:6379", "that is the one that votes");
     quorum.spec.external[0] = serde_json::from_value(json!({"name": "z", "address": "a.example:6379"})).unwrap();
     assert!(matches!(validate(&quorum), Err(Invalid::External(name, _)) if name == "z"));
-    // Who leaves is still reached.
+    // The operator still connects to a member that leaves.
     quorum.spec.external[0].address = "z.example:6379".into();
     assert!(validate(&quorum).is_ok());
     let status = quorum.status.get_or_insert_default();
     status.voters = ["z", "b", "c"].map(str::to_owned).to_vec();
     let known: Vec<_> =
-        known_members(&quorum).into_iter().map(|member| (member.name.clone(), member.address("locks"))).collect();
+        recorded_members(&quorum).into_iter().map(|member| (member.name.clone(), member.address("locks"))).collect();
     assert_eq!(known.last().unwrap(), &("a".to_owned(), "a.example:6379".to_owned()));
 }

@@ -13,15 +13,17 @@ async fn until_true(what: &str, link: &MemberLink, mut is_true: impl FnMut(&Memb
             sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(3 * PATIENCE, reached).await.unwrap_or_else(|_| panic!("{what}: {:?}", link.view()));
+    tokio::time::timeout(3 * PATIENCE, reached).await.unwrap_or_else(|_| panic!("{what}: {:?}", link.reading()));
 }
 
 async fn votes_again(link: &MemberLink) {
-    let run_id = link.view().sight.unwrap().run_id;
+    let run_id = link.reading().last_process.unwrap().run_id;
     let votes = async { while vote(link, &run_id, "k").await.is_none() {} };
     tokio::time::timeout(PATIENCE, votes).await.expect("it votes");
-    until(link, |view| view.observation.as_ref().is_some_and(|seen| seen.open_users.contains(&"locker-e1".to_owned())))
-        .await;
+    until(link, |reading| {
+        reading.observation.as_ref().is_some_and(|seen| seen.open_users.contains(&"locker-e1".to_owned()))
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -47,10 +49,10 @@ async fn a_member_that_refuses_connections_is_full_and_knows_its_password() {
     let mut idle = Vec::new();
     until_true("full", &link, |link| {
         idle.push(std::net::TcpStream::connect(member.address()).unwrap());
-        link.view().observation.is_some_and(|seen| seen.load.is_full())
+        link.reading().observation.is_some_and(|seen| seen.load.is_full())
     })
     .await;
-    let run_id = link.view().sight.unwrap().run_id;
+    let run_id = link.reading().last_process.unwrap().run_id;
     let refused = link.admin_session(&run_id).await.map(drop);
     assert!(matches!(&refused, Err(ActError::Member(error)) if *error != MemberError::Refused), "{refused:?}");
     drop((idle, auth));
@@ -63,5 +65,5 @@ async fn a_member_whose_script_cannot_be_ended_is_stuck_after_some_seconds_and_n
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
     until_true("stuck", &link, MemberLink::is_stuck).await;
     assert!(SystemClock.monotonic().since(began) >= Duration::from_secs(5));
-    assert!(link.is_seen());
+    assert!(link.answers());
 }

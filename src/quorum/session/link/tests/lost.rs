@@ -9,20 +9,20 @@ async fn a_process_that_refuses_the_password_is_told_from_one_that_is_away() {
     let (lost, anew) = (Auth::random(), Auth::anew(UnixMillis(1)));
     let mut member = Member::new(&plan, &lost);
     let (link, _end) = linked(&member, &plan, &users, &lost).await;
-    assert!(!link.view().is_refused_by(Some("pod-1")));
+    assert!(!link.reading().is_refused_by(Some("pod-1")));
 
     let target = |auth: &Auth, pod: &str| {
         link.place_at(Some((pod.into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
     };
     target(&anew, "pod-1");
-    let view = until(&link, |view| view.is_refused_by(Some("pod-1"))).await;
-    assert!(!view.processes.answers() && !view.is_refused_by(Some("pod-2")) && !view.is_refused_by(None));
+    let reading = until(&link, |reading| reading.is_refused_by(Some("pod-1"))).await;
+    assert!(!reading.processes.answers() && !reading.is_refused_by(Some("pod-2")) && !reading.is_refused_by(None));
     // Known again: the Secret was restored in time.
     target(&lost, "pod-1");
-    until(&link, |view| view.processes.answers() && !view.is_refused_by(Some("pod-1"))).await;
-    // What another pod's process said is not said of this one.
+    until(&link, |reading| reading.processes.answers() && !reading.is_refused_by(Some("pod-1"))).await;
+    // An answer of another pod's process is no answer of this one.
     target(&anew, "pod-2");
-    until(&link, |view| view.is_refused_by(Some("pod-2"))).await;
+    until(&link, |reading| reading.is_refused_by(Some("pod-2"))).await;
     member.kill().await;
-    until(&link, |view| view.failure.is_some() && !view.is_refused_by(Some("pod-2"))).await;
+    until(&link, |reading| reading.failure.is_some() && !reading.is_refused_by(Some("pod-2"))).await;
 }

@@ -57,7 +57,7 @@ impl Quorum {
                 plan.lists.epoch,
                 &users,
             );
-            let run_id = until(&link, |view| view.processes.answers()).await.sight.unwrap().run_id;
+            let run_id = until(&link, |reading| reading.processes.answers()).await.last_process.unwrap().run_id;
             let mut admin = link.admin_session(&run_id).await.unwrap();
             admin.raise_epoch(EPOCH).await.unwrap();
             admin.open(EPOCH, &plan.user_rules(&auth, link.name().as_str()), token(1)).await.unwrap();
@@ -125,7 +125,7 @@ impl Quorum {
     }
 }
 
-/// A slow answer says less about the clock, and this machine may be busy.
+/// A slow answer proves less about the clock, and this machine can be busy.
 fn about(step: i64, expected: i64) {
     assert!((step - expected).abs() < 200, "{step} ms");
 }
@@ -160,7 +160,7 @@ async fn two_of_three_stepped_forward_make_two_holders_and_the_check_prevents_it
         about(quorum.until_stepped(index).await, 60_000);
     }
     assert_eq!(quorum.clocks.step_of(&quorum.admitted[2]), None);
-    // What it is for: without the check there are two holders. (The refused attempt has released what it got.)
+    // Without the check there are two holders. (The refused attempt has released its votes.)
     quorum.heard().await;
     let without = quorum.acquire("c", false).await;
     assert!(matches!(without, Acquire::Granted(_)), "the test cannot see what it is about: {without:?}");
@@ -230,7 +230,7 @@ pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
     let (link, end) = linked(&member, &plan, &users, &auth).await;
-    let run_id = link.view().sight.unwrap().run_id;
+    let run_id = link.reading().last_process.unwrap().run_id;
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(EPOCH).await.unwrap();
     admin.open(EPOCH, &plan.user_rules(&auth, "main-0"), token(1)).await.unwrap();
@@ -242,21 +242,21 @@ pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
 async fn keys_of_clients_without_an_end_and_their_average_time_to_live_are_observed() {
     let (member, link, _end, auth) = led().await;
     let mut client = client(&member, &auth).await;
-    let endless = |view: &LinkView| view.observation.as_ref().map(Observation::endless_keys);
+    let endless = |reading: &LinkReading| reading.observation.as_ref().map(Observation::endless_keys);
     // The operator's own keys, the counter and the epoch, have no end.
-    until(&link, |view| endless(view) == Some(0)).await;
+    until(&link, |reading| endless(reading) == Some(0)).await;
     redis::cmd("SET").arg("shop/for-ever").arg("v").exec_async(&mut client).await.unwrap();
     redis::cmd("SET").arg("shop/a").arg("v").arg("PX").arg(3_600_000).exec_async(&mut client).await.unwrap();
-    until(&link, |view| endless(view) == Some(1)).await;
-    let is_long = |view: &LinkView| {
-        view.observation.as_ref().is_some_and(|seen| seen.keyspace.average_ttl > Duration::from_secs(30))
+    until(&link, |reading| endless(reading) == Some(1)).await;
+    let is_long = |reading: &LinkReading| {
+        reading.observation.as_ref().is_some_and(|seen| seen.keyspace.average_ttl > Duration::from_secs(30))
     };
     until(&link, is_long).await;
     redis::cmd("DEL").arg("shop/a").arg("shop/for-ever").exec_async(&mut client).await.unwrap();
-    until(&link, |view| endless(view) == Some(0) && !is_long(view)).await;
+    until(&link, |reading| endless(reading) == Some(0) && !is_long(reading)).await;
 }
 
-/// A script that runs for ever, sent by the client. It never answers.
+/// A script of the client that runs without end. It never answers.
 pub(super) fn busy(mut client: MultiplexedConnection, script: &'static str) {
     tokio::spawn(async move { redis::cmd("EVAL").arg(script).arg(1).arg("shop/k").exec_async(&mut client).await });
 }
@@ -267,7 +267,7 @@ async fn until_script(link: &MemberLink) -> ScriptNews {
             if let Some(news) = link.take_script_news() {
                 return news;
             }
-            assert!(link.is_seen(), "a busy member is alive");
+            assert!(link.answers(), "a busy member is alive");
             sleep(Duration::from_millis(10)).await;
         }
     };
@@ -280,7 +280,7 @@ async fn a_script_that_keeps_a_member_busy_is_ended() {
     busy(client(&member, &auth).await, "while true do end");
     assert_eq!(until_script(&link).await, ScriptNews::Killed);
     assert_eq!(link.take_script_news(), None, "told once");
-    let run_id = link.view().sight.unwrap().run_id;
+    let run_id = link.reading().last_process.unwrap().run_id;
     assert!(vote(&link, &run_id, "k").await.is_some(), "it votes again");
 }
 
@@ -290,5 +290,5 @@ async fn a_script_that_has_written_cannot_be_ended_and_is_reported() {
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
     assert_eq!(until_script(&link).await, ScriptNews::Unkillable);
     sleep(3 * PROBE_PERIOD).await;
-    assert!(link.is_seen(), "busy is alive");
+    assert!(link.answers(), "busy is alive");
 }

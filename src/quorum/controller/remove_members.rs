@@ -1,5 +1,5 @@
-//! Members that are in no list any more: closed for good, then their objects are removed, and the status forgets them when nothing
-//! that they promised, and no process of theirs, can matter any more.
+//! Removes members that are in no list any more. The leader closes them permanently and then removes their objects. The
+//! status forgets a member when none of its promises, and no process of it, can matter any more.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::owned::remove;
 use crate::time::Monotonic;
 
 /// Between two looks at a member that leaves: the controller does not hear of the end of its objects.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const RECHECK_AFTER: Duration = Duration::from_secs(2);
 
 /// Takes the members that leave as far as they can go.
 ///
@@ -21,7 +21,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let (plan, cluster, term) = (observer.plan, observer.cluster, observer.term);
     let (closed, kept, mut wake) = (&observer.memory.closed, &observer.memory.kept, cluster.after(RESYNC));
-    for link in observer.sights.session.links().iter() {
+    for link in observer.sources.session.links().iter() {
         let name = link.name().as_str();
         if plan.member(name).is_some() {
             // It was added again before it had left. A later end begins with its own time.
@@ -29,7 +29,7 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
             continue;
         }
         let leaver = Leaver { link, plan: Some(plan), deleted: false };
-        let standing = end_member(&observer.sights, cluster, term, &leaver, closed, kept).await?;
+        let standing = end_member(&observer.sources, cluster, term, &leaver, closed, kept).await?;
         // Its record is what tells of these objects, so they go first. A master that others run has none.
         let removed = link.plan().is_external()
             || (remove::<StatefulSet>(cluster, kept, plan, name).await?
@@ -37,14 +37,14 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
         match standing {
             Ending::Ended if removed => {
                 let forget = |member: &crate::api::MemberStatus| member.name != name;
-                let quorum = observer.sights.session.quorum();
+                let quorum = observer.sources.session.quorum();
                 cluster.replace(&quorum, |status| status.members.retain(forget)).await?;
                 closed.lock().remove(&end_of(name));
-                tracing::info!(quorum = %observer.sights.session.reference(), member = name, "member has left");
+                tracing::info!(quorum = %observer.sources.session.reference(), member = name, "member has left");
             }
-            Ending::Ended => wake = wake.min(cluster.after(LOOK_AGAIN)),
+            Ending::Ended => wake = wake.min(cluster.after(RECHECK_AFTER)),
             Ending::Unconfirmed(until, _) | Ending::Waits(until, _) => {
-                wake = wake.min(until.unwrap_or_else(|| cluster.after(LOOK_AGAIN)));
+                wake = wake.min(until.unwrap_or_else(|| cluster.after(RECHECK_AFTER)));
             }
         }
     }

@@ -17,51 +17,51 @@ use crate::fence::external::{ExternalView, decide_external, predecessor};
 use crate::fence::predecessor::{Facts, judge};
 use crate::fence::{Evidence, FenceStep, Process, Reach, Record, Verdict, View, decide};
 use crate::quorum::model::effective;
-use crate::quorum::model::facts::{self, Shown, Whereabouts};
+use crate::quorum::model::facts::{self, ContainerReport, Whereabouts};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::{member_named, record_named};
 use crate::quorum::model::status::{has_forgotten, memory, unfit};
-use crate::quorum::session::{LinkView, MemberLink, QuorumSession, Sessions};
+use crate::quorum::session::{LinkReading, MemberLink, QuorumSession, Sessions};
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
 use crate::time::Monotonic;
 
-/// What looks are taken with.
+/// Sources for observing members: caches, sessions and this leader's epoch.
 #[derive(Clone, Copy)]
-pub(super) struct Sights<'a> {
+pub(super) struct Sources<'a> {
     context: &'a Context,
     /// They know of nodes.
     sessions: &'a Sessions,
     pub(super) session: &'a QuorumSession,
     votes: &'a HeldVotes,
     pub(super) memory: &'a Memory,
-    /// Of this leader.
+    /// The epoch of this leader.
     pub(super) epoch: i64,
 }
 
 /// All that is known of a member at one moment.
 #[derive(Clone)]
-pub(super) struct Look {
+pub(super) struct MemberSnapshot {
     pub(super) now: Monotonic,
     pub(super) link: Arc<MemberLink>,
     /// The state of the quorum that this is about.
     pub(super) quorum: Arc<RedisQuorum>,
     pub(super) record: Record,
-    pub(super) view: LinkView,
+    pub(super) reading: LinkReading,
     pub(super) reach: Reach,
     /// The process that answers, and where it runs.
-    pub(super) seen: Option<Process>,
+    pub(super) process: Option<Process>,
     /// Whether the pod shows the container of `seen`.
-    pub(super) shown: Shown,
-    /// What is known of the process that `seen` has to wait for.
+    pub(super) container_report: ContainerReport,
+    /// The verdict on the process that `process` has to wait for.
     pub(super) verdict: Verdict,
     epoch_raised: bool,
     clock_jumped: bool,
     /// The process serves no client, and it is this member's turn to be ended.
-    stuck: bool,
+    must_restart: bool,
 }
 
-impl<'a> Sights<'a> {
+impl<'a> Sources<'a> {
     pub(super) const fn new(
         context: &'a Context,
         sessions: &'a Sessions,
@@ -84,33 +84,37 @@ impl<'a> Sights<'a> {
     }
 
     /// A look by the newest known state of the quorum.
-    pub(super) async fn look_now(&self, link: &Arc<MemberLink>) -> Result<Look, Error> {
-        self.look(link, self.session.quorum()).await
+    pub(super) async fn observe_now(&self, link: &Arc<MemberLink>) -> Result<MemberSnapshot, Error> {
+        self.observe(link, self.session.quorum()).await
     }
 
-    /// What this replica sees of a member.
+    /// Observes a member.
     ///
     /// The look also has what is known of the process that votes, or voted last, by this state of the quorum.
-    pub(super) async fn look(&self, link: &Arc<MemberLink>, quorum: Arc<RedisQuorum>) -> Result<Look, Error> {
-        let (now, view, name) = (self.context.clock.monotonic(), link.view(), link.name().as_str());
+    pub(super) async fn observe(
+        &self,
+        link: &Arc<MemberLink>,
+        quorum: Arc<RedisQuorum>,
+    ) -> Result<MemberSnapshot, Error> {
+        let (now, reading, name) = (self.context.clock.monotonic(), link.reading(), link.name().as_str());
         let record = record_named(quorum.status.as_ref(), name);
-        let (reach, seen, shown, verdict) = match link.plan().is_external() {
-            true => self.at_external(&record, &view, now),
-            false => self.at_pod(link, &quorum, &record, &view, now).await?,
+        let (reach, process, container_report, verdict) = match link.plan().is_external() {
+            true => self.at_external(&record, &reading, now),
+            false => self.at_pod(link, &quorum, &record, &reading, now).await?,
         };
         let clocks = self.session.clocks();
-        Ok(Look {
-            epoch_raised: view.raised == Some(self.epoch),
-            clock_jumped: view.sight.as_ref().is_some_and(|seen| clocks.step_of(&seen.run_id).is_some()),
-            stuck: link.is_stuck() && self.may_be_restarted(&quorum, name, now),
+        Ok(MemberSnapshot {
+            epoch_raised: reading.raised == Some(self.epoch),
+            clock_jumped: reading.last_process.as_ref().is_some_and(|last| clocks.step_of(&last.run_id).is_some()),
+            must_restart: link.is_stuck() && self.may_be_restarted(&quorum, name, now),
             link: link.clone(),
             now,
             quorum,
             record,
-            view,
+            reading,
             reach,
-            seen,
-            shown,
+            process,
+            container_report,
             verdict,
         })
     }
@@ -119,13 +123,13 @@ impl<'a> Sights<'a> {
     fn at_external(
         &self,
         record: &Record,
-        view: &LinkView,
+        reading: &LinkReading,
         now: Monotonic,
-    ) -> (Reach, Option<Process>, Shown, Verdict) {
-        let reach = view.processes.reach(true, now);
-        let seen = match &reach {
-            Reach::Seen(sight) => Some(Process {
-                run_id: sight.run_id.clone(),
+    ) -> (Reach, Option<Process>, ContainerReport, Verdict) {
+        let reach = reading.processes.reach(true, now);
+        let process = match &reach {
+            Reach::Answering(answering) => Some(Process {
+                run_id: answering.run_id.clone(),
                 pod_uid: String::new(),
                 container_id: None,
                 node_name: None,
@@ -133,8 +137,8 @@ impl<'a> Sights<'a> {
             }),
             _ => None,
         };
-        let verdict = predecessor(record, seen.as_ref().map(|seen| &seen.run_id));
-        (reach, seen, Shown::Running, verdict)
+        let verdict = predecessor(record, process.as_ref().map(|process| &process.run_id));
+        (reach, process, ContainerReport::Running, verdict)
     }
 
     async fn at_pod(
@@ -142,28 +146,29 @@ impl<'a> Sights<'a> {
         link: &MemberLink,
         quorum: &RedisQuorum,
         record: &Record,
-        view: &LinkView,
+        reading: &LinkReading,
         now: Monotonic,
-    ) -> Result<(Reach, Option<Process>, Shown, Verdict), Error> {
+    ) -> Result<(Reach, Option<Process>, ContainerReport, Verdict), Error> {
         let pod = self.pod_of(link, quorum);
         // The link has not followed to a new pod yet: the process that it saw is not in this one.
-        let elsewhere = pod.as_ref().is_some_and(|pod| view.pod_uid.is_some() && view.pod_uid != pod.uid());
+        let elsewhere = pod.as_ref().is_some_and(|pod| reading.pod_uid.is_some() && reading.pod_uid != pod.uid());
         let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
-        let reach = match view.processes.reach(runs, now) {
-            Reach::Seen(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
-            Reach::Seen(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
+        let reach = match reading.processes.reach(runs, now) {
+            Reach::Answering(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
+            Reach::Answering(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
             reach => reach,
         };
-        let (seen, shown) = match &reach {
-            Reach::Seen(sight) => {
-                let (process, shown) = self.whereabouts(link, view, &sight.run_id, pod.as_deref(), record);
-                (Some(process), shown)
+        let (process, container_report) = match &reach {
+            Reach::Answering(answering) => {
+                let (process, container_report) =
+                    self.whereabouts(link, reading, &answering.run_id, pod.as_deref(), record);
+                (Some(process), container_report)
             }
-            _ => (None, Shown::NotYet),
+            _ => (None, ContainerReport::NotYet),
         };
-        let threat = record.threat_to(seen.as_ref().map(|seen| &seen.run_id));
+        let threat = record.threat_to(process.as_ref().map(|process| &process.run_id));
         let verdict = self.verdict(quorum, threat, pod.as_deref()).await?;
-        Ok((reach, seen, shown, verdict))
+        Ok((reach, process, container_report, verdict))
     }
 
     pub(super) fn pod_of(&self, link: &MemberLink, quorum: &RedisQuorum) -> Option<Arc<Pod>> {
@@ -174,14 +179,14 @@ impl<'a> Sights<'a> {
     fn whereabouts(
         &self,
         link: &MemberLink,
-        view: &LinkView,
+        reading: &LinkReading,
         run_id: &RunId,
         pod: Option<&Pod>,
         record: &Record,
-    ) -> (Process, Shown) {
-        let pod_uid = view.pod_uid.as_deref().unwrap_or_default();
+    ) -> (Process, ContainerReport) {
+        let pod_uid = reading.pod_uid.as_deref().unwrap_or_default();
         let gone = self.context.pods.departed(pod_uid);
-        let asked = view.observation.as_ref().map(|answer| answer.clock.sent);
+        let asked = reading.observation.as_ref().map(|answer| answer.clock.sent);
         let timers = self.session.timers();
         let container = asked.and_then(|asked| timers.container_of(link.name().as_str(), pod_uid, run_id, asked));
         let container = container.as_deref();
@@ -207,9 +212,9 @@ impl<'a> Sights<'a> {
         let has_ended = |id: &String| pods.any(|pod| container_state(pod, id) == ContainerEvidence::Dead);
         let terminated = process.container_id.as_ref().is_some_and(has_ended);
         let node = process.node_name.as_deref().map(|name| self.sessions.node(name)).unwrap_or_default();
-        // What was recorded may be known to be shared by now.
+        // Several nodes can share the recorded IDs by now.
         let is_shared = |machine: &_| self.sessions.is_shared(machine);
-        let identity = process.node.clone().map(|node| facts::told_apart(node, is_shared));
+        let identity = process.node.clone().map(|node| facts::with_unique_ids(node, is_shared));
         let declared_dead = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str);
         let verdict = judge(
             Some(&Process { node: identity, ..process.clone() }),
@@ -223,7 +228,7 @@ impl<'a> Sights<'a> {
         }
     }
 
-    /// A watch that stands still shows a node Ready for ever, so the API server is asked.
+    /// Asks the API server, because a watch that does not progress shows a node Ready without end.
     async fn is_still_ready(&self, node: &str) -> Result<bool, Error> {
         let api: Api<Node> = Api::all(self.context.client.clone());
         let live = request(api.get_opt(node)).await?;
@@ -231,12 +236,12 @@ impl<'a> Sights<'a> {
         Ok(transition.is_some() && transition == self.sessions.node_transition(node))
     }
 
-    /// Whether this member may be restarted for a script that keeps it busy.
+    /// Whether this member can be restarted for a script that keeps it busy.
     ///
     /// Members are restarted one at a time. Otherwise a client could have all locks of the quorum forgotten at once.
     fn may_be_restarted(&self, quorum: &RedisQuorum, name: &str, now: Monotonic) -> bool {
         let is_away = |member: &MemberStatus| {
-            let answers = self.session.link(&member.name).is_some_and(|link| link.is_seen());
+            let answers = self.session.link(&member.name).is_some_and(|link| link.answers());
             member.reason == Some(FenceReason::Busy) || (member.state != MemberState::Admitted && !answers)
         };
         let members = quorum.status.iter().flat_map(|status| &status.members);
@@ -246,7 +251,7 @@ impl<'a> Sights<'a> {
     }
 }
 
-impl Look {
+impl MemberSnapshot {
     pub(super) fn name(&self) -> &str {
         self.link.name().as_str()
     }
@@ -266,41 +271,46 @@ impl Look {
                 reach: &self.reach,
                 predecessor: &self.verdict,
                 rejoin_delay,
-                fenced_since: self.view.fenced_since,
+                fenced_since: self.reading.fenced_since,
                 epoch_raised: self.epoch_raised,
                 clock_jumped: self.clock_jumped,
-                stuck: self.stuck,
-                untold: self.shown == Shown::Never,
-                seen: self.seen.as_ref(),
+                must_restart: self.must_restart,
+                unreported: self.container_report == ContainerReport::Never,
+                process: self.process.as_ref(),
             });
         }
-        let (status, observation) = (self.quorum.status.as_ref(), self.view.observation.as_ref());
+        let (status, observation) = (self.quorum.status.as_ref(), self.reading.observation.as_ref());
         decide_external(&ExternalView {
             now: self.now,
             record: &self.record,
             reach: &self.reach,
             rejoin_delay,
-            fenced_since: self.view.fenced_since,
+            fenced_since: self.reading.fenced_since,
             clock_jumped: self.clock_jumped,
-            forgot: self.known_memory().zip(self.memory()).is_some_and(|(known, now)| has_forgotten(known, &now)),
+            forgot: self
+                .recorded_memory()
+                .zip(self.memory())
+                .is_some_and(|(recorded, now)| has_forgotten(recorded, &now)),
             unfit: unfit(status, self.name(), observation).is_some(),
         })
     }
 
-    /// What shows that the process of an external member remembers, as it is recorded.
-    pub(super) fn known_memory(&self) -> Option<&MemoryStatus> {
+    /// The recorded evidence that an external master has kept its data.
+    pub(super) fn recorded_memory(&self) -> Option<&MemoryStatus> {
         member_named(self.quorum.status.as_ref(), self.name())?.memory.as_ref()
     }
 
     /// The same of the process that answers.
     pub(super) fn memory(&self) -> Option<MemoryStatus> {
-        self.seen.as_ref()?;
-        self.view.observation.as_ref().map(|seen| memory(seen, self.view.record_since))
+        self.process.as_ref()?;
+        self.reading.observation.as_ref().map(|observation| memory(observation, self.reading.record_since))
     }
 }
 
-/// Whether of the other members none is away that was sent away or vanished within the rejoin delay. One that has been away for longer
-/// may never come back. `since`: since when each has been away, as far as this leader knows.
+/// Whether every other member that went away within the rejoin delay is back.
+///
+/// A member that has been away for longer perhaps never comes back. `since` has the time when each member went away, as
+/// far as this leader observed it.
 fn are_all_back(since: &mut BTreeMap<String, Monotonic>, away: &[&str], now: Monotonic, delay: Duration) -> bool {
     since.retain(|name, _| away.contains(&name.as_str()));
     let mut all = true;

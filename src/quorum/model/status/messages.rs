@@ -9,7 +9,7 @@ use crate::redis_member::Fingerprint;
 /// Messages of the conditions of a RedisQuorum.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum Said {
+pub enum QuorumMessage {
     /// All {members} members can vote
     AllVote { members: usize },
     /// {loss}
@@ -100,7 +100,7 @@ pub enum Said {
     Agrees { others: String, members: String },
 }
 
-impl Said {
+impl QuorumMessage {
     /// The condition, its status and its reason.
     pub const fn means(&self) -> (Type, Status, CommonReason) {
         match self {
@@ -154,7 +154,7 @@ impl Said {
     }
 }
 
-/// What one member waits for.
+/// The obstacle of one member.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum MemberWaits {
@@ -189,7 +189,7 @@ pub enum MemberWaits {
     /// {member} serves a certificate that the operator refuses ({failure}). If it stays so, delete its pod
     CertificateRefused { member: String, failure: String },
     /// {member} has not shown its certificate yet
-    CertificateUnseen { member: String },
+    CertificateUnconfirmed { member: String },
     /// {member} still serves {old}. The operator asks it for {new} until the kubelet has brought the file, about a minute
     CertificateOld { member: String, old: Fingerprint, new: Fingerprint },
     /// The clock of {member} was stepped{by}: it is fenced, and the operator ends its process. It votes again after one rejoin

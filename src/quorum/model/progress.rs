@@ -1,6 +1,6 @@
 //! Pure: what the operator is doing with a quorum, and what it waits for.
 
-/// What is under way.
+/// The activity that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Doing {
@@ -22,8 +22,8 @@ pub enum Doing {
     /// {stage}; when your clients have read them, annotate this object with redlock-operator.io/rotate-passwords=finish, which takes the old
     /// ones away
     AwaitsFinish { stage: Box<Doing> },
-    /// the passwords of the members were lost, so the operator restarts the members one by one, and each waits as after any restart:
-    /// {with_these} of {all} run with the new ones{rollout}
+    /// the members' passwords were lost, so the operator restarts the members one by one, and each waits as after any
+    /// restart: {with_these} of {all} run with the new ones{rollout}
     Restarting { with_these: usize, all: usize, rollout: String },
     /// from {from} to {to} members: {step}
     Resizing { from: usize, to: usize, step: String },
@@ -46,7 +46,7 @@ pub enum Doing {
     Ends,
 }
 
-/// What has to happen first.
+/// The event that has to happen first.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Until {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cluster::Cluster;
 use super::decide;
 use super::error::{Error, RESYNC};
-use super::fencing::{close_users, say_fenced, write};
+use super::fencing::{close_users, publish_fenced_event, write};
 use super::memory::Applied;
 use super::observe::Observer;
 use super::tls::{self, Tls};
@@ -40,7 +40,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     // Asked of the API server: a leader that was frozen must not act on what was true before.
     let observed = observer.observe_at(cluster.read().await?);
     let is_still = observed.is_of_plan() && decide::rollout(&observed) == step;
-    let Some((member, (link, _))) = observed.member(name).and_then(|member| Some((member, member.seen.as_ref()?)))
+    let Some((member, (link, _))) = observed.member(name).and_then(|member| Some((member, member.link.as_ref()?)))
     else {
         return Ok(Some(LOCKS_PERIOD));
     };
@@ -62,7 +62,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     if let Some(pod) = &member.pod
         && cluster.delete(pod.as_ref()).await?
     {
-        tracing::info!(quorum = %observer.sights.session.reference(), member = %name, "pod deleted, for the newer template");
+        tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "pod deleted, for the newer template");
     }
     Ok(None)
 }
@@ -75,17 +75,17 @@ async fn close_for_update(
     link: &Arc<MemberLink>,
     quorum: Arc<RedisQuorum>,
 ) -> Result<bool, Error> {
-    let look = observer.sights.look(link, quorum).await?;
-    if look.step() != FenceStep::Nothing {
+    let snapshot = observer.sources.observe(link, quorum).await?;
+    if snapshot.step() != FenceStep::Nothing {
         return Ok(false);
     }
-    if look.seen.is_none() {
+    if snapshot.process.is_none() {
         return Err(ActError::OtherProcess.into());
     }
     // No time brings it back: its successor gets one.
     let step = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
-    write(observer, cluster, &look, step).await?;
-    say_fenced(observer, cluster, &look, Reason::Updating, None).await;
-    close_users(observer, &look).await?;
+    write(observer, cluster, &snapshot, step).await?;
+    publish_fenced_event(observer, cluster, &snapshot, Reason::Updating, None).await;
+    close_users(observer, &snapshot).await?;
     Ok(true)
 }

@@ -1,15 +1,15 @@
-//! What a link has seen of its member, and what that says at one moment.
+//! The state of a link, and a reading of it at one moment.
 
 use super::busy::Service;
-use crate::fence::{ProcessWatch, Sight};
+use crate::fence::{ObservedProcess, ProcessWatch};
 use crate::redis_member::{Fingerprint, Observation, Users};
 use crate::redlock::{MemberError, RunId};
 use crate::time::Monotonic;
 
-/// What a link has seen.
+/// The observations of a link.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
-    /// The pod that `processes` are of. The target may have moved on a moment ago.
+pub(super) struct LinkState {
+    /// The pod of `processes`. The target is perhaps another pod since a moment ago.
     pub(super) pod_uid: Option<String>,
     pub(super) processes: ProcessWatch,
     pub(super) observation: Option<Observation>,
@@ -27,9 +27,9 @@ pub(super) struct Seen {
     pub(super) service: Service,
 }
 
-/// What a link knows of its member at one moment.
+/// The state of a member at one moment, as its link observed it.
 #[derive(Clone, Debug)]
-pub struct LinkView {
+pub struct LinkReading {
     /// The processes that answered.
     pub processes: ProcessWatch,
     /// The pod that they are of.
@@ -37,8 +37,8 @@ pub struct LinkView {
     /// Where the member is asked.
     pub address: Option<String>,
     /// The last sight, whether or not the process still answers.
-    pub sight: Option<Sight>,
-    /// What it said of itself.
+    pub last_process: Option<ObservedProcess>,
+    /// The last observation of that process.
     pub observation: Option<Observation>,
     /// When this replica learnt that the process of the last sight was fenced after an admission.
     pub fenced_since: Option<Monotonic>,
@@ -54,7 +54,7 @@ pub struct LinkView {
     pub failure: Option<MemberError>,
 }
 
-impl LinkView {
+impl LinkReading {
     /// Whether the process in the pod with this UID lives and does not know the operator's password.
     pub fn is_refused_by(&self, pod_uid: Option<&str>) -> bool {
         self.failure == Some(MemberError::Refused) && self.is_of(pod_uid)
@@ -62,7 +62,7 @@ impl LinkView {
 
     /// Whether the process of the last sight is in the pod with this UID, and answers still.
     ///
-    /// What a process said is kept until another one answers, even when a new pod is there already.
+    /// The last observation stays until another process answers, even when a new pod exists already.
     pub fn answers_in(&self, pod_uid: Option<&str>) -> bool {
         self.processes.answers() && self.is_of(pod_uid)
     }
@@ -72,8 +72,8 @@ impl LinkView {
     }
 }
 
-impl Seen {
-    /// All users whose state on a process tells whether it may vote.
+impl LinkState {
+    /// All users whose state on a process decides whether it can vote.
     pub(super) fn asked_about(&self, users: &[String], run_id: &RunId) -> Vec<String> {
         let others = self.users.iter().filter(|(of, ..)| of == run_id).flat_map(|(.., others)| others);
         users.iter().chain(others.filter(|other| !users.contains(other))).cloned().collect()
@@ -84,22 +84,22 @@ impl Seen {
         self.users = Some((run_id.clone(), users.highest_epoch(), users.open));
     }
 
-    /// What is known now of a member that is asked at this address.
-    pub(super) fn view(self, address: Option<String>) -> LinkView {
-        let sight = self.processes.last().cloned();
-        let of_sight = |run_id: &RunId| sight.as_ref().is_some_and(|sight| sight.run_id == *run_id);
-        LinkView {
-            fenced_since: self.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
-            raised: self.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
-            highest_epoch: self.users.filter(|(run_id, ..)| of_sight(run_id)).and_then(|(_, highest, _)| highest),
-            record_since: self.record_since.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
-            certificate: self.certificate.filter(|(run_id, _)| of_sight(run_id)).map(|(_, certificate)| certificate),
-            observation: self.observation.filter(|observation| of_sight(&observation.run_id)),
+    /// A reading of a member with this address.
+    pub(super) fn reading(self, address: Option<String>) -> LinkReading {
+        let last_process = self.processes.last().cloned();
+        let is_last = |run_id: &RunId| last_process.as_ref().is_some_and(|last_process| last_process.run_id == *run_id);
+        LinkReading {
+            fenced_since: self.fenced.filter(|(run_id, _)| is_last(run_id)).map(|(_, since)| since),
+            raised: self.raised.filter(|(run_id, _)| is_last(run_id)).map(|(_, epoch)| epoch),
+            highest_epoch: self.users.filter(|(run_id, ..)| is_last(run_id)).and_then(|(_, highest, _)| highest),
+            record_since: self.record_since.filter(|(run_id, _)| is_last(run_id)).map(|(_, since)| since),
+            certificate: self.certificate.filter(|(run_id, _)| is_last(run_id)).map(|(_, certificate)| certificate),
+            observation: self.observation.filter(|observation| is_last(&observation.run_id)),
             failure: self.failure,
             processes: self.processes,
             pod_uid: self.pod_uid,
             address,
-            sight,
+            last_process,
         }
     }
 }

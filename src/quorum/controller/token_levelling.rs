@@ -35,8 +35,9 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
     let (quorum, links) = (session.quorum(), session.links());
     let counters = links.iter().filter_map(|link| {
         let run_id = admitted_run_id(&quorum, link.name().as_str())?;
-        let seen = link.view().observation.filter(|seen| link.is_seen() && seen.run_id == run_id)?;
-        Some(((link.clone(), run_id), seen.counter.unwrap_or_default()))
+        let observation =
+            link.reading().observation.filter(|observation| link.answers() && observation.run_id == run_id)?;
+        Some(((link.clone(), run_id), observation.counter.unwrap_or_default()))
     });
     let counters: Vec<_> = counters.collect();
     let (highest, members) = counters::behind(counters, at_least);
@@ -50,7 +51,7 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
         }
     }
     // Tokens of clients outside are among them: the floor goes above those, too.
-    session.saw_token(highest);
+    session.observe_token(highest);
 }
 
 async fn raise(link: &MemberLink, run_id: &RunId, to: FencingToken) -> Result<(), ActError> {
