@@ -8,10 +8,10 @@ use kube::runtime::reflector::ObjectRef;
 use super::due_renewals::is_mere_renewal;
 use super::leader_context::LeaderContext;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR};
-use super::reconcile::next_step;
+use super::view;
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;
-use crate::lock::model::decide::{Rest, Step};
+use crate::lock::model::decide::{Rest, Step, decide};
 use crate::runtime::fair_queue::{Class, Slot};
 use crate::runtime::panics::caught;
 use crate::time::Boottime;
@@ -53,7 +53,11 @@ async fn publish_in(
 ) -> Result<(), Duration> {
     let store = &leader.store;
     let Some(lock) = store.get(reference) else { return Ok(()) };
-    let Step::Keep(Rest { status, renewal: Some(renewal), .. }) = next_step(leader, &lock) else { return Ok(()) };
+    let Step::Keep(Rest { status, renewal: Some(renewal), .. }) =
+        decide(&view::observe(leader, &lock, &view::access(leader, &lock)))
+    else {
+        return Ok(());
+    };
     if !is_mere_renewal(&lock, &status) {
         return Err(Duration::ZERO);
     }

@@ -12,11 +12,9 @@ use super::leader_context::LeaderContext;
 use super::members::Members;
 use super::progress::{Error, Progress, Stepped};
 use super::{grant, job_sync, other_installation, release, seal, status, view};
-use crate::api::{DistributedLock, HeldQuorum};
-use crate::lock::model::decide::{Rest, Step, View, decide};
-use crate::lock::model::held_message::HeldMessage;
+use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
+use crate::lock::model::decide::{Rest, Step, decide};
 use crate::lock::model::key::without_slot;
-use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
@@ -40,7 +38,7 @@ pub(super) async fn reconcile(leader: &LeaderContext, lock: &ObjectRef<Distribut
     let Some(newest) = leader.store.get(lock) else { return Ok(Action::await_change()) };
     let by_default = newest.spec.quorum_ref.is_none().then(|| leader.granting_by_default.read());
     let _granting = OptionFuture::from(by_default).await;
-    let key = key_of(&leader.members, &newest, &access(leader, &newest));
+    let key = key_of(&leader.members, &newest, &view::access(leader, &newest));
     let mutex = leader.key_mutexes.get(&key);
     let _guard = mutex.lock().await;
     let _slot = leader.reconciles.enter(lock.namespace.as_deref().unwrap_or_default(), Class::Change).await;
@@ -73,24 +71,13 @@ async fn reconcile_holding_key(
 
 /// Observes, decides and acts once.
 async fn take_step(leader: &LeaderContext, lock: &Arc<DistributedLock>, key: &str) -> Stepped {
-    let access = access(leader, lock);
+    let access = view::access(leader, lock);
     if key_of(&leader.members, lock, &access) != key {
         // The lock has another key since the caller took the mutex.
         return Ok(Progress::Done(Action::requeue(OTHER_KEY)));
     }
-    let step = decide(&observe(leader, lock, &access));
+    let step = decide(&view::observe(leader, lock, &access));
     act(leader, lock, access, step).await
-}
-
-/// The quorum and the key of a lock, if the namespace has room for it. A hold continues in any case.
-fn access(leader: &LeaderContext, lock: &DistributedLock) -> Result<Access, Refusal> {
-    let limits = &leader.context.replica.settings.limits;
-    let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
-    if !is_held && leader.peers.index.has_older(lock, limits.locks) {
-        let namespace = lock.namespace().unwrap_or_default();
-        return Err(Refusal::TooManyLocks { namespace, limit: limits.locks });
-    }
-    access::of(&leader.context, lock)
 }
 
 /// The name of a lock's mutex: quorum and key without the slot. A lock without a key has its own.
@@ -103,36 +90,7 @@ fn key_of(members: &Members, lock: &DistributedLock, access: &Result<Access, Ref
     }
 }
 
-/// The next step for a lock.
-pub(super) fn next_step(leader: &LeaderContext, lock: &DistributedLock) -> Step {
-    decide(&observe(leader, lock, &access(leader, lock)))
-}
-
-/// Collects the input of a decision about a lock.
-fn observe<'a>(leader: &LeaderContext, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
-    let LeaderContext { context, reachability, members, memory, peers, .. } = leader;
-    let now = members.now();
-    let held = view::held(context, members, memory, reachability.began(), lock);
-    let (contender, place) = match &held {
-        Some(_) => (Err(HeldMessage::NoCandidate { why: "already held".to_owned() }.into()), Ok(Place::First)),
-        None => view::prospect(context, peers, memory, now, lock, access),
-    };
-    let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
-    View {
-        lock,
-        held,
-        refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
-        contender,
-        lease_misfit: leader.leases.misfit(lock),
-        place: place.unwrap_or(Place::First),
-        pause: memory.pause(&lock.uid().unwrap_or_default(), now),
-        may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),
-        now,
-        api_now: context.api_now(),
-    }
-}
-
-/// Carries out a step.
+/// Carries out a step. Each arm names the module that does it.
 async fn act(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
@@ -145,10 +103,7 @@ async fn act(
         Step::Acquire(contender) => grant::acquire(leader, lock, access, contender).await,
         Step::Advance(phase) => release::advance(store, members, peers, lock, &phase).await,
         Step::Seal => Ok(seal::held(members, memory, lock).await),
-        Step::HandOver(quorum, why) => {
-            leader.reachability.hand_over(&quorum, &why, members.now());
-            Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
-        }
+        Step::HandOver(quorum, why) => Ok(hand_over(leader, &quorum, &why)),
         Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, lock, &names).await?)),
         Step::Keep(rest) => keep(leader, lock, &rest).await,
         Step::Rest(rest) => leave_free(leader, lock, &rest).await,
@@ -190,6 +145,12 @@ async fn remove_finalizer(leader: &LeaderContext, lock: &DistributedLock) -> Ste
     release::remove_finalizer(&leader.store, &leader.members, lock, access.as_ref()).await?;
     leader.forget(lock);
     Ok(Progress::Done(Action::await_change()))
+}
+
+/// Hands leadership over, because another replica possibly reaches this quorum.
+fn hand_over(leader: &LeaderContext, quorum: &ObjectRef<RedisQuorum>, why: &str) -> Progress {
+    leader.reachability.hand_over(quorum, why, leader.members.now());
+    Progress::Done(Action::requeue(AWAITING_SUCCESSOR))
 }
 
 /// Handles a lock whose quorum another installation serves. Only its finalizer can need a write.

@@ -3,21 +3,62 @@
 use kube::ResourceExt;
 
 use super::contender::contender;
+use super::leader_context::LeaderContext;
 use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
 use crate::api::DistributedLock;
-use crate::lock::model::decide::{Contender, HoldView, WaitReason};
+use crate::lock::model::decide::{Contender, HoldView, View, WaitReason};
+use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
-use crate::lock::replica::access::Access;
+use crate::lock::replica::access::{self, Access};
 use crate::lock::replica::holder;
 use crate::runtime::context::Context;
 use crate::time::Boottime;
 
+/// The quorum and the key of a lock, if the namespace has room for it. A hold continues in any case.
+pub(super) fn access(leader: &LeaderContext, lock: &DistributedLock) -> Result<Access, Refusal> {
+    let limits = &leader.context.replica.settings.limits;
+    let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
+    if !is_held && leader.peers.index.has_older(lock, limits.locks) {
+        let namespace = lock.namespace().unwrap_or_default();
+        return Err(Refusal::TooManyLocks { namespace, limit: limits.locks });
+    }
+    access::of(&leader.context, lock)
+}
+
+/// The input of a decision about a lock that has this access.
+pub(super) fn observe<'a>(
+    leader: &LeaderContext,
+    lock: &'a DistributedLock,
+    access: &Result<Access, Refusal>,
+) -> View<'a> {
+    let LeaderContext { context, reachability, members, memory, peers, .. } = leader;
+    let now = members.now();
+    let held = hold_view(context, members, memory, reachability.began(), lock);
+    let (contender, place) = match &held {
+        Some(_) => (Err(HeldMessage::NoCandidate { why: "already held".to_owned() }.into()), Ok(Place::First)),
+        None => prospect(context, peers, memory, now, lock, access),
+    };
+    let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
+    View {
+        lock,
+        held,
+        refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
+        contender,
+        lease_misfit: leader.leases.misfit(lock),
+        place: place.unwrap_or(Place::First),
+        pause: memory.pause(&lock.uid().unwrap_or_default(), now),
+        may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),
+        now,
+        api_now: context.api_now(),
+    }
+}
+
 /// The hold that the status names, located by its own record. `began` is the start of this term.
-pub(super) fn held(
+fn hold_view(
     context: &Context,
     members: &Members,
     memory: &Memory,
@@ -48,7 +89,7 @@ pub(super) fn held(
 /// The next holder of a free lock, and its place in the queue.
 ///
 /// They matter only while the lock has no holder.
-pub(super) fn prospect(
+fn prospect(
     context: &Context,
     peers: &Peers,
     memory: &Memory,
