@@ -40,6 +40,25 @@ pub struct Terms {
     pub renew_interval: Duration,
 }
 
+/// The outcome of an attempt to renew a hold.
+#[derive(Clone, Debug)]
+pub enum RenewalOutcome {
+    /// A round at the members.
+    Round(Extend),
+    /// No round was possible. The renewal is due again at this time.
+    Postponed(Boottime),
+    /// The holder failed its liveness check or heartbeat, so there was no round.
+    ///
+    /// The leader ends the hold. The holder is checked again when the next renewal is due.
+    Unhealthy(End),
+}
+
+impl From<Extend> for RenewalOutcome {
+    fn from(round: Extend) -> Self {
+        Self::Round(round)
+    }
+}
+
 /// The state of a hold on this replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
@@ -68,6 +87,8 @@ pub struct Hold {
     /// Other replicas possibly do not have an unpublished grant.
     pub published: bool,
     pub(in crate::lock) due: Boottime,
+    /// When the holder must be checked again, by the last check before the round that is under way.
+    pub(in crate::lock) check_by: Option<Boottime>,
     /// A renewal is under way.
     pub(in crate::lock) under_way: bool,
 }
@@ -87,6 +108,7 @@ impl Hold {
             unhealthy: None,
             published: false,
             due,
+            check_by: None,
             under_way: false,
         }
     }
@@ -129,12 +151,29 @@ impl Hold {
         !self.refused && now < self.valid_until
     }
 
+    /// Records a successful check of the holder, before the round that it allows.
+    pub(in crate::lock) fn checked(&mut self, check_by: Option<Boottime>) {
+        (self.unhealthy, self.check_by) = (None, check_by);
+    }
+
     /// Applies the outcome of a renewal.
-    pub(in crate::lock) fn settle(&mut self, outcome: Extend, now: Boottime) {
+    pub(in crate::lock) fn settle(&mut self, outcome: RenewalOutcome, now: Boottime) {
         self.under_way = false;
-        if self.refused {
-            return;
+        let check_by = self.check_by.take();
+        match outcome {
+            RenewalOutcome::Round(_) if self.refused => {}
+            RenewalOutcome::Round(round) => {
+                self.settle_round(round, now);
+                self.due = check_by.map_or(self.due, |check_by| self.due.min(check_by));
+            }
+            RenewalOutcome::Postponed(until) => self.due = until,
+            RenewalOutcome::Unhealthy(end) => {
+                (self.unhealthy, self.due) = (Some((now, end)), now + self.terms.renew_interval);
+            }
         }
+    }
+
+    fn settle_round(&mut self, outcome: Extend, now: Boottime) {
         self.trouble = None;
         self.unanswered = match &outcome {
             Extend::NoQuorum { failures } => is_silence(failures),

@@ -12,10 +12,9 @@ use tokio::sync::{Notify, broadcast};
 
 use super::observation_times::ObservationTimes;
 use crate::api::DistributedLock;
-use crate::lock::model::end::End;
-use crate::lock::model::hold::Hold;
+use crate::lock::model::hold::{Hold, RenewalOutcome};
 use crate::lock::model::orphans::holder_nonce;
-use crate::redlock::{Extend, Nonce};
+use crate::redlock::Nonce;
 use crate::time::Boottime;
 
 /// Renewals due within this time go together, as one pipeline to each member.
@@ -136,50 +135,23 @@ impl Holds {
         table.values_mut().filter(is_due).map(take).collect()
     }
 
-    /// Postpones a renewal that was taken but is not allowed now.
-    pub fn postpone(&self, uid: &str, until: Boottime) {
-        if let Some(hold) = self.table.lock().get_mut(uid) {
-            hold.under_way = false;
-            hold.due = until;
-        }
-        self.wake.notify_one();
-    }
-
-    /// Records a failed liveness check or heartbeat, as this replica observed it.
-    ///
-    /// It skips this renewal, and the leader ends the hold. The holder is checked again when the next renewal is due.
-    pub fn mark_unhealthy(&self, uid: &str, nonce: &Nonce, end: End, now: Boottime) {
-        let mut table = self.table.lock();
-        if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.under_way = false;
-            hold.due = now + hold.terms.renew_interval;
-            hold.unhealthy = Some((now, end));
-            self.notify(&hold.terms.lock);
-        }
-        self.wake.notify_one();
-    }
-
-    /// Records a successful check of the holder.
-    pub fn mark_healthy(&self, uid: &str, nonce: &Nonce) {
+    /// Records a successful check of the holder. The next renewal is due by `check_by`.
+    pub fn checked(&self, uid: &str, nonce: &Nonce, check_by: Option<Boottime>) {
         if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.unhealthy = None;
+            hold.checked(check_by);
         }
     }
 
-    /// Moves the next renewal to this time, if it would begin later.
-    pub fn renew_by(&self, uid: &str, nonce: &Nonce, due: Boottime) {
-        if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.due = hold.due.min(due);
-        }
-        self.wake.notify_one();
-    }
-
-    /// Records the outcome of a renewal of the hold with this nonce.
-    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: Extend, now: Boottime) {
+    /// Records the outcome of a renewal of the hold with this nonce. Every renewal that was taken ends here.
+    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: impl Into<RenewalOutcome>, now: Boottime) {
+        let outcome = outcome.into();
+        let is_postponed = matches!(outcome, RenewalOutcome::Postponed(_));
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.settle(outcome, now);
-            self.notify(&hold.terms.lock);
+            if !is_postponed {
+                self.notify(&hold.terms.lock);
+            }
         }
         self.wake.notify_one();
     }

@@ -16,7 +16,7 @@ use crate::api::requests::request;
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::lock::model::end::End;
 use crate::lock::model::heartbeat::{self, Bounded};
-use crate::lock::model::hold::Hold;
+use crate::lock::model::hold::{Hold, RenewalOutcome};
 use crate::lock::model::orphans;
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Occupant, ValueSigner, repair_until};
@@ -120,7 +120,7 @@ impl Renewal {
         self.context.metrics.count(&self.context.metrics.panics, "renewal");
         tracing::error!(lock = %hold.terms.lock, "renewing this lock panicked");
         let pause = AFTER_PANIC.min(hold.terms.renew_interval);
-        self.holds.postpone(&hold.terms.uid, self.context.clock.boottime() + pause);
+        self.postpone(hold, pause);
     }
 
     /// Waits for a slot, and renews the holds that are still to be renewed.
@@ -136,12 +136,12 @@ impl Renewal {
     }
 
     async fn renew_now(&self, quorum: HeldQuorum, holds: Vec<Hold>) {
-        let (mut unasked, later) = (Vec::new(), self.context.clock.boottime() + POSTPONED);
+        let mut unasked = Vec::new();
         for hold in holds {
             match self.renewable(&hold) {
                 Some(lock) if is_asked(&hold, &lock) => self.ask_and_renew(lock, hold).await,
                 Some(_) => unasked.push(hold),
-                None => self.holds.postpone(&hold.terms.uid, later),
+                None => self.postpone(&hold, POSTPONED),
             }
         }
         if !unasked.is_empty() {
@@ -165,17 +165,22 @@ impl Renewal {
         let (uid, nonce) = (hold.terms.uid.clone(), hold.terms.nonce);
         let bounded = match self.ask(&lock, &hold).await {
             Ok(bounded) => bounded,
-            Err(end) => return self.holds.mark_unhealthy(&uid, &nonce, end, self.context.clock.boottime()),
+            Err(end) => {
+                let (outcome, now) = (RenewalOutcome::Unhealthy(end), self.context.clock.boottime());
+                return self.holds.settle(&uid, &nonce, outcome, now);
+            }
         };
-        self.holds.mark_healthy(&uid, &nonce);
-        let mut check_at = None;
+        let mut check_by = None;
         if let Some(Bounded::Renew(ttl, at)) = bounded {
-            (hold.terms.ttl, check_at) = (ttl, Some(at));
+            (hold.terms.ttl, check_by) = (ttl, Some(at));
         }
+        self.holds.checked(&uid, &nonce, check_by);
         self.renew(hold.terms.quorum.clone(), vec![hold]).await;
-        if let Some(check_at) = check_at {
-            self.holds.renew_by(&uid, &nonce, check_at);
-        }
+    }
+
+    fn postpone(&self, hold: &Hold, pause: Duration) {
+        let now = self.context.clock.boottime();
+        self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Postponed(now + pause), now);
     }
 
     /// Checks the holder. An error is the reason to stop its renewal.
@@ -203,9 +208,7 @@ impl Renewal {
         let session = location::session(&self.sessions, &quorum);
         let able = session.and_then(|session| Some((session.clone(), session.signer()?)));
         let Some((session, signer)) = able else {
-            let later = self.context.clock.boottime() + POSTPONED;
-            batch.iter().for_each(|hold| self.holds.postpone(&hold.terms.uid, later));
-            return;
+            return batch.iter().for_each(|hold| self.postpone(hold, POSTPONED));
         };
         let requests = batch
             .iter()

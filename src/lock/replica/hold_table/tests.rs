@@ -2,8 +2,9 @@ use futures::FutureExt as _;
 
 use super::*;
 use crate::api::HeldQuorum;
+use crate::lock::model::end::End;
 use crate::lock::model::hold::Terms;
-use crate::redlock::{LockKey, Votes};
+use crate::redlock::{Extend, LockKey, Votes};
 
 fn at(millis: u64) -> Boottime {
     Boottime::new(Duration::from_millis(millis))
@@ -107,10 +108,10 @@ fn the_end_of_a_renewal_wakes_the_task_that_renews() {
     holds.settle("uid", &nonce(1), renewed(3_000, 12_000), at(3_010));
     assert!(is_woken());
     renew(6_000);
-    holds.postpone("uid", at(6_100));
+    holds.settle("uid", &nonce(1), RenewalOutcome::Postponed(at(6_100)), at(6_000));
     assert!(is_woken());
     renew(6_100);
-    holds.mark_unhealthy("uid", &nonce(1), silent(), at(6_200));
+    holds.settle("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(6_200));
     assert!(is_woken());
 }
 
@@ -167,10 +168,10 @@ fn a_failed_holder_is_checked_again_with_the_next_renewal() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.mark_unhealthy("uid", &nonce(1), silent(), at(3_300));
+    holds.settle("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(3_300));
     assert_eq!(holds.next_due(), Some(at(6_300)));
     assert_eq!(holds.take_due(at(6_300)).len(), 1);
-    holds.mark_healthy("uid", &nonce(1));
+    holds.checked("uid", &nonce(1), None);
     assert_eq!(holds.get("uid", &nonce(1)).unwrap().unhealthy_since(at(0)), None);
 }
 
@@ -178,20 +179,25 @@ fn a_failed_holder_is_checked_again_with_the_next_renewal() {
 fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.mark_unhealthy("uid", &nonce(1), silent(), at(3_300));
+    holds.settle("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(3_300));
     let hold = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!(hold.unhealthy_since(at(3_300)), Some(&silent()));
     assert_eq!(hold.unhealthy_since(at(3_301)), None);
 }
 
 #[test]
-fn a_look_that_is_due_before_the_next_renewal_hastens_it() {
+fn a_check_that_is_due_before_the_next_renewal_hastens_it() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.renew_by("uid", &nonce(1), at(2_500));
-    assert_eq!(holds.next_due(), Some(at(2_500)));
-    holds.renew_by("uid", &nonce(1), at(4_000));
-    assert_eq!(holds.next_due(), Some(at(2_500)));
+    let renew = |from, check_by| {
+        assert_eq!(holds.take_due(at(from)).len(), 1);
+        holds.checked("uid", &nonce(1), check_by);
+        holds.settle("uid", &nonce(1), renewed(from, from + 9_000), at(from + 10));
+        holds.next_due()
+    };
+    assert_eq!(renew(3_000, Some(at(5_500))), Some(at(5_500)));
+    assert_eq!(renew(5_500, Some(at(9_000))), Some(at(8_500)), "the interval ends first");
+    assert_eq!(renew(8_500, None), Some(at(11_500)), "an earlier check sets no time");
 }
 
 /// A lock whose status names the hold with this nonce.
