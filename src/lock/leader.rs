@@ -16,7 +16,7 @@ mod labels;
 mod leader_context;
 mod lease_sync;
 mod lock_store;
-mod members;
+mod member_access;
 mod memory;
 pub mod other_installation;
 mod peers;

@@ -8,7 +8,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
-use super::members::Members;
+use super::member_access::MemberAccess;
 use super::progress::{Progress, Stepped};
 use super::publish_grant::{self, Attempt, not_written};
 use super::reachability::Reachability;
@@ -83,7 +83,7 @@ enum GrantOutcome<'a> {
 type Ready = (Arc<QuorumSession>, Duration, ValueSigner, ClockOffset);
 
 /// Returns the requirements of an attempt. An error is the reason why it cannot be made.
-fn ready(members: &Members, lock: &DistributedLock, access: &Access) -> Result<Ready, HeldMessage> {
+fn ready(members: &MemberAccess, lock: &DistributedLock, access: &Access) -> Result<Ready, HeldMessage> {
     let signed = members.signed(&access.quorum);
     let able = signed.and_then(|(session, signer)| Some((session.rejoin_delay()?, session, signer)));
     let (rejoin_delay, session, signer) =

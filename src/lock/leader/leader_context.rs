@@ -16,7 +16,7 @@ use super::key_mutexes::KeyMutexes;
 use super::labels::Labels;
 use super::lease_sync::LeaseSync;
 use super::lock_store::LockStore;
-use super::members::Members;
+use super::member_access::MemberAccess;
 use super::memory::Memory;
 use super::peers::Peers;
 use super::progress::Progress;
@@ -39,7 +39,7 @@ pub(super) struct LeaderContext {
     /// The term, and the quorums that this leader reaches.
     pub(super) reachability: Reachability,
     /// The sessions with the quorums, and the holds.
-    pub(super) members: Members,
+    pub(super) members: MemberAccess,
     /// The lock objects, and their Events.
     pub(super) store: Arc<LockStore>,
     /// The other locks.
@@ -73,7 +73,7 @@ impl LeaderContext {
         let peers = Arc::new(Peers::new(context.clone(), store.clone()));
         Self {
             reachability: Reachability::new(term, context.clock.boottime()),
-            members: Members::new(context.clone(), sessions, holds),
+            members: MemberAccess::new(context.clone(), sessions, holds),
             jobs: JobSync::new(&context),
             labels: Labels::new(&context),
             leases: LeaseSync::default(),

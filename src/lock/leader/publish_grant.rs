@@ -13,7 +13,7 @@ use kube::runtime::reflector::ObjectRef;
 use super::labels::{self, leader_label_wanted};
 use super::leader_context::LeaderContext;
 use super::lock_store::LockStore;
-use super::members::Members;
+use super::member_access::MemberAccess;
 use super::progress::{Error, Progress, Stepped};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus, LockHolder, MilliTime};
@@ -144,7 +144,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
 /// After those it reads the object. It writes again while the hold is valid and no other client has changed the status.
 async fn write_grant(
     store: &LockStore,
-    members: &Members,
+    members: &MemberAccess,
     lock: &Arc<DistributedLock>,
     attempt: &Attempt<'_>,
 ) -> Published {
@@ -202,7 +202,7 @@ async fn read_settling(
 ///
 /// The first renewal can have added votes.
 fn granted(
-    members: &Members,
+    members: &MemberAccess,
     lock: &DistributedLock,
     attempt: &Attempt<'_>,
     api_now: UnixMillis,
@@ -216,7 +216,7 @@ fn granted(
 /// A status that differs from every earlier one.
 fn withdrawn(lock: &DistributedLock, api_now: UnixMillis) -> DistributedLockStatus {
     let time = MilliTime::from_millis(api_now.0).map(|time| time.to_string()).unwrap_or_default();
-    Draft::of(lock, api_now).waits(&HeldMessage::Withdrawn { at: time }, None).finish()
+    Draft::of(lock, api_now).not_held(&HeldMessage::Withdrawn { at: time }, None).finish()
 }
 
 /// Makes every open grant of this lock by another leader impossible.

@@ -9,7 +9,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
-use super::members::Members;
+use super::member_access::MemberAccess;
 use super::progress::{Error, Progress, Stepped};
 use super::{grant, job_sync, other_installation, release, seal, status, view};
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
@@ -81,7 +81,7 @@ async fn take_step(leader: &LeaderContext, lock: &Arc<DistributedLock>, key: &st
 }
 
 /// The name of a lock's mutex: quorum and key without the slot. A lock without a key has its own.
-fn key_of(members: &Members, lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
+fn key_of(members: &MemberAccess, lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
     let at = |quorum: &HeldQuorum, key: &LockKey| format!("{quorum} {}", without_slot(key));
     match (members.record(lock), access) {
         (Some(record), _) => at(&record.quorum, &record.key),

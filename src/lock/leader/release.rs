@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt};
 use super::job_sync::{self, Stop, Stopped};
 use super::labels;
 use super::lock_store::LockStore;
-use super::members::Members;
+use super::member_access::MemberAccess;
 use super::peers::Peers;
 use super::progress::{Error, Progress, Stepped};
 use crate::api::conditions::HeldReason;
@@ -38,7 +38,7 @@ type Written = Result<Arc<DistributedLock>, RequestError>;
 /// A phase is one write of the status, and the changes that come before and after it.
 pub(super) async fn advance(
     store: &LockStore,
-    members: &Members,
+    members: &MemberAccess,
     peers: &Peers,
     lock: &DistributedLock,
     phase: &Phase,
@@ -74,7 +74,7 @@ async fn stop_job(store: &LockStore, lock: &DistributedLock, end: &End) -> Writt
 /// Starts to let a hold run out.
 ///
 /// Every replica stops renewing when it reads the status. The seal stops those that do not.
-async fn run_out(store: &LockStore, members: &Members, lock: &DistributedLock, end: &End) -> Written {
+async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, end: &End) -> Written {
     // The Job is suspended as early as possible, because its pods need time to end.
     job_sync::stop(store.client(), lock, Stop::Any).await?;
     let uid = lock.uid().unwrap_or_default();
@@ -122,7 +122,7 @@ async fn leave_unconfirmed(store: &LockStore, lock: &DistributedLock) -> Written
 /// Ends the hold now.
 ///
 /// The holder released it, its container has terminated, a majority of the members refused it, or it has run out.
-async fn free(store: &LockStore, members: &Members, lock: &DistributedLock, phase: &Phase) -> Written {
+async fn free(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, phase: &Phase) -> Written {
     let key = members.hold_key(lock).filter(|_| matches!(phase, Phase::Freed(_)));
     let freed = unpublish(store, members, lock, phase.end()).await?;
     if let Some(key) = key {
@@ -159,7 +159,7 @@ async fn doubt_about_deletion(client: &Client, lock: &DistributedLock, end: &End
 }
 
 /// Clears the label, then removes the holder from the status. After that no status names the holder.
-async fn unpublish(store: &LockStore, members: &Members, lock: &DistributedLock, end: &End) -> Written {
+async fn unpublish(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, end: &End) -> Written {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
@@ -186,7 +186,7 @@ async fn unpublish(store: &LockStore, members: &Members, lock: &DistributedLock,
 /// Before that it deletes what an earlier leader has left on the key of `access`.
 pub(super) async fn remove_finalizer(
     store: &LockStore,
-    members: &Members,
+    members: &MemberAccess,
     lock: &DistributedLock,
     access: Option<&Access>,
 ) -> Result<(), Error> {
@@ -202,7 +202,7 @@ pub(super) async fn remove_finalizer(
 ///
 /// After the object is deleted, the value is indistinguishable from a foreign one. Without Redis the value expires, since no object waits
 /// for members.
-async fn release_orphans(members: &Members, lock: &DistributedLock, access: &Access) {
+async fn release_orphans(members: &MemberAccess, lock: &DistributedLock, access: &Access) {
     let Some((session, signer)) = members.signed(&access.quorum) else { return };
     let electorate = session.electorate();
     for slot in queue::free_slots(lock, &[]) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::members::{HoldKey, Members};
+use super::member_access::{HoldKey, MemberAccess};
 use super::memory::Memory;
 use super::progress::Progress;
 use crate::api::DistributedLock;
@@ -20,7 +20,7 @@ use crate::redlock::AcquireRequest;
 const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Seals the keys of a hold that runs out.
-pub(super) async fn held(members: &Members, memory: &Memory, lock: &Arc<DistributedLock>) -> Progress {
+pub(super) async fn held(members: &MemberAccess, memory: &Memory, lock: &Arc<DistributedLock>) -> Progress {
     let uid = lock.uid().unwrap_or_default();
     let nonce = holder_nonce(lock);
     let sealing = match members.hold_key(lock) {

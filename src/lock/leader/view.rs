@@ -4,7 +4,7 @@ use kube::ResourceExt;
 
 use super::contender::contender;
 use super::leader_context::LeaderContext;
-use super::members::Members;
+use super::member_access::MemberAccess;
 use super::memory::Memory;
 use super::peers::Peers;
 use crate::api::DistributedLock;
@@ -60,7 +60,7 @@ pub(super) fn observe<'a>(
 /// The hold that the status names, located by its own record. `began` is the start of this term.
 fn hold_view(
     context: &Context,
-    members: &Members,
+    members: &MemberAccess,
     memory: &Memory,
     began: Boottime,
     lock: &DistributedLock,

@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use super::end::End;
 use super::held_message::HeldMessage;
 use super::hold::Hold;
+use super::hold_record::HoldRecord;
 use super::readiness::{self, set_ready};
-use super::record::HoldRecord;
 use super::refusal::Refusal;
 use crate::api::conditions::{
     AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true, set_condition, transition_time,
@@ -139,7 +139,7 @@ impl Draft {
 
     /// The lock has no holder, and this message with its reason.
     #[must_use]
-    pub fn waits(self, message: &HeldMessage, position: Option<usize>) -> Self {
+    pub fn not_held(self, message: &HeldMessage, position: Option<usize>) -> Self {
         self.waiting(message.reason(), &message.to_string(), position)
     }
 

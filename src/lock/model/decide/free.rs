@@ -42,11 +42,11 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
             Some(refusal) => draft.not_accepted(refusal),
             None => draft.accepted(),
         };
-        return rest(draft.waits(&HeldMessage::Suspended, None), None);
+        return rest(draft.not_held(&HeldMessage::Suspended, None), None);
     }
     let patience = patience(view);
     if patience == Some(Duration::ZERO) {
-        return rest(draft.waits(&HeldMessage::WaitTimeout, None).finished(), None);
+        return rest(draft.not_held(&HeldMessage::WaitTimeout, None).finished(), None);
     }
     if let Some(refusal) = &view.refusal {
         return rest(draft.refused(refusal), patience);
@@ -56,7 +56,7 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
         Err(WaitReason { message, retry_after }) => {
             let unready = until_leaderless(lock, view.api_now);
-            rest(draft.waits(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
+            rest(draft.not_held(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
         }
     }
 }
@@ -86,7 +86,7 @@ fn in_queue(
         Place::First => {}
     }
     if let Some(WaitReason { message, retry_after }) = &view.pause {
-        return rest(draft.waits(message, Some(1)), patience.into_iter().chain(*retry_after).min());
+        return rest(draft.not_held(message, Some(1)), patience.into_iter().chain(*retry_after).min());
     }
     if is_prepared { Step::Acquire(contender.clone()) } else { Step::Prepare }
 }
@@ -110,5 +110,5 @@ fn patience(view: &View<'_>) -> Option<Duration> {
 ///
 /// Far back in the queue it has neither position nor holder, because each hand-over would need a write for every waiter.
 fn queued(draft: Draft, message: &HeldMessage, position: usize) -> Draft {
-    draft.waits(if position > LAST_POSITION { &HeldMessage::FarBack } else { message }, Some(position))
+    draft.not_held(if position > LAST_POSITION { &HeldMessage::FarBack } else { message }, Some(position))
 }

@@ -84,7 +84,7 @@ fn the_wait_after_an_unconfirmed_end_begins_without_a_holder() {
         "reason": "NoQuorum", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let status = Draft::of(&lock(unconfirmed), WALL)
         .ended(&End::Terminated, WALL)
-        .waits(&HeldMessage::Waiting { position: 1 }, Some(1))
+        .not_held(&HeldMessage::Waiting { position: 1 }, Some(1))
         .finish();
     let condition = status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();
     assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0);

@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::Sealing;
 use crate::lock::model::hold::Hold;
+use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::orphans::holder_nonce;
-use crate::lock::model::record::HoldRecord;
 use crate::lock::replica::hold_table::Holds;
 use crate::lock::replica::{adopt, location};
 use crate::quorum::model::effective::{self, Effective};
@@ -19,14 +19,14 @@ use crate::runtime::context::Context;
 use crate::time::{Boottime, ClockOffset};
 
 /// Sessions and holds.
-pub(super) struct Members {
+pub(super) struct MemberAccess {
     context: Context,
     sessions: Sessions,
     /// The holds of this replica.
     pub(super) holds: Arc<Holds>,
 }
 
-impl Members {
+impl MemberAccess {
     /// The sessions and the holds of this replica.
     pub(super) const fn new(context: Context, sessions: Sessions, holds: Arc<Holds>) -> Self {
         Self { context, sessions, holds }
