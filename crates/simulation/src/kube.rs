@@ -1,11 +1,12 @@
-//! Kubernetes as the operator meets it, without tasks, IO and real time.
+//! Kubernetes without tasks, IO and real time.
 //!
-//! - [`api`]: the API server, a state machine from requests to answers.
-//! - [`cluster`]: nodes, kubelets and controllers, which read and write there, and the truth about what really runs.
-//! - [`people`]: what people do, drawn at random among what is valid.
+//! - [`api`]: the API server, a state machine from requests to responses.
+//! - [`cluster`]: nodes, kubelets and controllers, which read and write there, and the truth about the running
+//!   containers.
+//! - [`people`]: random valid actions of users.
 //!
-//! The caller owns time: whatever happens is told when it happens, in milliseconds since the Unix epoch of true time (the API
-//! server's clock is the caller's to bend: it is the `now` that the server is given).
+//! The caller owns the time. It passes milliseconds of true time since the Unix epoch with each call. The `now` of the
+//! API server can differ from it: that is the server's clock.
 
 pub mod api;
 pub mod chance;
@@ -15,7 +16,7 @@ pub mod people;
 /// Milliseconds since the Unix epoch.
 pub type Millis = i64;
 
-/// One step of SplitMix64: a number that looks drawn, from one that was counted.
+/// One step of SplitMix64: it turns a counter into a pseudorandom number.
 pub fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

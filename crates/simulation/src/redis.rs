@@ -1,9 +1,9 @@
-//! One Redis 7.0 server as a state machine: bytes of a connection at a time go in, bytes come out.
+//! One Redis 7.0 server as a state machine: bytes of a connection go in, bytes come out.
 //!
-//! Nothing here has tasks, IO or time of its own. The caller tells the time with each call: that of the member's wall
-//! clock, in microseconds. The product's Lua scripts run unchanged. `differential.rs` compares it with a real server.
+//! It has no tasks, IO or time of its own. The caller passes the time of the member's wall clock with each call, in
+//! microseconds. The product's Lua scripts run unchanged. `differential.rs` compares it with a real server.
 //!
-//! What a real server would do and this one cannot is refused and remembered, see [`Server::not_modelled`].
+//! The machine refuses and records each request that only a real server can execute, see [`Server::not_modelled`].
 
 mod acl;
 mod acl_commands;

@@ -1,8 +1,8 @@
-//! A Kubernetes API server as a state machine: requests in, answers and watch lines out.
+//! A Kubernetes API server as a state machine: requests in, responses and watch lines out.
 //!
-//! Reads are linearizable, and writes take effect in [`ApiServer::handle`]. When a request arrives, whether its answer does, and how
-//! far a watch lags are the caller's to decide: it may hold requests and answers back, and asks for the lines of a watch up to a
-//! version of its choice.
+//! Reads are linearizable, and writes take effect in [`ApiServer::handle`]. The caller decides when a request arrives,
+//! whether its response arrives, and how far a watch lags. It can hold requests and responses back, and asks for the
+//! lines of a watch up to a version of its choice.
 
 mod http;
 mod kinds;

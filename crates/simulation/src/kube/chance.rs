@@ -1,10 +1,14 @@
-//! Chance, given by the caller, and delays that depend on nothing but the seed, what waits, and how often it has.
+//! Random numbers from the caller, and reproducible delays.
+//!
+//! A delay depends only on the seed, the link, and the number of earlier delays of the link.
 
 use std::collections::BTreeMap;
 
 use super::{Millis, mix};
 
-/// A source of numbers below a bound. Whoever drives the simulation gives one that can be repeated.
+/// A source of numbers below a bound.
+///
+/// The driver of the simulation passes one that can be repeated.
 pub trait Chance {
     fn below(&mut self, end: u64) -> u64;
 
@@ -16,7 +20,7 @@ pub trait Chance {
         least + self.below(most - least + 1)
     }
 
-    /// `None` of nothing.
+    /// Returns `None` if there are no items.
     fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T>
     where
         Self: Sized,
@@ -26,22 +30,22 @@ pub trait Chance {
     }
 }
 
-/// SplitMix64, for tests and for whoever has none.
+/// SplitMix64, for tests and for drivers without a source of their own.
 #[derive(Clone, Debug)]
 pub struct Seeded(pub u64);
 
 impl Chance for Seeded {
     fn below(&mut self, end: u64) -> u64 {
-        // Not by one: the numbers of one seed would be those of the next one, shifted.
+        // Mix the seed: without this, seeds that differ by one give the same numbers, shifted.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0) % end.max(1)
     }
 }
 
-/// From the shortest to the longest delay, both included.
+/// The shortest and the longest delay, both included.
 pub type Range = (Millis, Millis);
 
-/// Delays by hash: taking one event away changes no delay of another link.
+/// Delays by hash: the removal of one event changes no delay of another link.
 #[derive(Clone, Debug)]
 pub(super) struct Delays {
     seed: u64,
@@ -53,7 +57,9 @@ impl Delays {
         Self { seed, counts: BTreeMap::new() }
     }
 
-    /// The next number of a link, which is a name and whatever tells links of one name apart.
+    /// The next number of a link.
+    ///
+    /// `part` distinguishes links of one name.
     pub(super) fn number(&mut self, name: &'static str, part: u64) -> u64 {
         let count = self.counts.entry((name, part)).or_default();
         *count += 1;
@@ -61,7 +67,7 @@ impl Delays {
         mix(mix(named ^ part) ^ *count)
     }
 
-    /// Mostly short: half of the delays lie in the lower quarter of the range.
+    /// Draws a mostly short delay: half of the delays lie in the lower quarter of the range.
     pub(super) fn draw(&mut self, name: &'static str, part: u64, (least, most): Range) -> Millis {
         let number = self.number(name, part);
         let width = u64::try_from(most - least).unwrap_or_default();
@@ -70,7 +76,7 @@ impl Delays {
     }
 }
 
-/// Tells links apart by a text.
+/// Hashes a text that distinguishes links of one name.
 pub(super) fn part(text: &str) -> u64 {
     text.bytes().fold(0, |state, byte| mix(state ^ u64::from(byte)))
 }

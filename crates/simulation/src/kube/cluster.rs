@@ -1,8 +1,7 @@
-//! Stand-ins for what makes a cluster of an API server: machines with kubelets, controllers, a scheduler; and the truth about
-//! which container really runs where.
+//! Simulated components of a cluster: machines with kubelets, controllers, a scheduler.
 //!
-//! Everything follows the server's log of changes, and reacts after delays of its own. A kubelet reports what it has noticed, which
-//! is not what is: what really runs is in [`truth`].
+//! Everything follows the server's log of changes, and reacts after delays of its own. A kubelet reports what it has
+//! noticed, which can differ from the truth: [`truth`] records which container runs where.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,56 +36,56 @@ use self::truth::{Happening, Truth};
 /// Namespace and name.
 type Place = (String, String);
 
-/// What is to be done at some time.
+/// A task that is due at some time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
-    /// A StatefulSet, Deployment or Job is looked at.
+    /// A controller reconciles a StatefulSet, Deployment or Job.
     Workload(Kind, Place),
-    /// What the Job controller has decided about a Job is carried out.
+    /// The Job controller applies its decision about a Job.
     SyncJob(Place),
     Schedule(Place),
     /// The owner with this UID is gone.
     Collect(String),
-    /// An object with owners was written: are they there?
+    /// The garbage collector checks whether the owners of a written object exist.
     CheckOwners(Kind, Place),
-    /// An owner that waits for its dependents, or leaves them alone.
+    /// An owner that waits for its dependents, or orphans them.
     Dependents(Kind, Place),
     EmptyNamespace(String),
-    /// A kubelet hears of a pod.
+    /// A kubelet receives a change of a pod.
     Hear(MachineId, Place),
     /// A container of the pod with this UID starts.
     Start(MachineId, String, usize),
     /// A container instance ends.
     Exit(MachineId, String, String, i64),
-    /// One that its kubelet has lost sight of ends.
+    /// A container that its kubelet cannot locate ends.
     ExitLost(String),
-    /// A kubelet looks at its containers.
+    /// A kubelet inspects its containers.
     Relist(MachineId),
-    /// A status that a kubelet has made arrives.
+    /// A status of a kubelet arrives at the API server.
     Send(MachineId, String, u64),
-    /// A kubelet takes a pod away that has ended.
+    /// A kubelet deletes a pod that has ended.
     TakeAway(MachineId, String),
     Evict(Place, String),
-    /// A machine that was cut off, or has just been told of a loss, is heard again.
+    /// The machine reports again after a cut, or after the notification of a loss.
     Beat(MachineId),
     Monitor,
     CollectPods,
 }
 
-/// A cluster.
+/// Machines, their tasks and the truth about their containers.
 #[derive(Debug)]
 pub struct Cluster {
     settings: Settings,
     delays: Delays,
     queue: BTreeMap<(Millis, u64), Task>,
-    /// Tasks that look at what is when they run need to be queued once.
+    /// Tasks that read the current state when they run, so one entry in the queue is enough.
     queued: BTreeSet<Task>,
     sequence: u64,
-    /// The server's changes up to this version were seen.
+    /// The last version of the server's changes that the cluster has processed.
     seen: u64,
     machines: BTreeMap<MachineId, Machine>,
     truth: Truth,
-    /// When each node was first missed by the collector of pods.
+    /// When the pod garbage collector first found each node missing.
     missed: BTreeMap<String, Millis>,
     happenings: Vec<Happening>,
     outage: bool,
@@ -102,7 +101,7 @@ fn place(namespace: &str, name: &str) -> Place {
 }
 
 impl Cluster {
-    /// Machines that have registered their nodes.
+    /// Builds machines and registers their nodes.
     pub fn new(seed: u64, settings: Settings, specs: &[MachineSpec], api: &mut ApiServer, now: Millis) -> Self {
         let mut cluster = Self {
             settings,
@@ -126,7 +125,9 @@ impl Cluster {
         cluster
     }
 
-    /// When there is something to do next, besides what the next change of an object brings.
+    /// When the next task is due.
+    ///
+    /// Changes of objects can add earlier ones.
     pub fn due(&self) -> Option<Millis> {
         self.queue.keys().next().map(|(at, _)| *at)
     }
@@ -136,7 +137,9 @@ impl Cluster {
         self.seen < api.version() || self.due().is_some_and(|due| due <= now)
     }
 
-    /// Hears of all changes, and does what is due. What really happened to containers is returned, in order.
+    /// Processes all changes and runs the due tasks.
+    ///
+    /// Returns what happened to containers, in order.
     pub fn step(&mut self, api: &mut ApiServer, now: Millis) -> Vec<Happening> {
         self.hear(api, now);
         while let Some((key, task)) = self.queue.first_key_value().map(|(key, task)| (*key, task.clone()))
@@ -150,7 +153,7 @@ impl Cluster {
         std::mem::take(&mut self.happenings)
     }
 
-    /// While it lasts no controller and no kubelet reaches the API server.
+    /// During an outage no controller and no kubelet reaches the API server.
     pub fn set_outage(&mut self, outage: bool, now: Millis) {
         let ends = self.outage && !outage;
         self.outage = outage;
@@ -161,7 +164,7 @@ impl Cluster {
         }
     }
 
-    /// What really runs.
+    /// Which containers run.
     pub fn truth(&self) -> &Truth {
         &self.truth
     }
@@ -177,7 +180,7 @@ impl Cluster {
         self.at(now + delay, task);
     }
 
-    /// After a delay of this link.
+    /// Queues a task after a delay of this link.
     fn soon(&mut self, now: Millis, link: &'static str, of: &str, range: Range, task: Task) {
         let delay = self.delays.draw(link, part(of), range);
         self.at(now + delay, task);
@@ -248,7 +251,7 @@ impl Cluster {
     }
 
     fn carry_out(&mut self, task: Task, api: &mut ApiServer, now: Millis) {
-        // Truth does not wait for the API server.
+        // Containers start and end during an outage, too: only reports need the API server.
         match task {
             Task::Start(machine, uid, index) => return self.start(machine, &uid, index, api, now),
             Task::Exit(machine, uid, container, code) => return self.exit(machine, &uid, &container, code, now),
@@ -257,7 +260,7 @@ impl Cluster {
             _ => {}
         }
         if self.outage {
-            // Tried again; controllers come late after an outage, and not all at once.
+            // Retry. Controllers return at different times after an outage.
             return self.soon(now, "outage", "", self.settings.retry, task);
         }
         match task {

@@ -1,7 +1,7 @@
-//! What people do, and programs in their place: random and valid.
+//! Random and valid actions of users and of their programs.
 //!
-//! What is done is drawn before a run as a [`Deed`], a kind and a number. Carried out, the number chooses among what there is then; so
-//! a plan can be printed, repeated and made shorter.
+//! A plan draws each action before the run as a [`Deed`]: a kind and a number. At run time the number chooses among the
+//! existing objects. Therefore a plan can be printed, repeated and shortened.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ mod quorums;
 mod specs;
 mod workloads;
 
-/// What people work with.
+/// The objects that users work with.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    /// Namespaces of locks and of what holds them.
+    /// Namespaces of locks and of their holders.
     pub namespaces: Vec<String>,
     /// `namespace/name` of the quorums; the first one is the default.
     pub quorums: Vec<(String, String)>,
@@ -31,31 +31,33 @@ pub struct Surroundings {
     pub max_ttl: u64,
     /// Members of each quorum at the beginning.
     pub members: u64,
-    /// How many locks people keep about.
+    /// How many locks users keep.
     pub locks: usize,
     pub habits: Habits,
 }
 
-/// How people write their locks: of a hundred so many.
+/// How users write their locks, in percent.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
-    /// Name a quorum. The others take the default.
+    /// Locks that name a quorum.
+    ///
+    /// The rest take the default.
     pub named: u64,
-    /// Have two slots.
+    /// Locks with two slots.
     pub slots: u64,
-    /// Publish transitions only.
+    /// Locks that publish transitions only.
     pub transitions: u64,
-    /// Claims that are held for a minimum.
+    /// Claims with `minHold`.
     pub minimum: u64,
-    /// Claims whose holders beat.
+    /// Claims with a heartbeat.
     pub heartbeats: u64,
-    /// Claims that have their key for themselves.
+    /// Claims that share their key with no other claim.
     pub own_keys: u64,
-    /// Have a priority.
+    /// Claims with a priority.
     pub priority: u64,
-    /// Times to live are near to the largest.
+    /// Whether times to live are near the maximum.
     pub long: bool,
-    /// Everything that the API has is used.
+    /// Whether all fields of the API are used.
     pub wide: bool,
 }
 
@@ -73,7 +75,9 @@ impl Habits {
     };
 }
 
-/// A kind of deed, for choosing which exist in a run.
+/// A kind of deed.
+///
+/// A run chooses which kinds it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeedKind {
     Claim,
@@ -118,7 +122,7 @@ pub enum DeedKind {
 }
 
 impl DeedKind {
-    /// All but those that need an operator which looks after Jobs.
+    /// All kinds except those that need an operator with the Job controller.
     pub const ALL: [Self; 33] = [
         Self::Claim,
         Self::PodClaim,
@@ -155,20 +159,22 @@ impl DeedKind {
         Self::Rollout,
     ];
 
-    /// After these a holder is not protected as it was: an oracle has to know of them.
+    /// Whether this deed removes the protection of a holder.
+    ///
+    /// The oracle needs to know.
     pub fn gives_exclusion_up(self) -> bool {
         self == Self::BreakForce
     }
 }
 
-/// Something that people do.
+/// One action of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deed {
     pub kind: DeedKind,
     pub number: u64,
 }
 
-/// An object that shall be there again when its name is free.
+/// An object that users create again when its name is free.
 #[derive(Clone, Debug)]
 struct Wish {
     kind: Kind,
@@ -177,27 +183,27 @@ struct Wish {
     not_before: Millis,
 }
 
-/// People, and what they remember.
+/// Users, and the state that they keep.
 #[derive(Debug)]
 pub struct People {
     around: Surroundings,
     wishes: Vec<Wish>,
-    /// Quorums that they will delete then.
+    /// Quorums that users delete at this time.
     partings: Vec<(Millis, Shared)>,
-    /// Claims whose holders beat no more.
+    /// Claims whose holders have stopped their heartbeat.
     silent: BTreeSet<String>,
     made: u64,
     last_beat: Millis,
 }
 
-/// One deed being carried out.
+/// The context in which one deed is carried out.
 struct Hands<'a> {
     api: &'a mut ApiServer,
     chance: Seeded,
     by: By<'static>,
 }
 
-/// Between two looks at heartbeats.
+/// The interval between two checks of the heartbeats.
 const BEAT_PERIOD: Millis = 300;
 
 impl People {
@@ -205,7 +211,7 @@ impl People {
         Self { around, wishes: Vec::new(), partings: Vec::new(), silent: BTreeSet::new(), made: 0, last_beat: 0 }
     }
 
-    /// Namespaces, quorums, and something that can hold locks.
+    /// Creates namespaces, quorums, and workloads that can hold locks.
     pub fn furnish(&mut self, number: u64, api: &mut ApiServer, now: Millis) {
         let mut hands = Hands { api, chance: Seeded(number), by: By { now, manager: "kubectl" } };
         let mut namespaces: Vec<&String> = self.around.namespaces.iter().collect();
@@ -222,7 +228,9 @@ impl People {
         }
     }
 
-    /// Does something; what it was, in words, or `None` if there was nothing to do it to.
+    /// Carries a deed out.
+    ///
+    /// Returns its description, or `None` if no object fits.
     pub fn act(&mut self, deed: Deed, api: &mut ApiServer, now: Millis) -> Option<String> {
         let manager = if deed.number & 1 == 0 { "kubectl" } else { "argocd" };
         let mut hands = Hands { api, chance: Seeded(deed.number), by: By { now, manager } };
@@ -232,7 +240,9 @@ impl People {
         done.or_else(|| self.act_on_workloads(deed.kind, &mut hands)).map(|what| format!("{:?}: {what}", deed.kind))
     }
 
-    /// Whatever people keep doing: they make again what they wished for, and holders beat. To be called every 100 ms or so.
+    /// Creates wanted objects again, and renews heartbeats.
+    ///
+    /// Call it about every 100 ms.
     pub fn tick(&mut self, api: &mut ApiServer, now: Millis) {
         let by = By { now, manager: "kubectl" };
         for (_, quorum) in self.partings.extract_if(.., |(then, _)| *then <= now) {
@@ -252,13 +262,15 @@ impl People {
         }
     }
 
-    /// Wishes that have not come true yet.
+    /// Number of objects that users want and that do not exist.
     pub fn wishes(&self) -> usize {
         self.wishes.len()
     }
 
-    /// Confirms members' predecessors that are dead, where the status asks for it. With `see_to_it` those that run are ended first,
-    /// as by somebody who goes there; else only the truth is told. To be called now and then when all else has been healed.
+    /// Confirms that predecessors of members are dead where the status asks for it.
+    ///
+    /// With `see_to_it` the user first ends processes that run. Otherwise the user reports the truth. Call it
+    /// repeatedly after all other faults are healed.
     pub fn confirm(&mut self, api: &mut ApiServer, cluster: &mut Cluster, see_to_it: bool, now: Millis) -> usize {
         let quorums: Vec<Shared> = api.objects(Kind::RedisQuorum).cloned().collect();
         let mut confirmed = 0;
@@ -276,14 +288,16 @@ impl People {
                 let here = (quorum.namespace(), quorum.name());
                 let by = By { now, manager: "kubectl" };
                 confirmed += usize::from(api.merge(Kind::RedisQuorum, here, &patch, Part::Main, by).is_ok());
-                // The next one when this is seen.
+                // One at a time: the next confirmation follows when this one is in force.
                 break;
             }
         }
         confirmed
     }
 
-    /// Deletes members' pods whose kubelet has lost sight of a container: such a process may never be told from the one before it.
+    /// Deletes pods of members whose kubelet cannot locate a container.
+    ///
+    /// Nothing else distinguishes such a process from its predecessor.
     pub fn replace_lost(&mut self, api: &mut ApiServer, now: Millis) {
         let lost = |pod: &&Shared| {
             let containers = pod.value["status"]["containerStatuses"].as_array().into_iter().flatten();
@@ -299,7 +313,9 @@ impl People {
         }
     }
 
-    /// Programs whose claims have `heartbeat` renew a Lease of the claim's name, three times as often as asked, also while they wait.
+    /// Renews the Lease of each claim with `heartbeat`, at three times the required rate.
+    ///
+    /// Programs do this while they wait, too.
     fn beat(&mut self, api: &mut ApiServer, now: Millis) {
         let claims: Vec<Shared> = api
             .objects(Kind::DistributedLock)
@@ -323,7 +339,7 @@ impl People {
         }
     }
 
-    /// A name that was not used before.
+    /// A name that no earlier object had.
     fn name(&mut self, prefix: &str) -> String {
         self.made += 1;
         format!("{prefix}-{}", self.made)
@@ -339,13 +355,15 @@ fn seconds_part(now: Millis) -> String {
 }
 
 impl Hands<'_> {
-    /// One of the objects of a kind, if there is any that fits.
+    /// Picks one of the objects of a kind that fit.
     fn any(&mut self, kind: Kind, fits: impl Fn(&Shared) -> bool) -> Option<Shared> {
         let all: Vec<Shared> = self.api.objects(kind).filter(|object| fits(object)).cloned().collect();
         self.chance.pick(&all).cloned()
     }
 
-    /// A merge patch; what came of it, in words.
+    /// Sends a merge patch.
+    ///
+    /// Returns a description of the result.
     fn patch(&mut self, kind: Kind, object: &Shared, patch: &Value, part: Part) -> String {
         let here = (object.namespace(), object.name());
         let outcome = self.api.merge(kind, here, patch, part, self.by);
@@ -367,7 +385,7 @@ impl Hands<'_> {
     }
 }
 
-/// An object without what the server has added: as a person has it in a file.
+/// The object without the fields that the server added, as a user keeps it in a file.
 fn manifest(object: &Shared) -> Value {
     let metadata = &object.value["metadata"];
     json!({"metadata": {"name": metadata["name"], "annotations": metadata["annotations"], "labels": metadata["labels"]},

@@ -1,14 +1,16 @@
-//! Users, and what they may do.
+//! Users of Redis and their permissions.
 
 use super::glob;
 use super::table::{Access, Command, TABLE};
 
-/// Some commands with keys and channels to use them on. A user has one, and may have more.
+/// Permitted commands with keys and channels.
+///
+/// A user has one selector, and can have more.
 #[derive(Clone, Debug)]
 pub(super) struct Selector {
-    /// By the number of the command.
+    /// Whether each command is permitted, by its number.
     pub(super) commands: Vec<bool>,
-    /// Also commands that nobody knows yet: `+@all`.
+    /// Whether commands that Redis does not know yet are permitted: `+@all`.
     pub(super) future: bool,
     pub(super) all_keys: bool,
     pub(super) keys: Vec<KeyPattern>,
@@ -26,15 +28,17 @@ pub(super) struct KeyPattern {
 pub(super) struct User {
     pub(super) enabled: bool,
     pub(super) nopass: bool,
-    /// `sanitize-payload`, `skip-sanitize-payload`, or nothing said.
+    /// `sanitize-payload`, `skip-sanitize-payload`, or neither.
     pub(super) sanitize: Option<bool>,
-    /// SHA-256, in hexadecimal digits.
+    /// SHA-256 digests, in hexadecimal digits.
     pub(super) passwords: Vec<String>,
     pub(super) root: Selector,
     pub(super) selectors: Vec<Selector>,
 }
 
-/// Why something is refused, the mildest first: of several selectors the one that went furthest is told.
+/// The reason of a refusal, the mildest first.
+///
+/// If there are several selectors, Redis reports the one that went furthest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Refusal {
     Command,
@@ -61,7 +65,7 @@ impl Selector {
         self.future = allowed;
     }
 
-    /// With its subcommands.
+    /// Permits or denies a command with its subcommands.
     pub(super) fn set_command(&mut self, command: &Command, allowed: bool) {
         self.commands[command.id] = allowed;
         for id in &command.subcommands {
@@ -105,7 +109,7 @@ fn channels_of<'r>(command: &str, request: &'r [Vec<u8>]) -> &'r [Vec<u8>] {
 }
 
 impl User {
-    /// As `ACL SETUSER` makes one: it may do nothing.
+    /// A user as `ACL SETUSER` creates it: without permissions.
     pub(super) fn new() -> Self {
         Self {
             enabled: false,
@@ -143,7 +147,7 @@ impl User {
 }
 
 impl Refusal {
-    /// The answer to a command.
+    /// The error of a command.
     pub(super) fn to_command(self, name: &str) -> String {
         match self {
             Self::Command => format!("NOPERM this user has no permissions to run the '{name}' command"),
@@ -154,7 +158,7 @@ impl Refusal {
         }
     }
 
-    /// What a script is told.
+    /// The error in a script.
     pub(super) fn to_script(self) -> String {
         let what = match self {
             Self::Command => "run this command or subcommand",
@@ -164,7 +168,7 @@ impl Refusal {
         format!("ERR The user executing the script can't {what}")
     }
 
-    /// What is told of a queued command that is no longer allowed.
+    /// The error of a queued command that is no longer allowed.
     pub(super) fn to_exec(self) -> String {
         let what = match self {
             Self::Command => "no permission to execute the command or subcommand",

@@ -93,7 +93,7 @@ impl Core {
         };
         match user.check(command, request) {
             Ok(()) => Reply::ok(),
-            // Redis says the same to the user itself, in another case.
+            // Redis sends the user itself the same text with another first letter.
             Err(refusal) => Reply::text(refusal.to_command(command.name).replacen("NOPERM this", "This", 1)),
         }
     }

@@ -1,4 +1,4 @@
-//! Users as Redis 7.0 shows them.
+//! Users in the format of Redis 7.0.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use super::resp::Reply;
 use super::table::{CATEGORIES, Command, TABLE};
 
 impl User {
-    /// Its line in `ACL LIST`, after its name.
+    /// The user's line in `ACL LIST`, after its name.
     pub(super) fn line(&self) -> String {
         let mut words: Vec<String> = self.flags().into_iter().map(str::to_owned).collect();
         words.extend(self.passwords.iter().map(|hash| format!("#{hash}")));
@@ -30,7 +30,7 @@ impl User {
         flags
     }
 
-    /// The answer to `ACL GETUSER`.
+    /// The reply to `ACL GETUSER`.
     pub(super) fn fields(&self) -> Reply {
         let mut fields = vec![
             Reply::text("flags"),
@@ -84,7 +84,9 @@ impl Selector {
         self.keys.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 
-    /// The words are always the same for the same commands, and replicas ask for them four times a second.
+    /// The command rules, from a cache.
+    ///
+    /// The text depends only on the commands, and replicas request it four times a second.
     fn commands(&self) -> String {
         thread_local! {
             static COMMANDS_OF_USERS: RefCell<BTreeMap<(bool, Vec<bool>), String>> = const { RefCell::new(BTreeMap::new()) };
@@ -93,7 +95,9 @@ impl Selector {
         COMMANDS_OF_USERS.with_borrow_mut(|known| known.entry(commands).or_insert_with(|| self.find_commands()).clone())
     }
 
-    /// Redis keeps no list of rules: it finds the categories that fit best, and then the commands that are left.
+    /// Derives command rules like Redis, which keeps no list of them.
+    ///
+    /// It finds the categories that fit best, and adds the remaining commands.
     fn find_commands(&self) -> String {
         let adds = !self.future;
         let sign = if adds { '+' } else { '-' };

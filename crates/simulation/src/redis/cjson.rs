@@ -34,7 +34,7 @@ fn write(value: &Value, depth: usize, out: &mut Vec<u8>) -> mlua::Result<()> {
     Ok(())
 }
 
-/// The length of a list. Nothing: it is empty, or no list.
+/// The length of a list, or `None` for an empty table or one that is no list.
 fn length(table: &Table) -> mlua::Result<Option<i64>> {
     let (mut longest, mut items) = (0, 0);
     for pair in table.pairs::<Value, Value>() {
@@ -109,7 +109,9 @@ fn write_text(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Reads JSON. Of what is wrong, only that it is wrong is told as Redis does.
+/// Parses JSON.
+///
+/// An error has the text of Redis, without the exact position.
 pub(super) fn decode(lua: &Lua, text: &Value) -> mlua::Result<Value> {
     let Value::String(text) = text else {
         return fail(format!("bad argument #1 to 'decode' (string expected, got {})", text.type_name()));
@@ -134,7 +136,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The next character after any space; it is taken if it is this one.
+    /// Skips spaces, and consumes the next character if it is this one.
     fn takes(&mut self, character: u8) -> bool {
         self.skip();
         let found = self.text.get(self.at) == Some(&character);

@@ -6,7 +6,7 @@ use super::resp::Reply;
 use super::server::ConnectionId;
 
 impl Core {
-    /// MULTI and its kind.
+    /// MULTI, EXEC, DISCARD, WATCH and UNWATCH.
     pub(super) fn session(&mut self, connection: ConnectionId, name: &str, request: &[Vec<u8>]) -> Option<Reply> {
         let now = self.millis();
         let in_transaction = self.client(connection).queue.is_some();
@@ -91,7 +91,9 @@ impl Core {
         })
     }
 
-    /// `CLIENT KILL <filter> <value> ...`. An address is nobody's: connections have none here.
+    /// `CLIENT KILL <filter> <value> ...`.
+    ///
+    /// No connection matches an address, because connections have none here.
     fn kill(&mut self, connection: ConnectionId, words: &[Vec<u8>]) -> Reply {
         if words.len() == 1 {
             return Reply::error("ERR No such client");

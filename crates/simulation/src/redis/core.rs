@@ -1,4 +1,4 @@
-//! The state of one process, but for its scripts.
+//! The state of one process, without its scripts.
 
 use super::acl::User;
 use super::keyspace::Keyspace;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// One connection.
 pub(super) struct Client {
-    /// Redis' own number of it.
+    /// Redis' own number of the connection.
     pub(super) id: i64,
     pub(super) user: String,
     pub(super) authenticated: bool,
@@ -17,34 +17,36 @@ pub(super) struct Client {
     pub(super) since: i64,
     pub(super) input: Input,
     pub(super) output: Vec<u8>,
-    /// The server has ended it.
+    /// Whether the server has closed it.
     pub(super) closed: bool,
-    /// The peer has ended it: what it has sent is still executed.
+    /// Whether the peer has closed it.
+    ///
+    /// The server still executes the requests that arrived.
     pub(super) peer_closed: bool,
     /// Commands between MULTI and EXEC.
     pub(super) queue: Option<Vec<Request>>,
-    /// A command could not be queued: EXEC executes nothing.
+    /// Whether a command could not be queued, so EXEC executes nothing.
     pub(super) queue_failed: bool,
     pub(super) watched: BTreeSet<Vec<u8>>,
-    /// A watched key has changed.
+    /// Whether a watched key has changed.
     pub(super) watch_failed: bool,
 }
 
 /// A script that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Busy {
-    /// Whose it is; it gets its answer when the script is killed.
+    /// The connection that called it, which gets an error when the script is killed.
     pub(super) of: Option<ConnectionId>,
-    /// It has written, so it cannot be killed.
+    /// Whether it has written, so it cannot be killed.
     pub(super) has_written: bool,
 }
 
-/// What a script may do while it runs.
+/// State of a running script.
 #[derive(Default)]
 pub(super) struct Running {
     pub(super) of: Option<ConnectionId>,
     pub(super) has_written: bool,
-    /// Memory was short when it began.
+    /// Whether memory was short when it began.
     out_of_memory: bool,
 }
 
@@ -94,12 +96,14 @@ impl Core {
         })
     }
 
-    /// The member's wall clock in milliseconds: what ends keys.
+    /// The member's wall clock in milliseconds.
+    ///
+    /// Keys expire by it.
     pub(super) fn millis(&self) -> i64 {
         self.now.div_euclid(1_000)
     }
 
-    /// Whether nobody has to say who it is.
+    /// Whether connections need no authentication.
     pub(super) fn is_open(&self) -> bool {
         let default = &self.users["default"];
         default.enabled && default.nopass
@@ -140,8 +144,10 @@ impl Core {
         }
     }
 
-    /// Ends all connections for which it holds: the caller's after its answer, the others at once, with all that they
-    /// have sent and all that they were not yet given. Returns how many.
+    /// Closes all connections that match the condition, and returns their number.
+    ///
+    /// The caller's connection closes after its reply. The others close at once and lose requests and replies that are
+    /// pending.
     pub(super) fn kill_where(&mut self, caller: ConnectionId, condition: impl Fn(&Client) -> bool) -> i64 {
         let mut killed = 0;
         for (connection, client) in &mut self.clients {
@@ -158,7 +164,7 @@ impl Core {
         killed
     }
 
-    /// Whoever watches what has changed executes nothing.
+    /// Marks the transactions of all connections that watch a changed key as failed.
     pub(super) fn fail_watchers(&mut self) {
         let changed = self.keys.take_changed();
         for client in self.clients.values_mut().filter(|client| !client.watched.is_empty()) {

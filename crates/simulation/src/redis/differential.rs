@@ -1,4 +1,4 @@
-//! The same requests to the state machine and to a real `redis-server`: the same answers, times aside.
+//! Compares the state machine with a real `redis-server`. Replies must be equal, except for times.
 //!
 //! Needs `redis-server` 7.0 in the PATH (or its path in `REDIS_SERVER`).
 
@@ -37,7 +37,7 @@ fn to_arguments<T: AsRef<[u8]>>(arguments: impl IntoIterator<Item = T>) -> Argum
 }
 
 fn printed(request: &[Vec<u8>]) -> String {
-    // Of a script the end tells which it is.
+    // The end of a script identifies it.
     let word = |word: &Vec<u8>| String::from_utf8_lossy(&word[word.len().saturating_sub(60)..]).replace('\n', " ");
     request.iter().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -63,7 +63,7 @@ impl Pair {
         Self { real, model, connections, log: Vec::new() }
     }
 
-    /// Sends the requests at once to both, and compares the answers to each of them.
+    /// Sends the requests at once to both, and compares each reply.
     fn ask(&mut self, connection: usize, requests: &[Arguments]) -> Vec<Read> {
         let mut bytes = Vec::new();
         for request in requests {
@@ -103,7 +103,9 @@ impl Pair {
         self.ask(connection, &[to_arguments(request)]).pop().unwrap()
     }
 
-    /// The connections: 0 may do everything, 1 is the locker, 2 a client, 3 the operator, 4 anybody.
+    /// Logs in.
+    ///
+    /// Connection 0 has all permissions, 1 is the locker, 2 a client, 3 the operator, 4 is not authenticated.
     fn log_in(&mut self, connection: usize) -> Read {
         let users = ["tester", "locker-e7", "billing-e7", "operator", "anybody"];
         self.one(connection, ["AUTH", users[connection], "horse"])
@@ -171,7 +173,7 @@ fn random_requests_are_answered_as_by_redis() {
         let short = burst.iter().any(|request| chance::ends_soon(request));
         let answers = pair.ask(connection, &burst);
         if short {
-            // The key has ended for both before the next look.
+            // The key has expired on both before the next request.
             std::thread::sleep(std::time::Duration::from_millis(12));
         }
         if answers.last() == Some(&Read::Closed) {

@@ -1,4 +1,4 @@
-//! What happens to one request: in the order in which Redis checks.
+//! Executes one request, with checks in the order of Redis.
 
 use super::core::Core;
 use super::resp::{Reply, Request};
@@ -12,11 +12,11 @@ pub(super) const READONLY: &str = "READONLY You can't write against a read only 
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
-/// Executed at once also between MULTI and EXEC.
+/// Commands that are executed immediately between MULTI and EXEC, too.
 const NEVER_QUEUED: [&str; 6] = ["exec", "discard", "multi", "watch", "quit", "reset"];
 
 impl Server {
-    /// Executes one request and writes its answer.
+    /// Executes one request and writes its reply.
     pub(super) fn execute(&mut self, connection: ConnectionId, request: Request) {
         let checked = self.core.borrow_mut().check(connection, &request);
         let reply = match checked {
@@ -42,7 +42,9 @@ impl Server {
         core.fail_watchers();
     }
 
-    /// Runs a command that was checked. No answer yet: a script does not end.
+    /// Runs a checked command.
+    ///
+    /// Returns `None` if a script does not end.
     fn call(&mut self, connection: ConnectionId, command: &Command, request: &[Vec<u8>]) -> Option<Reply> {
         match command.name {
             "eval" | "evalsha" => return self.run_script(connection, command.name == "evalsha", request),
@@ -60,7 +62,7 @@ impl Server {
             _ => {}
         }
         let reply = self.core.borrow_mut().run(connection, command, request);
-        // Transactions see each other's changes only through WATCH, which is told after each command.
+        // A transaction detects changes of others only through WATCH, which is updated after each command.
         self.core.borrow_mut().fail_watchers();
         Some(reply)
     }
@@ -128,7 +130,7 @@ impl Server {
 }
 
 impl Core {
-    /// Whether the request may be executed, or queued.
+    /// Checks whether the request can be executed or queued.
     fn check(&mut self, connection: ConnectionId, request: &[Vec<u8>]) -> Result<&'static Command, String> {
         let command = TABLE.of(request)?;
         if matches!(command.name, "debug" | "module") || command.name.starts_with("module|") {
@@ -160,7 +162,9 @@ impl Core {
         Ok(command)
     }
 
-    /// A refused EXEC ends the transaction; anything else that is refused makes it fail.
+    /// A refused EXEC ends the transaction.
+    ///
+    /// Any other refusal makes it fail.
     fn reject(&mut self, connection: ConnectionId, request: &[Vec<u8>], error: String) -> Reply {
         let is_exec = request.first().is_some_and(|name| name.eq_ignore_ascii_case(b"EXEC"));
         if is_exec && request.len() == 1 {
@@ -172,14 +176,14 @@ impl Core {
         Reply::Error(error)
     }
 
-    /// The answer to a command is written even if the command has ended the connection.
+    /// Writes the reply to a command even if the command has closed the connection.
     fn answer_last(&mut self, connection: ConnectionId, reply: &Reply) {
         if let Some(client) = self.clients.get_mut(&connection) {
             reply.write(&mut client.output);
         }
     }
 
-    /// What a watched key has become: it may have ended unseen.
+    /// Marks watched keys that have expired without a command as changed.
     fn expire_watched(&mut self, connection: ConnectionId) {
         let now = self.millis();
         for key in self.client(connection).watched.clone() {
@@ -196,7 +200,7 @@ impl Core {
         client.watch_failed = false;
     }
 
-    /// A command of a script: the same permissions, other words.
+    /// Runs a command of a script: the same permissions with other error texts.
     pub(super) fn run_for_script(&mut self, request: &[Vec<u8>]) -> Reply {
         let command = match TABLE.of(request) {
             Ok(command) => command,
@@ -222,7 +226,7 @@ impl Core {
         self.run(connection, command, request)
     }
 
-    /// Runs a command that was checked.
+    /// Runs a checked command.
     fn run(&mut self, connection: ConnectionId, command: &Command, request: &[Vec<u8>]) -> Reply {
         let name = command.name;
         let reply = match name {

@@ -14,7 +14,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Whether the character is in the class, and what follows the class.
+/// Returns whether the character is in the class, and the pattern after the class.
 fn class(pattern: &[u8], character: u8) -> (bool, &[u8]) {
     let (negated, mut rest) = match pattern.split_first() {
         Some((b'^', rest)) => (true, rest),

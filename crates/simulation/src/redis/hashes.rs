@@ -1,4 +1,4 @@
-//! Hashes: the locks of Redisson.
+//! Commands on hashes, which Redisson's locks use.
 
 use super::core::Core;
 use super::keyspace::Value;

@@ -11,7 +11,7 @@ const USED: i64 = 1_000_000;
 type Section = (&'static str, Vec<(&'static str, String)>);
 
 impl Core {
-    /// The sections that were asked for, in the order in which Redis tells them.
+    /// The requested sections, in the order of Redis.
     pub(super) fn info(&mut self, wanted: &[Vec<u8>]) -> Reply {
         let wanted: Vec<String> =
             wanted.iter().map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
@@ -41,7 +41,7 @@ impl Core {
             (setting("appendonly"), self.clients.values().filter(|client| !client.closed).count());
         let keyspace = self.keyspace_line(now);
         let keys = self.keys.all(now).len();
-        // The member's own clock, which steps: Redis counts its uptime by it.
+        // The member's own clock, which can step: Redis computes its uptime from it.
         let uptime = self.now.div_euclid(1_000_000) - self.started.div_euclid(1_000_000);
         let flag = |on: bool| u8::from(on).to_string();
         vec![
@@ -104,7 +104,7 @@ impl Core {
                 }
                 for [setting, value] in pairs {
                     let setting = text(setting);
-                    // There are no files here: any certificate is one.
+                    // There are no files here: any path is accepted.
                     let known = matches!(setting.as_str(), "tls-cert-file" | "tls-key-file" | "busy-reply-threshold");
                     if !known && !self.settings.contains_key(&setting) {
                         return None;

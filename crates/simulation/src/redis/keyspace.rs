@@ -1,8 +1,8 @@
-//! Keys, and when they end.
+//! Keys and their expiry.
 
 use std::collections::BTreeMap;
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     String(Vec<u8>),
@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) value: Value,
     /// The last millisecond of the member's clock at which the key lives.
     pub(super) end: Option<i64>,
-    /// SCAN goes by it: what was there from its beginning to its end is returned.
+    /// The position for SCAN, which returns all entries that exist from its beginning to its end.
     serial: u64,
 }
 
@@ -23,23 +23,27 @@ pub(super) struct Keyspace {
     entries: BTreeMap<Vec<u8>, Entry>,
     serials: BTreeMap<u64, Vec<u8>>,
     last_serial: u64,
-    /// Keys that have changed since they were last taken: WATCH asks for them.
+    /// Keys that have changed since the last call of WATCH's check.
     changed: Vec<Vec<u8>>,
-    /// When everything was last looked through for what has ended.
+    /// When the last search for expired keys took place.
     swept: Option<i64>,
 }
 
-/// Redis looks for ended keys ten times a second. Until then a step back of its clock revives them.
+/// The interval of that search, like in Redis.
+///
+/// Until then a step back of the clock revives keys.
 const SWEEP: i64 = 100;
 
 impl Keyspace {
-    /// The living entry of a key.
+    /// The entry of a key that has not expired.
     pub(super) fn get(&mut self, key: &[u8], now: i64) -> Option<&Entry> {
         self.end_if_due(key, now);
         self.entries.get(key)
     }
 
-    /// To change it in place: that counts as a change.
+    /// The entry for a change in place.
+    ///
+    /// It is recorded as changed.
     pub(super) fn get_mut(&mut self, key: &[u8], now: i64) -> Option<&mut Entry> {
         self.end_if_due(key, now);
         let entry = self.entries.get_mut(key)?;
@@ -59,7 +63,9 @@ impl Keyspace {
         self.entries.insert(key.to_vec(), Entry { value, end, serial: self.last_serial });
     }
 
-    /// Whether the key was there.
+    /// Removes a key.
+    ///
+    /// Returns whether it existed.
     pub(super) fn remove(&mut self, key: &[u8], now: i64) -> bool {
         self.end_if_due(key, now);
         let removed = self.entries.remove(key);
@@ -84,7 +90,7 @@ impl Keyspace {
         }
     }
 
-    /// Forgets what has ended, as often as Redis does.
+    /// Removes expired keys, as often as Redis does.
     pub(super) fn sweep(&mut self, now: i64) {
         if self.swept.is_none_or(|swept| now < swept || now >= swept + SWEEP) {
             self.swept = Some(now);
@@ -97,7 +103,7 @@ impl Keyspace {
         keys.iter().for_each(|key| self.end_if_due(key, now));
     }
 
-    /// The keys after this serial number, at most so many, and the number to go on from (0: no more).
+    /// At most `count` keys after this serial number, and the number to continue from (0 at the end).
     pub(super) fn page(&mut self, after: u64, count: usize, now: i64) -> (u64, Vec<Vec<u8>>) {
         self.end_all_due(now);
         let mut page = Vec::new();

@@ -1,4 +1,4 @@
-//! Numbers as Lua 5.1, cjson and Redis write and cut them.
+//! Formats and truncates numbers like Lua 5.1, cjson and Redis.
 
 /// C's `%.<precision>g`.
 pub(super) fn general(number: f64, precision: usize) -> String {
@@ -24,14 +24,14 @@ pub(super) fn general(number: f64, precision: usize) -> String {
     without_zeros(&format!("{number:.decimals$}"))
 }
 
-/// C's cast to `long long` on x86: what does not fit is the smallest number.
+/// C's cast to `long long` on x86: a number out of range becomes the smallest one.
 pub(super) fn cut(number: f64) -> i64 {
     let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number);
     #[allow(clippy::cast_possible_truncation, reason = "it fits")]
     if fits { number as i64 } else { i64::MIN }
 }
 
-/// Redis' `string2ll`: digits with nothing around them.
+/// Redis' `string2ll`: digits without surrounding characters.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number.to_string().as_bytes() == text).then_some(number)

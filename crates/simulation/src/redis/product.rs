@@ -1,4 +1,4 @@
-//! The product's own connections against the state machine, on a paused clock.
+//! The product's own connections use the state machine, on a paused clock.
 
 mod machine;
 
@@ -279,7 +279,7 @@ async fn agrees() {
     let alone = read_record(&mut admin, &claim("one", "a/1 b/2 c/3", 2), true).await.unwrap();
     assert_eq!((alone.kept, alone.others.len(), alone.epoch), (true, 0, 2));
     assert_eq!(raise_counter(&mut admin, token(7)).await, Ok(token(7)));
-    // Votes are judged by the record.
+    // The `#quorum` record decides whether votes count.
     let guarded = |epoch| world.guarded("redlock", Guard { uid: "one".to_owned(), epoch });
     let (old, new) = (guarded(1), guarded(2));
     linked(&old, |link| matches!(link, Link::Open(_))).await;

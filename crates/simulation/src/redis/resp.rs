@@ -1,10 +1,10 @@
 //! RESP2: requests in, replies out.
 
-/// One answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
     Status(String),
-    /// With its code, without the `-`.
+    /// An error with its code, without the `-`.
     Error(String),
     Int(i64),
     Bulk(Vec<u8>),
@@ -58,10 +58,10 @@ fn one_line(text: &str) -> String {
     text.replace(['\r', '\n'], " ")
 }
 
-/// One request: the command and its arguments.
+/// A request: the command and its arguments.
 pub(super) type Request = Vec<Vec<u8>>;
 
-/// What a connection has sent and the server has not executed.
+/// Bytes that a connection has sent and the server has not executed.
 #[derive(Default)]
 pub(super) struct Input(Vec<u8>);
 
@@ -74,8 +74,9 @@ impl Input {
         self.0.clear();
     }
 
-    /// The next whole request, if there is one; what is no request ends the connection. So does a long one of somebody who has
-    /// not said who it is.
+    /// The next complete request, if there is one.
+    ///
+    /// An invalid request closes the connection, and so does a long one before authentication.
     pub(super) fn next(&mut self, authenticated: bool) -> Result<Option<Request>, String> {
         loop {
             let Some(first) = self.0.first() else { return Ok(None) };
@@ -92,7 +93,7 @@ impl Input {
     }
 }
 
-/// A line up to its end, and where the next one begins.
+/// A line up to its end, and the start of the next one.
 fn line(bytes: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let end = bytes[from..].windows(2).position(|pair| pair == b"\r\n")?;
     Some((&bytes[from..from + end], from + end + 2))
@@ -129,7 +130,7 @@ fn array(bytes: &[u8], authenticated: bool) -> Result<Option<(Request, usize)>, 
     Ok(Some((request, at)))
 }
 
-/// A line of words, as people type it.
+/// An inline request: a line of words.
 fn inline(bytes: &[u8]) -> Result<Option<(Request, usize)>, String> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes[..end]);
@@ -146,7 +147,7 @@ mod tests {
     fn all(bytes: &[u8]) -> Result<Vec<Request>, String> {
         let mut input = Input::default();
         let mut requests = Vec::new();
-        // One by one: a request may arrive in any pieces.
+        // Byte by byte: a request can arrive in any fragments.
         for byte in bytes {
             input.push(&[*byte]);
             while let Some(request) = input.next(true)? {

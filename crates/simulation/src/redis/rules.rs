@@ -12,12 +12,14 @@ const KEY_AFTER_ALL: &str = "Adding a pattern after the * pattern (or the 'allke
 const CHANNEL_AFTER_ALL: &str = "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does \
     not have any effect. Try 'resetchannels' to start with an empty list of channels";
 
-/// SHA-256 as Redis shows it.
+/// SHA-256 in the format of Redis.
 pub(super) fn hash(password: &[u8]) -> String {
     Sha256::digest(password).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The user after the rules, or the answer to the first that is none; then nothing has changed.
+/// The user after the rules, or the error of the first invalid rule.
+///
+/// On an error nothing changes.
 pub(super) fn apply(user: &User, rules: &[String]) -> Result<User, String> {
     let mut user = user.clone();
     for rule in merge(rules)? {
@@ -42,7 +44,9 @@ pub(super) fn users(text: &str) -> Result<BTreeMap<String, User>, String> {
     Ok(users)
 }
 
-/// A selector may be one argument, or as many as it has words.
+/// Joins the words of a selector.
+///
+/// It can be one argument or several.
 fn merge(rules: &[String]) -> Result<Vec<String>, String> {
     let mut merged = Vec::new();
     let mut open: Option<String> = None;
@@ -140,7 +144,7 @@ fn set_selector(selector: &mut Selector, rule: &str) -> Result<(), &'static str>
         lower => match rule.as_bytes()[0] {
             b'~' => add_keys(selector, &rule[1..], Access { reads: true, writes: true })?,
             b'%' => {
-                // Without a pattern it is the empty one.
+                // Without a pattern the pattern is empty.
                 let (flags, pattern) = lower[1..].split_once('~').unwrap_or((&lower[1..], ""));
                 let access = Access { reads: flags.contains('r'), writes: flags.contains('w') };
                 if !matches!(flags, "r" | "w" | "rw" | "wr") {
@@ -180,6 +184,8 @@ fn add_keys(selector: &mut Selector, pattern: &str, access: Access) -> Result<()
     Ok(())
 }
 
+/// Permits or denies a command.
+///
 /// `+command|argument` of a command without subcommands is not modelled.
 fn set_commands(selector: &mut Selector, name: &str, allowed: bool) -> Result<(), &'static str> {
     match name.strip_prefix('@') {

@@ -1,7 +1,7 @@
-//! EVAL and its kind: Lua 5.1 as Redis runs it.
+//! EVAL and EVALSHA: Lua 5.1 like in Redis.
 //!
-//! `pairs` goes through a table in the order that Redis has, but for keys of more than 31 bytes: Redis' Lua hashes all of their
-//! bytes, the original one skips some. The order is the same each time.
+//! `pairs` iterates in the order of Redis, except for keys of more than 31 bytes. Redis' Lua hashes all of their bytes,
+//! and the original Lua skips some. The order is the same each time.
 
 use super::cjson;
 use super::core::Core;
@@ -13,11 +13,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The name that errors show.
+/// The chunk name in error messages.
 pub(super) const CHUNK: &str = "@user_script";
-/// A script that runs for longer does not end.
+/// After this number of checks a script does not end.
 const LONGEST: u32 = 20;
-/// Lua instructions between two looks at how long it has run.
+/// Lua instructions between two checks of the running time.
 const INSTRUCTIONS: u32 = 100_000;
 const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
@@ -28,7 +28,7 @@ pub(super) struct Scripts {
     globals: Table,
     run: Function,
     loaded: BTreeMap<String, Function>,
-    /// How long the present script has run.
+    /// Number of checks since the start of the current script.
     looks: Rc<Cell<u32>>,
 }
 
@@ -100,7 +100,9 @@ impl Scripts {
         Ok(digest)
     }
 
-    /// `EVAL` or `EVALSHA`. Nothing: the script does not end.
+    /// `EVAL` or `EVALSHA`.
+    ///
+    /// Returns `None` if the script does not end.
     pub(super) fn run(&mut self, by_digest: bool, request: &[Vec<u8>]) -> Option<Reply> {
         match self.prepare(by_digest, request) {
             Ok((digest, function, keys)) => {
@@ -178,7 +180,7 @@ fn sha1hex(lua: &Lua, arguments: MultiValue) -> mlua::Result<mlua::LuaString> {
     }
 }
 
-/// A string, or a number as a string.
+/// A string, or a number converted to a string.
 fn text_of(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.as_bytes().to_vec()),

@@ -1,15 +1,15 @@
-//! What a script that fails is said to have failed with.
+//! Errors of failed scripts.
 
 use super::script::CHUNK;
 use mlua::{Lua, Table, Value};
 use std::fmt;
 
-/// What the server's own functions raise.
+/// Errors that the server's own functions raise.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The error of a command, with its code.
     Reply(String),
-    /// What a library says, after where it was called.
+    /// The message of a library, without the position of the call.
     Library(String),
     /// The script does not end.
     Endless,
@@ -51,7 +51,7 @@ pub(super) fn readable(lua: &Lua, error: Value) -> mlua::Result<Value> {
     }
 }
 
-/// The error that ends a script: its text, its line, and whether the script is one that does not end.
+/// The error that ends a script: its text, its line, and whether the script never ends.
 pub(super) fn describe(lua: &Lua, error: &Value) -> mlua::Result<Table> {
     let line = line(lua);
     let mut endless = false;
@@ -79,7 +79,9 @@ pub(super) fn describe(lua: &Lua, error: &Value) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// Where the script is. A call in its last place leaves no trace of it: then it is told as its first line.
+/// The current line of the script.
+///
+/// A tail call leaves no trace of the script: then the line is 1.
 fn line(lua: &Lua) -> usize {
     (0..64)
         .map_while(|level| {

@@ -1,4 +1,4 @@
-//! The face of the state machine.
+//! The public interface of the state machine.
 
 use super::core::{Busy, Core};
 use super::keyspace::Value;
@@ -9,21 +9,25 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A connection; the number is never given again, not even to a connection of a later process.
+/// The ID of a connection.
+///
+/// No later connection gets it again, not even after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(u64);
 
-/// How a process starts.
+/// The configuration of a process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The text of the ACL file; without one everybody may do everything.
+    /// The text of the ACL file.
+    ///
+    /// Without one every connection has all permissions.
     pub acl: Option<String>,
     pub port: u16,
-    /// What run IDs are made of.
+    /// The seed of the run IDs.
     pub seed: u64,
 }
 
-/// One Redis server: a process, and after a restart the next one.
+/// One Redis server: a process, and its successor after each restart.
 pub struct Server {
     pub(super) core: Rc<RefCell<Core>>,
     pub(super) scripts: Scripts,
@@ -31,7 +35,7 @@ pub struct Server {
     starts: u64,
     connections: u64,
     frozen: bool,
-    /// While it is frozen: connections with something to read, the first first.
+    /// Connections with pending requests while the process is frozen, in order of arrival.
     unread: Vec<ConnectionId>,
 }
 
@@ -40,17 +44,21 @@ impl Server {
     /// Starts the first process.
     ///
     /// # Errors
-    /// If the ACL file is one that Redis does not start with.
+    ///
+    /// If Redis would not start with the ACL file.
     pub fn new(config: Config, now: i64) -> Result<Self, String> {
         let core = Rc::new(RefCell::new(Core::start(&config, run_id(config.seed, 0), now)?));
         let scripts = Scripts::new(&core);
         Ok(Self { core, scripts, config, starts: 0, connections: 0, frozen: false, unread: Vec::new() })
     }
 
-    /// The process dies, and the next one starts with this configuration: it remembers nothing, and no connection outlives it.
+    /// Ends the process, and starts the next one with this configuration.
+    ///
+    /// The new process has no data and no connections.
     ///
     /// # Errors
-    /// If the ACL file is one that Redis does not start with; the old process lives on then.
+    ///
+    /// If Redis would not start with the ACL file. The old process continues to run then.
     pub fn restart(&mut self, config: Config, now: i64) -> Result<(), String> {
         let core = Core::start(&config, run_id(config.seed, self.starts + 1), now)?;
         self.starts += 1;
@@ -62,12 +70,14 @@ impl Server {
         Ok(())
     }
 
-    /// How the present process was started.
+    /// The configuration of the current process.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Accepts a connection: the kernel does so for a frozen process, too.
+    /// Accepts a connection.
+    ///
+    /// The kernel does so for a frozen process, too.
     pub fn connect(&mut self, now: i64) -> ConnectionId {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
@@ -77,7 +87,9 @@ impl Server {
         connection
     }
 
-    /// Bytes arrive on a connection. On one that has ended they are lost.
+    /// Delivers bytes to a connection.
+    ///
+    /// A closed connection loses them.
     pub fn feed(&mut self, connection: ConnectionId, bytes: &[u8], now: i64) {
         {
             let mut core = self.core.borrow_mut();
@@ -91,18 +103,20 @@ impl Server {
         self.execute_unread();
     }
 
-    /// What the server has written since this was last asked.
+    /// Takes the bytes that the server has written.
     pub fn take_output(&mut self, connection: ConnectionId) -> Vec<u8> {
         let mut core = self.core.borrow_mut();
         core.clients.get_mut(&connection).map(|client| std::mem::take(&mut client.output)).unwrap_or_default()
     }
 
-    /// Whether the server has ended the connection, or the process has.
+    /// Whether the server has closed the connection, or the process has ended.
     pub fn is_closed(&self, connection: ConnectionId) -> bool {
         self.core.borrow().clients.get(&connection).is_none_or(|client| client.closed)
     }
 
-    /// The peer ends its connection: what has arrived before is executed all the same.
+    /// The peer closes its connection.
+    ///
+    /// Requests that arrived earlier are still executed.
     pub fn close(&mut self, connection: ConnectionId) {
         if let Some(client) = self.core.borrow_mut().clients.get_mut(&connection) {
             client.peer_closed = true;
@@ -110,23 +124,25 @@ impl Server {
         self.execute_unread();
     }
 
-    /// The connection is cut: what has arrived and was not executed is lost.
+    /// Cuts the connection: requests that were not executed are lost.
     pub fn cut(&mut self, connection: ConnectionId) {
         self.unread.retain(|one| *one != connection);
         self.core.borrow_mut().clients.remove(&connection);
     }
 
-    /// All keys are gone, though the process is the same: what no Redis does, for runs that have to find violations.
+    /// Deletes all keys in the same process.
+    ///
+    /// No Redis does this. It serves runs that must find violations.
     pub fn forget(&mut self) {
         self.core.borrow_mut().keys.clear();
     }
 
-    /// SIGSTOP: connections are accepted and bytes are taken, but nothing is executed.
+    /// SIGSTOP: the kernel accepts connections and bytes, and the process executes nothing.
     pub const fn freeze(&mut self) {
         self.frozen = true;
     }
 
-    /// SIGCONT: what has arrived meanwhile is executed now.
+    /// SIGCONT: executes the requests that arrived.
     pub fn thaw(&mut self, now: i64) {
         self.frozen = false;
         self.core.borrow_mut().now = now;
@@ -137,22 +153,24 @@ impl Server {
         self.frozen
     }
 
-    /// LOADING: the process answers, and executes next to nothing.
+    /// LOADING: the process answers and refuses nearly all commands.
     pub fn set_loading(&mut self, loading: bool) {
         self.core.borrow_mut().loading = loading;
     }
 
-    /// OOM: nothing that needs memory is executed.
+    /// OOM: the process refuses commands that need memory.
     pub fn set_out_of_memory(&mut self, out_of_memory: bool) {
         self.core.borrow_mut().out_of_memory = out_of_memory;
     }
 
-    /// READONLY: the server is the replica of another one.
+    /// READONLY: the server is a replica.
     pub fn set_replica(&mut self, replica: bool) {
         self.core.borrow_mut().replica = replica;
     }
 
-    /// BUSY: a script of a client that is not simulated does not end. One that has written cannot be killed.
+    /// BUSY: a script of a client that is not simulated does not end.
+    ///
+    /// A script that has written cannot be killed.
     pub fn set_busy(&mut self, has_written: bool) {
         self.core.borrow_mut().busy = Some(Busy { of: None, has_written });
     }
@@ -165,7 +183,9 @@ impl Server {
         self.core.borrow().run_id.clone()
     }
 
-    /// All living keys that hold a string: the value, and the time to live if there is one. For oracles.
+    /// All string keys that have not expired, with value and time to live.
+    ///
+    /// For oracles.
     pub fn strings(&self, now: i64) -> Vec<(String, String, Option<Duration>)> {
         let now = now.div_euclid(1_000);
         let mut core = self.core.borrow_mut();
@@ -185,7 +205,9 @@ impl Server {
         self.core.borrow().users.get(name).map(super::acl::User::line)
     }
 
-    /// Whether anybody but the operator's own hands may set keys. For oracles.
+    /// Whether a client other than the operator's can set keys.
+    ///
+    /// For oracles.
     pub fn takes_votes(&self) -> bool {
         let core = self.core.borrow();
         let mut users =
@@ -193,12 +215,14 @@ impl Server {
         users.any(|(_, user)| user.line().contains("+set"))
     }
 
-    /// What was asked of the server that only a real one can do. A simulation in which there is any proves nothing.
+    /// Requests that only a real server can execute.
+    ///
+    /// A simulation with such a request proves nothing.
     pub fn not_modelled(&self) -> Vec<String> {
         self.core.borrow().not_modelled.clone()
     }
 
-    /// Executes what has arrived, connection by connection.
+    /// Executes pending requests, connection by connection.
     pub(super) fn execute_unread(&mut self) {
         if self.frozen {
             return;
@@ -213,7 +237,7 @@ impl Server {
                 }
             }
             self.unread = waiting;
-            // A script was killed: its connection goes on.
+            // A script was killed: its connection continues.
             if self.unread.is_empty() || !was_busy || self.is_busy() {
                 break;
             }
@@ -221,7 +245,9 @@ impl Server {
         self.core.borrow_mut().clients.retain(|_, client| !client.peer_closed);
     }
 
-    /// Whether all was executed: a connection whose script does not end has to wait.
+    /// Executes the requests of a connection.
+    ///
+    /// Returns false if a script does not end, so the connection has to wait.
     fn execute_all(&mut self, connection: ConnectionId) -> bool {
         loop {
             let next = {
@@ -251,7 +277,7 @@ impl Server {
     }
 }
 
-/// 40 hexadecimal digits, as if drawn.
+/// 40 pseudorandom hexadecimal digits.
 fn run_id(seed: u64, start: u64) -> String {
     let digest = Sha256::digest(format!("process {start} of {seed}"));
     digest.iter().take(20).map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! Commands on keys: what lock clients of all kinds use.
+//! Commands on keys, as lock clients of all kinds use them.
 
 use super::core::Core;
 use super::glob;
@@ -21,7 +21,7 @@ struct SetOptions {
 }
 
 impl Core {
-    /// A command on keys, or one that needs nothing.
+    /// Runs a command on keys, or one without any.
     pub(super) fn data(&mut self, name: &str, request: &[Vec<u8>]) -> Option<Reply> {
         let reply = match name {
             "set" => self.set(request),
@@ -50,7 +50,7 @@ impl Core {
         Some(reply.unwrap_or_else(Reply::Error))
     }
 
-    /// Commands that have no way to fail.
+    /// Runs a command that cannot fail.
     fn plain(&mut self, name: &str, request: &[Vec<u8>]) -> Option<Reply> {
         let now = self.millis();
         Some(match (name, request) {
@@ -147,7 +147,7 @@ impl Core {
         let invalid = || format!("ERR invalid expire time in '{name}' command");
         let end = number.checked_mul(unit).and_then(|millis| millis.checked_add(base)).ok_or_else(invalid)?;
         let Some(entry) = self.keys.get(&request[1], now) else { return Ok(Reply::Int(0)) };
-        // No end at all is later than any.
+        // A key without an expiry outlives any other.
         let refused = match entry.end {
             None => xx || gt,
             Some(old) => nx || (gt && end <= old) || (lt && end >= old),

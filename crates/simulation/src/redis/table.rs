@@ -1,10 +1,12 @@
-//! What Redis 7.0.15 says of its commands (`COMMAND`), in `commands.txt`: name, arity, flags, ACL categories, and where
-//! the keys are. Permissions are about all of them, also those that are not modelled.
+//! The command table of Redis 7.0.15 (`COMMAND`), from `commands.txt`.
+//!
+//! It has name, arity, flags, ACL categories and key positions of each command. Permissions cover all commands,
+//! including those that are not modelled.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The categories, in the order in which Redis goes through them.
+/// The categories, in the order of Redis.
 pub(super) const CATEGORIES: [&str; 21] = [
     "keyspace",
     "read",
@@ -40,14 +42,14 @@ pub(super) struct Access {
 enum Position {
     /// From the first to the last (counted from the end if negative), by steps.
     Range { last: i64, step: usize },
-    /// An argument tells how many there are.
+    /// An argument contains the number of keys.
     Counted { number: usize, first: usize, step: usize },
 }
 
 #[derive(Debug)]
 struct Keys {
     access: Access,
-    /// SET reads if it is to return the old value.
+    /// SET reads the key if it returns the old value.
     variable: bool,
     begin: usize,
     position: Position,
@@ -56,7 +58,7 @@ struct Keys {
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) id: usize,
-    /// `acl|setuser` for a subcommand.
+    /// The name, such as `acl|setuser` for a subcommand.
     pub(super) name: &'static str,
     arity: i64,
     flags: Vec<&'static str>,
@@ -90,7 +92,7 @@ impl Command {
         if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
     }
 
-    /// The keys of a request, and what is done with them.
+    /// The keys of a request, and how the command uses them.
     pub(super) fn keys_of<'r>(&self, request: &'r [Vec<u8>]) -> Vec<(&'r [u8], Access)> {
         let mut found = Vec::new();
         for keys in &self.keys {
@@ -123,7 +125,7 @@ impl Keys {
                 let count = request.get(self.begin + number).and_then(|count| super::number::integer(count));
                 let count = usize::try_from(count.unwrap_or(0)).unwrap_or(0);
                 let first = self.begin + first;
-                // More keys than arguments: the command itself refuses.
+                // If there are more keys than arguments, the command itself refuses.
                 if count > request.len().saturating_sub(first) {
                     return Vec::new();
                 }
@@ -141,7 +143,7 @@ impl Table {
             let words: Vec<&'static str> = line.split(' ').collect();
             let [name, arity, flags, categories, keys] = words[..] else { panic!("commands.txt: {line}") };
             let list = |text: &'static str| text.split(',').filter(|word| *word != "-").collect();
-            // A way to find keys that no modelled command has is left out.
+            // Ways to find keys that no modelled command uses are left out.
             let keys = keys.split(';').filter(|keys| !matches!(*keys, "-" | "?")).map(read_keys).collect();
             commands.push(Command {
                 id,
@@ -165,7 +167,7 @@ impl Table {
         self.by_name.get(name.to_ascii_lowercase().as_str()).map(|id| &self.commands[*id])
     }
 
-    /// The command of a request, or why there is none.
+    /// The command of a request, or the error if there is none.
     pub(super) fn of(&self, request: &[Vec<u8>]) -> Result<&Command, String> {
         let word = |at: usize| request.get(at).map(|word| String::from_utf8_lossy(word).into_owned());
         let name = word(0).unwrap_or_default();
@@ -187,7 +189,7 @@ impl Table {
     }
 }
 
-/// `rw@1:-1:1`: begin, last, step; `rw@2#0:1:1`: begin, where the number is, first, step.
+/// Parses `rw@1:-1:1` (begin, last, step) or `rw@2#0:1:1` (begin, position of the number, first, step).
 fn read_keys(text: &'static str) -> Keys {
     let (access, place) = text.split_once('@').unwrap();
     let number = |text: &str| text.parse::<i64>().unwrap();

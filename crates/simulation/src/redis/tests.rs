@@ -1,4 +1,4 @@
-//! What no comparison with a real server shows: frozen and busy processes, restarts, and stepped clocks.
+//! Cases without a comparison with a real server: frozen, busy and restarted processes, stepped clocks.
 
 use super::{Config, ConnectionId, Server};
 use redlock_operator::redis_member::Secret;
@@ -18,7 +18,7 @@ fn guarded_config() -> Config {
     Config { acl: Some(acl), port: 6379, seed: 1 }
 }
 
-/// Words to bytes: inline requests are enough here.
+/// Sends an inline request.
 fn ask(server: &mut Server, connection: ConnectionId, request: &str, now: i64) -> String {
     server.feed(connection, format!("{request}\r\n").as_bytes(), now);
     output(server, connection)
@@ -58,7 +58,7 @@ fn a_restarted_process_remembers_nothing_and_is_closed() {
     let locker = server.connect(START + SECOND);
     assert_eq!(ask(&mut server, locker, "AUTH locker-e7 horse", START + SECOND), "+OK");
     assert!(ask(&mut server, locker, "SET k v PX 30000", START + SECOND).starts_with("-NOPERM"));
-    // The same seed, the same processes.
+    // The same seed gives the same run IDs.
     let mut again = Server::new(guarded_config(), START).unwrap();
     assert_eq!(again.run_id(), first);
     again.restart(guarded_config(), START).unwrap();

@@ -1,4 +1,6 @@
-//! Requests on their way to the API server, answers on their way back, and watches that lag, each replica's by its own delay.
+//! Requests and responses between replicas and the API server, and watches that lag.
+//!
+//! Each replica has delays of its own.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -16,7 +18,7 @@ use redlock_simulation::kube::api::{Answer, ApiServer, Kind, Refusal, Watch};
 
 type Answering = oneshot::Sender<io::Result<Response<AnswerBody>>>;
 
-/// One request under way.
+/// A request on its way.
 pub(crate) struct Asked {
     process: usize,
     request: Request<Bytes>,
@@ -24,7 +26,7 @@ pub(crate) struct Asked {
     number: u64,
 }
 
-/// An open watch of one process.
+/// An open watch of a process.
 pub(crate) struct Following {
     process: usize,
     watch: Watch,
@@ -32,28 +34,32 @@ pub(crate) struct Following {
     last: At,
 }
 
-/// What is wrong between a process and the API server.
+/// Faults between a process and the API server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ApiWeather {
-    /// Nothing goes through; what is sent is sent again later.
+    /// Nothing passes.
+    ///
+    /// Messages are sent again later.
     pub(crate) cut: bool,
-    /// News of watches stays away, though requests are answered.
+    /// Watches deliver nothing, and requests are answered.
     pub(crate) deaf: bool,
-    /// The same for one kind of objects alone.
+    /// Watches of this kind deliver nothing.
     pub(crate) deaf_to: Option<Kind>,
-    /// Each message takes up to so many microseconds longer.
+    /// The maximum additional delay of each message, in microseconds.
     pub(crate) slow: u64,
-    /// News of watches takes up to so many microseconds longer.
+    /// The maximum additional lag of watches, in microseconds.
     pub(crate) lag: u64,
-    /// Of a hundred requests so many are answered with this code, without being carried out.
+    /// Percentage of requests that are refused without effect, and the status code.
     pub(crate) refused: Option<(u64, u16)>,
-    /// Of a hundred requests so many are lost with their connection, and of as many more the answer is lost.
+    /// Percentage of requests that are lost with their connection.
+    ///
+    /// The response of as many further requests is lost.
     pub(crate) lossy: u64,
     requests: u64,
 }
 
 impl ApiWeather {
-    /// Requests are answered, and news comes in time.
+    /// Whether requests are answered and watches deliver in time.
     pub(crate) fn is_fair(&self) -> bool {
         !self.cut
             && !self.deaf
@@ -65,17 +71,17 @@ impl ApiWeather {
     }
 }
 
-/// The API server, and the ways to it.
+/// The API server, and the connections to it.
 pub(crate) struct ApiSide {
     pub(crate) server: ApiServer,
-    /// The server's clock is wrong by so many milliseconds.
+    /// The error of the server's clock, in milliseconds.
     pub(crate) wrong: i64,
     pub(crate) weather: BTreeMap<usize, ApiWeather>,
     watches: BTreeMap<u64, Following>,
     next_watch: u64,
     held: Vec<Asked>,
     held_answers: Vec<(usize, Answering, io::Result<Response<AnswerBody>>)>,
-    /// The version that was last told to watches.
+    /// The last version that was scheduled for delivery to watches.
     told: u64,
 }
 
@@ -100,7 +106,7 @@ impl ApiSide {
         now.unix_millis() + self.wrong
     }
 
-    /// Watches of a process.
+    /// Number of watches of a process.
     pub(crate) fn watches(&self, process: usize) -> usize {
         self.watches.values().filter(|following| following.process == process && !following.lines.is_closed()).count()
     }
@@ -125,7 +131,9 @@ impl World {
         self.queue.push(arrives, Event::ApiAsked(asked));
     }
 
-    /// A request arrives. Nobody may be waiting for it any more: it is carried out all the same.
+    /// Handles a request that arrives.
+    ///
+    /// It has its effect even if the client no longer waits.
     pub(crate) fn api_asked(&mut self, asked: Asked) {
         let Asked { process, request, answer, number } = asked;
         let clock = self.api.clock(self.now);
@@ -205,7 +213,7 @@ impl World {
         self.schedule_delivery(id);
     }
 
-    /// Every change since the last call, whoever made it, is on its way to those that watch its kind.
+    /// Schedules delivery of every change since the last call to the watches of its kind.
     pub(crate) fn api_changed(&mut self) {
         let version = self.api.server.version();
         if version == self.api.told {
@@ -223,7 +231,9 @@ impl World {
         watches.into_iter().for_each(|id| self.schedule_delivery(id));
     }
 
-    /// Delivers the present version to a watch after a delay that is never shorter than that of the version before.
+    /// Delivers the current version to a watch after a delay.
+    ///
+    /// The delivery never overtakes that of the earlier version.
     fn schedule_delivery(&mut self, id: u64) {
         let Some(following) = self.api.watches.get_mut(&id) else { return };
         let weather = self.api.weather.entry(following.process).or_default();
@@ -238,7 +248,7 @@ impl World {
     pub(crate) fn watch_shows(&mut self, id: u64, through: u64) {
         let Some(following) = self.api.watches.get_mut(&id) else { return };
         let weather = self.api.weather.entry(following.process).or_default();
-        // A watch that was silent catches up when its way is whole again.
+        // A watch that delivered nothing catches up when the connection works again.
         if weather.cut || weather.deaf || weather.deaf_to == Some(following.watch.kind) {
             return;
         }
@@ -255,7 +265,9 @@ impl World {
         self.api.watches.remove(&id);
     }
 
-    /// Ends all watches of a process; without mercy in the middle of the stream.
+    /// Ends all watches of a process.
+    ///
+    /// Without `mercy` it ends them in the middle of the stream.
     pub(crate) fn cut_watches(&mut self, process: usize, mercy: bool) {
         self.api.watches.retain(|_, following| {
             let ends = following.process == process;
@@ -266,7 +278,9 @@ impl World {
         });
     }
 
-    /// Changes the weather of a process; what was held back goes on its way if nothing is cut any more.
+    /// Changes the faults of a process.
+    ///
+    /// Messages that were held back continue if nothing is cut.
     pub(crate) fn api_weather(&mut self, process: usize, change: impl FnOnce(&mut ApiWeather)) {
         let weather = self.api.weather.entry(process).or_default();
         change(weather);

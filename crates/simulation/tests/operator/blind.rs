@@ -1,5 +1,6 @@
-//! An operator without one field of a lock's specification: `BLIND=claim.heartbeat`. The simulation must notice each field of
-//! the API, without a build for each of them.
+//! Removes one field of a lock's specification from the operator's view: `BLIND=claim.heartbeat`.
+//!
+//! The simulation must detect the removal of each field of the API. This needs no build for each field.
 
 use std::sync::OnceLock;
 
@@ -12,7 +13,7 @@ fn field() -> Option<&'static str> {
     FIELD.get_or_init(|| std::env::var("BLIND").ok().filter(|field| !field.is_empty())).as_deref()
 }
 
-/// What the operator gets in place of these bytes: a lock, a list of them, or an event of a watch.
+/// Removes the field from a lock, a list of locks, or an event of a watch.
 pub(crate) fn without_field(bytes: Bytes) -> Bytes {
     let Some(field) = field() else { return bytes };
     let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else { return bytes };

@@ -1,4 +1,6 @@
-//! The cluster's part of the world: what its machines really run becomes Redis servers, and what is cut off stays cut off.
+//! Connects the simulated cluster with the world.
+//!
+//! Containers of members become Redis servers, and disconnected machines are cut from the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +22,7 @@ use redlock_simulation::kube::cluster::{Cluster, Fault, MachineSpec, Settings};
 use redlock_simulation::kube::people::{Deed, People, Surroundings};
 use redlock_simulation::redis::Config;
 
-/// Between two looks of people at what they wished for, in microseconds.
+/// The interval between two checks of the users, in microseconds.
 const USERS_POLL: u64 = 100_000;
 
 /// Another namespace, whose locks use the same keys.
@@ -29,28 +31,30 @@ const ANNEX: &str = "annex";
 /// A hold of a Job: the Job's UID, and the token.
 pub(crate) type JobHold = (String, i64);
 
-/// What the annotation says that the operator puts on the template of a Job.
+/// Reads the annotation that the operator puts on the template of a Job.
 fn made_under(pod: &Shared, owners: &[String]) -> Option<JobHold> {
     let token = pod.annotation(JOB_TOKEN_ANNOTATION)?.parse().ok()?;
     Some((owners.first()?.clone(), token))
 }
 
-/// Machines, what runs on them, and the people who work with them.
+/// Machines, their workloads, and the users.
 pub(crate) struct ClusterSide {
     pub(crate) cluster: Cluster,
     people: People,
     looked: At,
-    /// The server of each container that is one.
+    /// The server of each container that runs Redis.
     servers: BTreeMap<String, usize>,
-    /// Hosts that nothing reaches, since their machine is cut off.
+    /// Hosts on disconnected machines.
     unreachable: BTreeSet<String>,
-    /// Owners of each pod that was ever seen, by UIDs.
+    /// Owners of each pod that ever existed, by UIDs.
     pub(crate) owners: BTreeMap<String, Vec<String>>,
-    /// The hold under which each pod of a Job was made, by the pod's UID.
+    /// The hold under which each pod of a Job was created, by the pod's UID.
     made_under: BTreeMap<String, JobHold>,
 }
 
-/// Keys as locks name them. Those of clients outside have to begin with something that ends with a slash.
+/// The keys of locks.
+///
+/// A key that outside clients use begins with a prefix and a slash.
 pub(crate) fn keys(plan: &Plan) -> Vec<String> {
     (0..plan.keys).map(|number| format!("x/k{number}")).collect()
 }
@@ -87,12 +91,14 @@ impl ClusterSide {
         }
     }
 
-    /// Whether a container runs that belongs to one of these owners: a pod, or a Job.
+    /// Whether a container of one of these owners runs: a pod, or a Job.
     pub(crate) fn runs_for(&self, owners: &[String]) -> bool {
         self.running_for(owners).next().is_some()
     }
 
-    /// Whether one of them runs that has held a claim which was deleted at this time. A container that was started again since holds nothing.
+    /// Whether a container of these owners runs that can have held a claim deleted at this time.
+    ///
+    /// A container that has started since then holds nothing.
     pub(crate) fn holds_for(&self, owners: &[String], deleted: Millis) -> bool {
         self.running_for(owners).any(|running| !running.restarted || running.since <= deleted)
     }
@@ -106,19 +112,21 @@ impl ClusterSide {
 }
 
 impl ClusterSide {
-    /// Whether a container runs in a pod that was made under this hold.
+    /// Whether a container runs in a pod that was created under this hold.
     pub(crate) fn runs_under(&self, hold: &JobHold) -> bool {
         self.cluster.truth().running().any(|running| self.made_under.get(&running.pod_uid) == Some(hold))
     }
 
-    /// The hold under which a pod was made.
+    /// The hold under which a pod was created.
     pub(crate) fn hold_of(&self, pod_uid: &str) -> Option<&JobHold> {
         self.made_under.get(pod_uid)
     }
 }
 
 impl World {
-    /// A request from within the control plane, which needs no time.
+    /// A request from within the control plane.
+    ///
+    /// It takes no time.
     pub(crate) fn api_request(&mut self, method: &str, path: &str, content: &str, body: &Value) -> (u16, Value) {
         let text = if body.is_null() { String::new() } else { body.to_string() };
         let request = Request::builder().method(method).uri(path).header("content-type", content);
@@ -138,7 +146,7 @@ impl World {
         status
     }
 
-    /// Workloads, the default quorum, and its clients outside.
+    /// Creates workloads, the default quorum, and its outside clients.
     pub(crate) fn cluster_begins(&mut self) {
         let clock = self.api.clock(self.now);
         let number = hash(self.seed, [30]);
@@ -155,7 +163,7 @@ impl World {
         assert!(status < 400, "{answer}");
     }
 
-    /// What is due in the cluster.
+    /// Runs the due tasks of the cluster.
     pub(crate) fn cluster_step(&mut self) {
         let clock = self.api.clock(self.now);
         let ClusterSide { cluster, people, looked, .. } = &mut self.cluster;
@@ -179,7 +187,7 @@ impl World {
         }
     }
 
-    /// An address comes again: the cut of an outsider does not move to another member that gets its address.
+    /// A reused address: the cut of an outsider does not move to another member that gets its address.
     fn mend_taken_address(&mut self, running: &Running) {
         let is_outsider = running.pod.strip_suffix("-0").is_some_and(|member| self.outsiders.contains(member));
         if self.outsiders.is_empty() || is_outsider {
@@ -222,7 +230,7 @@ impl World {
         self.cluster.servers.insert(running.container.clone(), self.servers.all.len() - 1);
     }
 
-    /// Breaks something in the cluster, or mends it.
+    /// Applies a fault of the cluster, or a repair.
     pub(crate) fn inflict(&mut self, fault: &Fault) {
         let clock = self.api.clock(self.now);
         self.cluster.cluster.inflict(fault, &mut self.api.server, clock);
@@ -230,7 +238,7 @@ impl World {
         self.reach_machines();
     }
 
-    /// Ways to machines that are cut off are cut.
+    /// Cuts the connections to disconnected machines, and restores the rest.
     pub(crate) fn reach_machines(&mut self) {
         let truth = self.cluster.cluster.truth();
         let cut = truth.running().filter(|running| truth.is_cut(running.machine)).map(|running| running.ip.clone());
@@ -246,7 +254,7 @@ impl World {
         }
     }
 
-    /// People do something.
+    /// Carries out an action of a user.
     pub(crate) fn deed(&mut self, deed: Deed) {
         let clock = self.api.clock(self.now);
         let words = self.cluster.people.act(deed, &mut self.api.server, clock);
@@ -256,7 +264,7 @@ impl World {
         self.by_hand();
     }
 
-    /// What has just been written was written by people.
+    /// Records the latest writes as those of users.
     fn by_hand(&mut self) {
         self.oracle.by_hand = true;
         self.api_changed();
@@ -287,7 +295,9 @@ impl World {
         self.cluster.servers.iter().find(|(_, of)| **of == server).map(|(container, _)| container.clone())
     }
 
-    /// The address of a name: the Service of a member is called like its StatefulSet.
+    /// The address of a host name.
+    ///
+    /// The Service of a member has the name of its StatefulSet.
     pub(crate) fn resolve(&self, host: &str) -> String {
         let pod = format!("{}-0", host.split('.').next().unwrap_or_default());
         let server =

@@ -1,5 +1,7 @@
-//! A Redlock client outside the cluster that knows nothing of the operator: without it the simulation would say nothing about
-//! exclusion, since the operator's leader never lets two of its own locks contend for one key.
+//! A Redlock client outside the cluster, without any knowledge of the operator.
+//!
+//! Exclusion needs such a client to be tested, because the operator's leader never lets two of its own locks contend
+//! for one key.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,21 +21,21 @@ use crate::time::MachineClock;
 
 const RELEASE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-/// For one command to one member.
+/// The timeout of one command to one member.
 const PATIENCE: Duration = Duration::from_millis(60);
-/// As the libraries have it.
+/// The same constant that the libraries have.
 const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
-/// What the Secret that the operator gives its clients says: `redis://user:password@host:port` for each member.
+/// The URLs in the client's Secret: `redis://user:password@host:port` for each member.
 pub(crate) type Urls = Arc<Mutex<Vec<String>>>;
 
-/// What a contender does.
+/// The configuration of a contender.
 #[derive(Clone)]
 pub(crate) struct Habits {
     pub(crate) keys: Vec<String>,
     pub(crate) urls: Urls,
     pub(crate) seed: u64,
-    /// It takes no lock any more.
+    /// Whether it takes no more locks.
     pub(crate) retired: Arc<std::sync::atomic::AtomicBool>,
 }
 
@@ -55,7 +57,7 @@ struct Contender {
     holds: u64,
 }
 
-/// A connection for each member, made when it is needed.
+/// A connection for each member, opened on first use.
 struct Members {
     port: Arc<Port>,
     urls: Vec<String>,
@@ -101,7 +103,7 @@ impl Contender {
             let left = u64::try_from(left.as_micros()).unwrap();
             port.send(Sent::ContenderReport(ContenderReport::Holds { key: key.clone(), value: value.clone(), left }));
             sleep(Duration::from_millis(self.rng.between(0, u64::try_from(ttl.as_millis()).unwrap()))).await;
-            // Some holders die, or forget: their locks run out.
+            // Some holders die without a release, so their locks expire.
             if self.rng.percent(20) {
                 return;
             }

@@ -1,6 +1,9 @@
-//! Programs that elect by a Lease as client-go does, in pods that can lead. The chart's policy is a pure function here.
+//! Programs in pods that elect by a Lease like client-go.
 //!
-//! Times are those of docs/any-controller.md, a third of each. A clock is off by at most the second of reserve, and each request has a limit.
+//! The chart's policy is a pure function here.
+//!
+//! Times are a third of those in docs/any-controller.md. The error of a clock is at most the reserve of one second, and
+//! each request has a limit.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -18,14 +21,16 @@ use redlock_simulation::kube::api::{By, Change, Entry, Kind, Part, Shared, milli
 mod candidate;
 mod gate;
 
-/// The election whose pods have such programs, and its Lease.
+/// The election whose pods run such programs.
+///
+/// Its Lease has the same name.
 pub(crate) const ELECTION: &str = "e";
 const LEASE: &str = "controller";
-/// Of the election, in milliseconds.
+/// The election's ttl, in milliseconds.
 const TTL: u64 = 10_000;
-/// The policy's copy of a lock is so old at most, in microseconds.
+/// Maximum age of the policy's copy of a lock, in microseconds.
 const LAG: u64 = 300_000;
-/// A candidate that is refused tries again within this time.
+/// A refused candidate retries within this time.
 const AGAIN: u64 = 2_500_000;
 
 /// The election, for pods with this label.
@@ -34,7 +39,7 @@ pub(crate) fn election() -> Value {
         "election": {"selector": {"matchLabels": {"app": "led"}}, "lease": {"name": LEASE}}})
 }
 
-/// The name that the policy has admitted last, and the hold of that time.
+/// The name that the policy admitted last, and the hold at that time.
 struct Admitted {
     name: String,
     hold: String,
@@ -48,17 +53,17 @@ struct Refused {
     last: At,
 }
 
-/// All candidates, and what is on its way between them and the API server.
+/// All candidates, and their requests on the way to the API server.
 #[derive(Default)]
 pub(crate) struct Electors {
     candidates: BTreeMap<String, Candidate>,
     flights: Vec<Flight>,
     answers: Vec<(At, String, u64, Answer)>,
-    /// The lock as the policy gets to know it.
+    /// The versions of the lock that the policy's cache receives.
     shown: Vec<(At, Value)>,
     admitted: Option<Admitted>,
     refused: Option<Refused>,
-    /// A candidate writes, not the operator.
+    /// Whether the current write comes from a candidate instead of the operator.
     writing: bool,
 }
 
@@ -67,7 +72,7 @@ fn nonce(lock: &Value) -> &str {
 }
 
 impl Electors {
-    /// The lock as the policy's copy has it.
+    /// The lock in the policy's cache.
     fn params(&self, now: At) -> Value {
         self.shown.iter().rev().find(|(at, _)| *at <= now).map_or(Value::Null, |(_, lock)| lock.clone())
     }
@@ -78,7 +83,7 @@ impl Electors {
 }
 
 impl World {
-    /// Lets the candidates work until now.
+    /// Advances the candidates to the current time.
     pub(crate) fn electors_step(&mut self) {
         if !self.plan.electors {
             return;
@@ -102,7 +107,7 @@ impl World {
         self.judge_leaders();
     }
 
-    /// Each container of a pod that can lead runs such a program.
+    /// Starts and ends one program in each container of a pod that can lead.
     fn candidates_come_and_go(&mut self) {
         let is_led = |uid: &str, name: &str| {
             let pod = self.api.server.get(Kind::Pod, SHOP, name);
@@ -160,7 +165,7 @@ impl World {
         };
         let Ok(written) = written else { return Answer::Refused };
         self.note(format_args!("the Lease names {} under {}", flight.candidate, nonce(&params)));
-        // Before there is a lock, the policy compares nothing.
+        // Before a lock exists, the policy compares nothing.
         let hold = Some(nonce(&params)).filter(|hold| !hold.is_empty()).map(str::to_owned);
         let name = flight.candidate.clone();
         self.electors.admitted = hold.map(|hold| Admitted { name, hold, at: self.now });
@@ -170,7 +175,7 @@ impl World {
         Answer::Lease(Some(written))
     }
 
-    /// The policy must not refuse a pod for longer than one ttl while that holds the lock.
+    /// Checks that the policy does not refuse the pod that holds the lock for longer than one ttl.
     fn judge_answer(&mut self, lock: &Value, pod_uid: &str, is_admitted: bool) {
         let (now, api_now) = (self.now, self.api.clock(self.now));
         let is_valid = lock["status"]["validUntil"].as_str().and_then(millis).is_some_and(|until| until > api_now);
@@ -217,7 +222,7 @@ impl World {
         }
     }
 
-    /// The operator leaves a name in place that the policy has admitted under the hold of now.
+    /// Checks that the operator does not replace a name that the policy admitted under the current hold.
     fn judge_written_over(&mut self, lease: &Shared) {
         let Some(Admitted { name, hold, at }) = self.electors.admitted.take() else { return };
         let named = lease.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
@@ -229,7 +234,7 @@ impl World {
         }
         let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
         let holds = lock.is_some_and(|lock| nonce(&lock.value) == hold && lock.value["status"]["ending"].is_null());
-        // A name that is not renewed for its duration is free for other candidates, too.
+        // Other candidates, too, can replace a name that was not renewed for its duration.
         let is_renewed = self.now.0 - at.0 < candidate::DURATION.unsigned_abs() * 1_000_000;
         if holds && is_renewed {
             self.oracle.violated_once(
@@ -239,7 +244,7 @@ impl World {
         }
     }
 
-    /// A candidate leads when its pod has held the lock for a while.
+    /// Checks that a candidate leads when its pod has held the lock for a while.
     pub(crate) fn unrest_of_electors(&self) -> Vec<String> {
         let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
         let Some(lock) = lock.filter(|_| self.plan.electors) else { return Vec::new() };

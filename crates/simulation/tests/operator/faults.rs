@@ -1,4 +1,6 @@
-//! Carrying out a plan: each fault breaks something, and most of them heal by themselves.
+//! Carries out a plan.
+//!
+//! Most faults heal automatically.
 
 use crate::people::SHOP;
 use crate::plan::Fault;
@@ -11,12 +13,14 @@ impl World {
         Some((process, self.servers.all[self.server_of(member)?].host.clone()))
     }
 
-    /// The ways from a process to all that are members now.
+    /// The connections from a process to all current members.
     fn ways_of(&self, process: usize) -> Vec<(usize, String)> {
         self.servers.all.iter().filter(|server| server.is_up()).map(|server| (process, server.host.clone())).collect()
     }
 
-    /// Where a seed has a theme, every other trouble with writes hits the replica that leads: the others hardly write.
+    /// Redirects every other fault of writes to the leader, if the seed has a theme.
+    ///
+    /// Standbys hardly write.
     fn aimed(&self, fault: &Fault) -> Fault {
         let leads = |process: &usize| self.processes[*process].name == self.oracle.leader;
         let leader = (0..self.plan.replicas.len()).find(leads).filter(|_| self.plan.theme.is_some());
@@ -115,7 +119,7 @@ impl World {
                     if self.processes[process].name == self.oracle.leader {
                         self.fault(&Fault::CutAll { process, length });
                     } else {
-                        // Its watches are slow to come back.
+                        // Its watches return slowly.
                         self.fault(&Fault::CutApi { process, length: length + 2_000_000 });
                     }
                 }
@@ -183,7 +187,7 @@ impl World {
         }
     }
 
-    /// A pod that holds a lock and is asked whether it is well.
+    /// A pod that holds a lock with a liveness check.
     fn pod_to_sicken(&self, number: u64) -> Option<String> {
         let locks = self.api.server.objects(Kind::DistributedLock);
         let asked = locks.filter(|lock| lock.value["spec"]["liveness"].is_object());
@@ -233,7 +237,7 @@ impl World {
         }
     }
 
-    /// Whatever is still wrong is put right, but for wrong clocks and for what has died.
+    /// Repairs all faults except wrong clocks and dead processes.
     pub(crate) fn heal_all(&mut self) {
         self.note(format_args!("everything heals"));
         for (_, fault) in self.plan.faults.clone() {

@@ -1,4 +1,4 @@
-//! The end of a run: a core is well again, and all has to come to rest within a bound.
+//! The end of a run: a core is healthy again, and everything has to settle within a limit.
 
 use redlock_api::{DistributedLock, DistributedLockStatus, RedisQuorum};
 
@@ -11,23 +11,31 @@ use redlock_simulation::kube::api::{Kind, Shared};
 mod jobs;
 mod refusals;
 
-/// Tasks of a replica that serves no quorum, and those for each member. The leader has some more than a standby.
+/// Maximum number of tasks of a replica without a quorum, and for each member.
+///
+/// The leader has some more than a standby.
 const TASKS: usize = 30;
 const TASKS_PER_MEMBER: usize = 4;
-/// Each replica has a connection for locking and one for its admin commands to each member.
+/// Each replica has a locking connection and an admin connection to each member.
 const CONNECTIONS_PER_MEMBER: usize = 2;
-/// Watches of a leader; a standby has fewer.
+/// Number of watches of a leader.
+///
+/// A standby has fewer.
 const WATCHES: usize = 9;
-/// A published validity is no farther ahead than one ttl, and by how far clocks differ.
+/// The error of clocks, in milliseconds.
+///
+/// A published validity ends at most one ttl and this time in the future.
 const CLOCKS: i64 = 2_000;
-/// For ever, as far as a run goes.
+/// Longer than any run.
 const FOR_EVER: u64 = 1_000_000_000_000;
 
 impl World {
-    /// Only a core is well: a majority of each quorum's members, one replica, the API server. The rest is broken for good.
+    /// Breaks everything except a core for the rest of the run.
+    ///
+    /// The core is a majority of each quorum's members, one replica, and the API server.
     pub(crate) fn break_all_but_a_core(&mut self) {
         let replicas = self.plan.replicas.len();
-        // Not the one that leads: it has to give way.
+        // Choose a standby: the leader has to hand over.
         let leads = |process: usize| self.processes[process].name == self.oracle.leader;
         let others: Vec<usize> = (0..replicas).filter(|process| !leads(*process)).collect();
         let drawn = usize::try_from(hash(self.seed, [40]) % others.len().max(1) as u64).unwrap_or(0);
@@ -37,8 +45,9 @@ impl World {
             match hash(self.seed, [41, process as u64]) % 5 {
                 0 => self.kill_process(process, length),
                 1 | 2 => self.cut_off(process),
-                // A replica that reaches no API server goes on renewing what it knows of. When a Job has finished, a leader that
-                // reaches no members releases its hold, and deletes no key: with both of them for good the key is never free.
+                // A replica without an API server continues to renew the holds in its memory. When a Job has finished,
+                // a leader without members releases its hold, and deletes no key. If both faults are permanent, the key
+                // is never free.
                 3 if !self.plan.jobs => self.fault(&Fault::CutApi { process, length }),
                 _ => {}
             }
@@ -57,7 +66,7 @@ impl World {
         }
     }
 
-    /// What is not as it has to be when everything has been well for a while.
+    /// Lists deviations from the state that must follow when everything has been healthy for a while.
     pub(crate) fn unrest(&mut self) -> Vec<String> {
         let mut wrong = self.unrest_of_locks();
         wrong.extend(self.unrest_of_jobs());
@@ -117,7 +126,7 @@ impl World {
         wrong
     }
 
-    /// A claim or an election that waits for nothing but the key.
+    /// Whether a claim or an election waits only for the key.
     fn is_eligible(&self, lock: &DistributedLock, status: &DistributedLockStatus) -> bool {
         let is_accepted = status.conditions.iter().any(|found| found.type_ == "Accepted" && found.status == "True");
         if lock.spec.suspend || !is_accepted || is_finished(status) {
@@ -142,9 +151,9 @@ impl World {
         fitting.any(|pod| runs(pod) && is_ready(pod))
     }
 
-    /// Whether what `holder` holds is the key that `lock` waits for.
+    /// Whether `holder` holds the key that `lock` waits for.
     fn serves(&self, holder: &DistributedLock, lock: &DistributedLock) -> bool {
-        // A hold that ends is replaced when its time is over.
+        // A hold that ends is replaced when its validity has ended.
         let now = self.api.clock(self.now) - CLOCKS;
         let ends = |status: &DistributedLockStatus| {
             status.ending.as_ref().map(|ending| ending.until.map(|until| until.as_millis()))
@@ -181,7 +190,7 @@ impl World {
         wrong
     }
 
-    /// Keys on members that no status names any more.
+    /// Keys on members that no status names.
     fn stray_keys(&mut self) -> Vec<String> {
         let mut named: Vec<String> = Vec::new();
         for (_, lock) in self.locks() {
@@ -200,7 +209,7 @@ impl World {
         stray
     }
 
-    /// Tasks, watches and connections of replicas that are well, beyond what is needed for what there is.
+    /// Tasks, watches and connections of healthy replicas beyond the expected numbers.
     fn leaks(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         if self.plan.core {
@@ -224,7 +233,7 @@ impl World {
         wrong
     }
 
-    /// Judges the end.
+    /// Checks the end of the run.
     pub(crate) fn finish(&mut self) {
         for (number, process) in self.processes.iter().enumerate().take(self.plan.replicas.len()) {
             let (tasks, watches, connections) = (process.tasks(), self.api.watches(number), self.network.count(number));

@@ -1,7 +1,7 @@
-//! The border between the product's processes, which live in runtimes, and the coordinator, which owns time.
+//! Messages between the product's processes and the coordinator, which owns the time.
 //!
-//! A process sends messages out, marked with the true time; the coordinator takes them after each tick and decides what becomes of
-//! them. Nothing is answered inside a tick.
+//! A process sends messages with the true time. The coordinator takes them after each tick and decides what follows. No
+//! message is answered inside a tick.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,30 +23,30 @@ use tower::{BoxError, Service};
 use crate::oracle::ContenderReport;
 use crate::time::{At, MachineClock};
 
-/// What a process sends.
+/// A message of a process.
 pub(crate) enum Sent {
-    /// It wants a connection.
+    /// A request for a connection.
     Connect { connection: u64, address: String, end: SharedEnd },
     /// Bytes on a connection.
     Bytes { connection: u64, bytes: Vec<u8> },
-    /// It has closed a connection.
+    /// The process has closed a connection.
     Close { connection: u64 },
     /// A request to the API server.
     Request { request: Box<Request<Bytes>>, answer: oneshot::Sender<io::Result<Response<AnswerBody>>> },
-    /// What an agent believes, for the oracle.
+    /// A belief of a contender, for the oracle.
     ContenderReport(ContenderReport),
-    /// Its main function has returned.
+    /// The process's main function has returned.
     Ended,
 }
 
-/// With when and from whom.
+/// A message with its time and its sender.
 pub(crate) struct Parcel {
     pub(crate) at: At,
     pub(crate) process: usize,
     pub(crate) what: Sent,
 }
 
-/// Where all processes put what they send.
+/// The queue of all messages of processes.
 #[derive(Default)]
 pub(crate) struct Hub {
     parcels: Mutex<Vec<Parcel>>,
@@ -59,12 +59,14 @@ impl Hub {
     }
 }
 
-/// The network card of one life of one process.
+/// The network interface of one life of one process.
 pub(crate) struct Port {
     hub: Arc<Hub>,
     process: usize,
     clock: Arc<MachineClock>,
-    /// A process that was killed sends nothing more, whatever its destructors do.
+    /// Whether the process was killed.
+    ///
+    /// Its destructors send nothing.
     plugged: AtomicBool,
 }
 
@@ -92,7 +94,7 @@ impl Connect for Line {
             let connection = port.hub.connections.fetch_add(1, Ordering::Relaxed);
             let end = SharedEnd::default();
             port.send(Sent::Connect { connection, address: address.to_owned(), end: end.clone() });
-            // Made before it is known to be open, so that giving up closes it.
+            // Build the stream before the connection is open, so that an abandoned attempt closes it.
             let stream = Wire { connection, end, port };
             std::future::poll_fn(|context| stream.poll_open(context)).await?;
             Ok(Box::new(stream) as Box<dyn Stream>)
@@ -100,16 +102,18 @@ impl Connect for Line {
     }
 }
 
-/// A process's way to the network.
+/// The network transport of a process.
 #[derive(Clone)]
 pub(crate) struct Line(pub(crate) Arc<Port>);
 
-/// The process's end of a connection, as the coordinator has left it.
+/// The process's end of a connection.
+///
+/// The coordinator changes it.
 #[derive(Default)]
 pub(crate) struct End {
     pub(crate) open: bool,
     pub(crate) arrived: VecDeque<u8>,
-    /// The other side has closed it.
+    /// Whether the other side has closed it.
     pub(crate) ended: bool,
     pub(crate) broken: Option<io::ErrorKind>,
     waker: Option<Waker>,
@@ -117,7 +121,7 @@ pub(crate) struct End {
 
 pub(crate) type SharedEnd = Arc<Mutex<End>>;
 
-/// Changes an end, and wakes who waits at it.
+/// Changes an end, and wakes its waiting task.
 pub(crate) fn change(end: &SharedEnd, change: impl FnOnce(&mut End)) {
     let waker = {
         let mut end = end.lock().unwrap();
@@ -191,7 +195,7 @@ impl Drop for Wire {
     }
 }
 
-/// The body of an answer: one piece, or the lines of a watch as they come.
+/// The body of a response: one chunk, or the lines of a watch as they arrive.
 pub(crate) enum AnswerBody {
     Whole(Option<Bytes>),
     Lines(mpsc::UnboundedReceiver<io::Result<Bytes>>),
@@ -214,7 +218,7 @@ impl http_body::Body for AnswerBody {
     }
 }
 
-/// The API server, as a process reaches it.
+/// The API server from the view of a process.
 #[derive(Clone)]
 pub(crate) struct ApiLine(pub(crate) Arc<Port>);
 

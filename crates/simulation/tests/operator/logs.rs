@@ -1,4 +1,4 @@
-//! What the product logs: warnings by their text, and every panic, also in a task whose end nobody looks at.
+//! Records the product's log: warnings by their text, and every panic, even of detached tasks.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -19,7 +19,9 @@ pub(crate) struct Logged {
 static LOGGED: Mutex<Option<Logged>> = Mutex::new(None);
 static ALOUD: OnceLock<Level> = OnceLock::new();
 
-/// Starts to record. With LOG=debug, and so on, lines are printed too.
+/// Starts to record.
+///
+/// `LOG=debug` and other levels also print the lines.
 pub(crate) fn record(_trace: &Trace) {
     *LOGGED.lock().unwrap() = Some(Logged::default());
     if let Some(level) = std::env::var("LOG").ok().and_then(|level| level.parse().ok()) {
@@ -39,10 +41,10 @@ pub(crate) fn taken() -> Logged {
     LOGGED.lock().unwrap().clone().unwrap_or_default()
 }
 
-/// Prints a line with the time, where the product's log is printed.
+/// Prints the simulated time where the product's log is printed.
 static NOW: Mutex<At> = Mutex::new(At(0));
 
-/// Whose turn it is, for the log.
+/// Sets the process that runs now, for the log.
 pub(crate) fn turn(now: At, name: &str) {
     if ALOUD.get().is_some() {
         *NOW.lock().unwrap() = now;

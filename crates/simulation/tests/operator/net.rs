@@ -1,6 +1,7 @@
-//! The network between processes and Redis servers, as the coordinator sees it: TCP with latency, cuts and half-open connections.
+//! The network between processes and Redis servers: TCP with latency, cuts and half-open connections.
 //!
-//! Each message's latency follows from the seed, its way and its number, so that one fault more or less changes no other message.
+//! The latency of each message follows from the seed, its connection and its number. Therefore one fault more or less
+//! changes no other message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -11,14 +12,16 @@ use crate::time::At;
 use crate::world::{Event, World};
 use redlock_simulation::redis::ConnectionId;
 
-/// What the product asks of its sockets: data that is not acknowledged for so long ends the connection.
+/// The TCP user timeout of the product.
+///
+/// Data that is not acknowledged for this time ends the connection.
 const USER_TIMEOUT: u64 = 2_000_000;
-/// An idle connection over a cut way has ended after so long, by keepalive.
+/// After this time keepalive ends an idle connection over a cut.
 const KEEPALIVE: u64 = 10_000_000;
-/// Lost packets are sent again within this time after the way is whole again.
+/// Lost packets are sent again within this time after the connection works again.
 const RETRANSMISSION: u64 = 300_000;
 
-/// A way between a process and a host.
+/// The network path between a process and a host.
 pub(crate) type Way = (usize, String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub(crate) enum Direction {
     Down,
 }
 
-/// One thing that travels.
+/// A message on a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
     Open,
@@ -36,14 +39,14 @@ pub(crate) enum Segment {
     Reset,
 }
 
-/// What is wrong with a way.
+/// The faults of a path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weather {
     pub(crate) up_cut: bool,
     pub(crate) down_cut: bool,
-    /// Each message takes up to so many microseconds longer.
+    /// The maximum additional delay of each message, in microseconds.
     pub(crate) slow: u64,
-    /// Since when either direction is cut.
+    /// Since when a direction is cut.
     cut_since: Option<At>,
     messages: u64,
 }
@@ -51,29 +54,29 @@ pub(crate) struct Weather {
 pub(crate) struct Connection {
     way: Way,
     end: SharedEnd,
-    /// The server and its end.
+    /// The server and its end of the connection.
     peer: Option<(usize, ConnectionId)>,
-    /// No segment overtakes another.
+    /// The arrival of the last segment in each direction: no segment overtakes another.
     last: [At; 2],
     held: [Vec<Segment>; 2],
 }
 
-/// All connections and ways.
+/// All connections and paths.
 #[derive(Default)]
 pub(crate) struct Network {
     pub(crate) connections: BTreeMap<u64, Connection>,
     pub(crate) ways: BTreeMap<Way, Weather>,
-    /// Processes that reach no host, whichever comes.
+    /// Processes that reach no host, including later ones.
     cut_off: BTreeSet<usize>,
 }
 
 impl Network {
-    /// How many connections a process has.
+    /// Number of connections of a process.
     pub(crate) fn count(&self, process: usize) -> usize {
         self.connections.values().filter(|connection| connection.way.0 == process).count()
     }
 
-    /// Whether messages of a process reach a host and its answers come back, none of them later than `slow`.
+    /// Whether messages of a process reach a host and return, each with at most the delay `slow`.
     pub(crate) fn reaches(&self, process: usize, host: &str, slow: u64) -> bool {
         let way = self.ways.get(&(process, host.to_owned()));
         let open = |way: &Weather| !way.up_cut && !way.down_cut && way.slow <= slow;
@@ -82,7 +85,7 @@ impl Network {
 }
 
 impl World {
-    /// A process sends something.
+    /// A process sends a segment.
     pub(crate) fn network_sent(&mut self, at: At, connection: u64, segment: Segment) {
         self.travel(at, connection, Direction::Up, segment);
     }
@@ -141,7 +144,7 @@ impl World {
             if let Some(pod) = pod {
                 return self.arrives_at_pod(number, &pod, &segment);
             }
-            // Nothing has this address: packets vanish. A peer that closes is done.
+            // No host has this address: packets vanish. A peer that closes is done.
             if matches!(segment, Segment::End) {
                 self.network.connections.remove(&number);
             }
@@ -169,12 +172,12 @@ impl World {
             (Segment::End, _) => {
                 self.network.connections.remove(&number);
             }
-            // Nothing listens, or another process does.
+            // No process listens, or another one does.
             _ => self.travel(now, number, Direction::Down, Segment::Reset),
         }
     }
 
-    /// An application that says that it is well, or listens to nobody.
+    /// The application of a pod: it answers a health check, or ignores the request.
     fn arrives_at_pod(&mut self, number: u64, pod: &str, segment: &Segment) {
         let answer = match segment {
             Segment::End | Segment::Reset => return drop(self.network.connections.remove(&number)),
@@ -185,7 +188,7 @@ impl World {
         self.travel(self.now, number, Direction::Down, answer);
     }
 
-    /// Sends what a server has written, and closes what it has closed.
+    /// Sends the output of a server, and closes the connections that it has closed.
     pub(crate) fn pump(&mut self, server: usize) {
         let now = self.now;
         let process = &mut self.servers.all[server];
@@ -206,7 +209,9 @@ impl World {
         }
     }
 
-    /// The process of a server has ended: the kernel resets its connections. If the machine is gone nobody hears of it.
+    /// The process of a server has ended: the kernel resets its connections.
+    ///
+    /// If the machine is gone, no peer is notified.
     pub(crate) fn server_lost(&mut self, server: usize, silently: bool) {
         let numbers: Vec<u64> = std::mem::take(&mut self.servers.all[server].connections).into_values().collect();
         for number in numbers {
@@ -240,7 +245,7 @@ impl World {
         }
     }
 
-    /// Cuts a way, or one direction of it.
+    /// Cuts a connection, or one of its directions.
     pub(crate) fn cut(&mut self, way: &Way, up: bool, down: bool) {
         let now = self.now;
         let weather = self.network.ways.entry(way.clone()).or_default();
@@ -250,14 +255,16 @@ impl World {
         self.queue.push(now + KEEPALIVE, Event::KeepaliveEnds { way: way.clone(), cut: now });
     }
 
-    /// Cuts a process off from all hosts, also from those that come later.
+    /// Cuts a process off from all hosts, including later ones.
     pub(crate) fn cut_off(&mut self, process: usize) {
         self.network.cut_off.insert(process);
         let ways: Vec<_> = self.network.ways.keys().filter(|way| way.0 == process).cloned().collect();
         ways.iter().for_each(|way| self.cut(way, true, true));
     }
 
-    /// Makes a way whole: what was held is sent again after a while.
+    /// Restores a connection.
+    ///
+    /// Held segments are sent again after a while.
     pub(crate) fn mend(&mut self, way: &Way) {
         let Some(weather) = self.network.ways.get_mut(way) else { return };
         (weather.up_cut, weather.down_cut, weather.cut_since) = (false, false, None);

@@ -1,4 +1,6 @@
-//! What must never be seen, by somebody who sees everything and knows the true time.
+//! The invariants of the simulation.
+//!
+//! The oracle has all states and the true time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,10 +31,10 @@ mod members;
 mod reach;
 mod times;
 
-/// What a contender says of itself.
+/// A contender's report of its own belief.
 #[derive(Clone, Debug)]
 pub(crate) enum ContenderReport {
-    /// It believes in this value on this key for so many microseconds of its own clock.
+    /// It believes that it holds this key with this value, for these microseconds of its own clock.
     Holds {
         key: String,
         value: String,
@@ -43,7 +45,9 @@ pub(crate) enum ContenderReport {
     },
 }
 
-/// What happened, in figures: a run in which nothing is ever granted proves nothing.
+/// Counters of the run.
+///
+/// A run in which nothing is granted proves nothing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Counts {
     pub(crate) grants: u64,
@@ -52,40 +56,42 @@ pub(crate) struct Counts {
     pub(crate) terms: u64,
     pub(crate) admissions: u64,
     pub(crate) released: u64,
-    /// Jobs that the operator has started, and suspended.
+    /// Number of Jobs that the operator has started, and suspended.
     pub(crate) jobs_started: u64,
     pub(crate) jobs_stopped: u64,
-    /// Pods made under a hold.
+    /// Number of pods created under a hold.
     pub(crate) job_pods: u64,
-    /// Holds of Jobs that ended at once.
+    /// Number of holds of Jobs that ended immediately.
     pub(crate) jobs_released: u64,
     pub(crate) faults: u64,
-    /// Ticks in which a candidate by a Lease led.
+    /// Number of ticks in which a Lease candidate led.
     pub(crate) led: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct Oracle {
-    /// By what is written on the members: the nonce, or the contender's value.
+    /// Beliefs by the value on the members: the nonce, or the contender's value.
     beliefs: BTreeMap<String, Belief>,
-    /// The highest token of each key, and whose it was.
+    /// The highest token of each key, and its holder.
     tokens: BTreeMap<String, (i64, String)>,
-    /// A member's clock was stepped.
+    /// Whether a member's clock was stepped.
     pub(crate) stepped: bool,
     pub(crate) leader: String,
     leads_since: At,
-    /// The processes that were admitted, and the UID of the quorum that did it.
+    /// The admitted processes, and the UID of the quorum that admitted each.
     admitted: BTreeMap<String, String>,
-    /// People are writing, not the operator.
+    /// Whether the current writes are those of users.
     pub(crate) by_hand: bool,
-    /// Leader labels that people have put on, by the pod's UID.
+    /// Leader labels that users have added, by the pod's UID.
     planted: BTreeSet<String>,
-    /// People took a quorum's finalizers away: it protects nobody any more.
+    /// Quorums whose finalizers users have removed.
+    ///
+    /// They protect no hold.
     pub(crate) forced: BTreeSet<(String, String)>,
     told: BTreeSet<String>,
-    /// Validities that people have written.
+    /// Locks whose validity users have edited.
     doctored: BTreeSet<String>,
-    /// The voters of each quorum, and those of the list before.
+    /// The voters of each quorum: the current list and the previous one.
     lists: BTreeMap<(String, String), [Vec<String>; 2]>,
     jobs: Jobs,
     reach: Reach,
@@ -96,7 +102,9 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// The voters of the list before `now`, the list of this quorum.
+    /// The previous voter list of this quorum.
+    ///
+    /// `now` is the current one.
     fn former_list(&mut self, quorum: &(String, String), now: &[String]) -> Vec<String> {
         let [current, former] = self.lists.entry(quorum.clone()).or_insert_with(|| [now.to_vec(), Vec::new()]);
         if current != now {
@@ -105,7 +113,7 @@ impl Oracle {
         former.clone()
     }
 
-    /// What is looked at again and again is told once.
+    /// Reports a violation once, if the check repeats.
     pub(crate) fn violated_once(&mut self, what: String, of: &str) {
         if self.told.insert(of.to_owned()) {
             self.violated(what);
@@ -118,17 +126,20 @@ impl Oracle {
         }
     }
 
-    /// Somebody believes in a key until then. Nobody else may.
+    /// A process believes in a key until a time.
+    ///
+    /// No other one can believe in it.
     fn believes(&mut self, id: &str, belief: Belief, cluster: &ClusterSide) {
         if let Some(known) = self.beliefs.get_mut(id) {
             known.owners.clone_from(&belief.owners);
         }
-        // What is over when it is written, as a hold that is being ended, is no belief. The pods of a Job are still to come.
+        // A hold that has ended when it is written, as during a release, is no belief. The pods of a Job can still
+        // appear.
         let may_live = belief.job.is_some() || belief.lives(cluster);
         if !may_live || (belief.until <= belief.from && !self.beliefs.contains_key(id)) {
             return;
         }
-        // Clients outside know of no member's clock, and of no quorum that people end by force.
+        // Outside clients know neither members' clocks nor quorums that users delete by force.
         let unprotected = self.stepped || self.forced.contains(&belief.quorum);
         let excepted = |held: &Belief| unprotected && (held.outside || belief.outside);
         let other = self.beliefs.iter().find(|(other, held)| {
@@ -156,7 +167,7 @@ impl Oracle {
         }
     }
 
-    /// It stops to believe.
+    /// The belief ends.
     fn ends(&mut self, id: &str, now: At) {
         if let Some(belief) = self.beliefs.get_mut(id) {
             belief.until = belief.until.min(now);
@@ -186,14 +197,14 @@ fn micros(time: &MilliTime) -> i64 {
 }
 
 impl World {
-    /// A contender tells.
+    /// Handles a contender's report.
     pub(crate) fn heard(&mut self, at: At, process: usize, word: ContenderReport) {
         let name = self.processes[process].name.clone();
         self.trace.add(at, format_args!("{name} {word:?}"));
         match word {
             ContenderReport::Holds { key, value, left } => {
                 self.oracle.counts.outside += 1;
-                // A fast clock runs through it sooner.
+                // A fast clock ends the belief sooner.
                 let left = (left as i64 - left as i64 * self.processes[process].drift / 1_000_000) as u64;
                 let belief = Belief::outside(&value, key, at, at + left);
                 self.oracle.believes(&value, belief, &self.cluster);
@@ -242,7 +253,7 @@ impl World {
         let holder = status.holder.as_ref().and_then(|holder| holder.nonce.clone());
         let valid = status.valid_until.as_ref().map(|until| self.true_micros(until));
         let until = At(valid.unwrap_or(0).max(0) as u64);
-        // What a person has written is no promise of the operator's, as long as it stands there.
+        // A user's edit is no promise of the operator, while it is in the status.
         let before =
             entry.before.as_ref().map(|before| before.value["status"]["validUntil"].clone()).unwrap_or_default();
         let published = &entry.object.value["status"]["validUntil"];
@@ -272,7 +283,7 @@ impl World {
             let quorum = holder.quorum.as_ref().map(|quorum| quorum.uid.clone()).unwrap_or_default();
             self.oracle.token(&format!("{key} of {quorum}"), &nonce, token, now);
         }
-        // Its word, or that of somebody who gives exclusion up.
+        // A release by the holder, or by a user who gives exclusion up.
         let token = status.fencing_token.map(|token| token.to_string());
         let released = token.is_some() && entry.object.annotation(RELEASE_ANNOTATION) == token.as_deref();
         let owners: Vec<_> = entry.object.value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -299,10 +310,10 @@ impl World {
             return;
         }
         if until > now || self.oracle.beliefs.contains_key(&nonce) {
-            // Its slots are keys of their own on every quorum.
+            // Its slots are separate keys on every quorum.
             let floating = lock.spec.quorum_ref.is_none().then(|| self.floating_key(entry, &key));
             let job = holder.job_uid.clone().zip(status.fencing_token);
-            // The pods of a Job know what the status says, and ask no member.
+            // The pods of a Job read the status, and send no request to a member.
             let agent = job.is_none();
             let belief =
                 Belief { floating, container, owners, job, agent, ..Belief::inside(&who, key, quorum, now, until) };
@@ -310,7 +321,9 @@ impl World {
         }
     }
 
-    /// What locks that name no quorum contend by: namespace and key, or the key alone where a quorum takes it as it is.
+    /// The key by which locks without a quorum contend.
+    ///
+    /// It is namespace and key, or only the key if the quorum does not prefix it.
     fn floating_key(&self, entry: &Entry, key: &str) -> String {
         let verbatim =
             self.api.server.objects(Kind::RedisQuorum).any(|found| found.value["spec"]["keys"] == "Verbatim");
@@ -318,7 +331,7 @@ impl World {
         if verbatim { key.strip_prefix(&namespace).unwrap_or(key).to_owned() } else { key.to_owned() }
     }
 
-    /// A time by the API server's clock, in microseconds since the beginning.
+    /// Converts a time of the API server's clock to microseconds since the beginning.
     fn true_micros(&self, time: &MilliTime) -> i64 {
         micros(time) - At::default().unix_micros() - self.api.wrong * 1_000
     }

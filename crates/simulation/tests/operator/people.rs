@@ -1,4 +1,4 @@
-//! People: they make the quorum, and locks, and delete them.
+//! Users: they create the quorum, and create and delete locks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,10 +14,10 @@ use crate::time::{At, MachineClock};
 use crate::world::{Event, World};
 use redlock_simulation::kube::api::{Change, Entry, Kind};
 
-/// Where the quorum and the locks are.
+/// The namespace of the quorum and the locks.
 pub(crate) const SHOP: &str = "shop";
 
-/// What people do next.
+/// The state of the users.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Claim { name: String },
@@ -27,13 +27,13 @@ pub(crate) enum Step {
 pub(crate) struct People {
     rng: Rng,
     pub(crate) keys: Vec<String>,
-    /// The same keys in Redis.
+    /// The names of the same keys in Redis.
     pub(crate) redis_keys: Vec<String>,
     urls: Urls,
     retired: Arc<AtomicBool>,
-    /// Names of claims on each key, by turns.
+    /// The number of names of claims on each key, which users reuse.
     claims: usize,
-    /// They leave everything as it is.
+    /// Whether they have stopped to act.
     pub(crate) resting: bool,
 }
 
@@ -53,7 +53,7 @@ impl People {
 }
 
 impl World {
-    /// The cluster, the quorum, the operator, the contenders and the first locks.
+    /// Creates the cluster, the quorum, the operator, the contenders and the first locks.
     pub(crate) fn begin(&mut self) {
         self.api_create("/api/v1/namespaces", &json!({"metadata": {"name": replica::NAMESPACE}}));
         self.cluster_begins();
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// They leave what is there as it is, so that everything can come to rest.
+    /// Users stop to act, so that everything can settle.
     pub(crate) fn people_rest(&mut self) {
         self.people.resting = true;
         self.people.retired.store(true, Ordering::Relaxed);
@@ -137,7 +137,7 @@ impl World {
     }
 }
 
-/// The text of a Secret's value.
+/// Decodes the value of a Secret.
 pub(crate) fn decode(base64: &str) -> String {
     let bytes: k8s_openapi::ByteString = serde_json::from_value(json!(base64)).unwrap_or_default();
     String::from_utf8_lossy(&bytes.0).into_owned()

@@ -1,4 +1,6 @@
-//! What a seed will do, drawn before it begins, so that it can be printed, and shortened fault by fault.
+//! The plan of a seed, drawn before the run.
+//!
+//! It can be printed, and shortened fault by fault.
 
 use std::fmt;
 
@@ -15,21 +17,23 @@ mod themes;
 pub(crate) use self::scenarios::SCENARIOS;
 use self::themes::Theme;
 
-/// From this seed on Jobs hold locks: seeds below it keep their histories.
+/// Jobs hold locks from this seed on.
+///
+/// Seeds below it keep their histories.
 pub(crate) const LOCKED_JOBS: u64 = 100_000;
-/// From this seed on locks use the whole API.
+/// Locks use the whole API from this seed on.
 pub(crate) const WIDE: u64 = 200_000;
-/// From this seed on candidates elect by the Lease of an election.
+/// Candidates elect by the Lease of an election from this seed on.
 pub(crate) const ELECTORS: u64 = 300_000;
 
-/// A machine's clocks: the wall clock is wrong by so many milliseconds, all run so many millionths faster than true time.
+/// The clocks of a machine: the error of the wall clock in milliseconds, and the drift in millionths.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clocks {
     pub(crate) wrong: i64,
     pub(crate) drift: i64,
 }
 
-/// One thing that goes wrong, mostly for a while.
+/// One fault or user action, usually for a limited time.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     Kill {
@@ -115,16 +119,20 @@ pub(crate) enum Fault {
     DeletePod {
         member: usize,
     },
-    /// It forgets its keys, and votes on: only in runs that have to find violations.
+    /// The member forgets its keys and continues to vote.
+    ///
+    /// Only runs that must find violations use it.
     Forget {
         member: usize,
     },
-    /// All ways from a process to the members.
+    /// Cuts all connections from a process to the members.
     CutAll {
         process: usize,
         length: u64,
     },
-    /// Two zones part: one has the API server and the replica that leads, the other one the members and all other replicas.
+    /// A network partition of two zones.
+    ///
+    /// One has the API server and the leader, the other one the members and all standbys.
     Part {
         length: u64,
     },
@@ -132,14 +140,16 @@ pub(crate) enum Fault {
     Blackout {
         away: u64,
     },
-    /// Something breaks in the cluster.
+    /// A fault of the cluster.
     Cluster(Mishap),
-    /// No API server for one replica, and no history when it is back.
+    /// One replica loses the API server.
+    ///
+    /// When it returns, the history of changes is forgotten.
     Relist {
         process: usize,
         length: u64,
     },
-    /// The watch of one kind stands still.
+    /// The watch of one kind delivers nothing.
     DeafTo {
         process: usize,
         kind: Kind,
@@ -150,28 +160,28 @@ pub(crate) enum Fault {
         number: u64,
         length: u64,
     },
-    /// People do something.
+    /// An action of a user.
     Deed(Deed),
-    /// The same fault at the replica that leads, or at a standby: the first one, the second one.
+    /// The same fault at the leader, at the first standby, or at the second one.
     AtLeader(Box<Self>),
     AtStandby(usize, Box<Self>),
-    /// Somebody makes this object.
+    /// A user creates this object.
     Create(&'static str, serde_json::Value),
-    /// Somebody puts this on a lock of the first namespace.
+    /// A user annotates a lock of the first namespace.
     Annotate(&'static str, &'static str, &'static str),
 }
 
-/// Everything that is drawn before the run.
+/// All choices that are drawn before the run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Length of the run.
     pub(crate) length: At,
-    /// Until then the quorum comes up, and nothing goes wrong.
+    /// The time of the quorum's start, without faults.
     pub(crate) quiet: At,
-    /// After this everything heals.
+    /// After this time everything heals.
     pub(crate) calm: At,
-    /// A process gets time in portions of so many microseconds.
+    /// A process advances by this number of microseconds at a time.
     pub(crate) tick: u64,
     pub(crate) members: usize,
     pub(crate) max_ttl: u64,
@@ -182,28 +192,28 @@ pub(crate) struct Plan {
     pub(crate) servers: Vec<Clocks>,
     pub(crate) api_wrong: i64,
     pub(crate) faults: Vec<(At, Fault)>,
-    /// The cluster takes its usual time, and minutes are left for coming to rest.
+    /// Whether the cluster has its usual delays, and the end lasts minutes.
     pub(crate) long: bool,
-    /// A cloud provider runs the machines.
+    /// Whether a cloud provider runs the machines.
     pub(crate) provider: bool,
-    /// There is time for coming to rest, so that it has to be reached.
+    /// Whether the run lasts long enough to settle, so it must.
     pub(crate) settles: bool,
-    /// At the end only a majority of the members, one replica and the API server are well.
+    /// Whether at the end only a majority of the members, one replica and the API server are healthy.
     pub(crate) core: bool,
-    /// What the seed is about, if it is about anything.
+    /// The theme of the seed, if it has one.
     pub(crate) theme: Option<Theme>,
     pub(crate) habits: Habits,
-    /// There is a second quorum.
+    /// Whether there is a second quorum.
     pub(crate) second: bool,
-    /// There is a second namespace of locks.
+    /// Whether there is a second namespace of locks.
     pub(crate) annex: bool,
-    /// Jobs hold locks.
+    /// Whether Jobs hold locks.
     pub(crate) jobs: bool,
-    /// Candidates elect by the Lease of an election.
+    /// Whether candidates elect by the Lease of an election.
     pub(crate) electors: bool,
-    /// How many locks a namespace can have, or nothing.
+    /// Maximum number of locks in a namespace, if there is a limit.
     pub(crate) limit: usize,
-    /// A replica that was killed comes back under another name.
+    /// Whether a killed replica returns with another name.
     pub(crate) renames: bool,
 }
 

@@ -1,4 +1,6 @@
-//! A process of the product on a machine of its own: a runtime with paused time, which the coordinator lets run tick by tick.
+//! A process of the product on a machine of its own.
+//!
+//! Its runtime has paused time, and the coordinator advances it tick by tick.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +13,17 @@ use crate::hub::{Hub, Port, Sent};
 use crate::logs;
 use crate::time::{At, MachineClock};
 
-/// Whether the process gets time.
+/// Whether the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     Running,
-    /// SIGSTOP: its clocks run on, its timers are late.
+    /// SIGSTOP: its clocks continue, its timers are late.
     Stopped,
-    /// Its machine is suspended: only CLOCK_BOOTTIME and the wall clock will have gone on.
+    /// Its machine is suspended: only CLOCK_BOOTTIME and the wall clock continue.
     Suspended,
 }
 
-/// What one life of a process begins with.
+/// The inputs of one life of a process.
 pub(crate) struct Life {
     /// Its name.
     pub(crate) name: String,
@@ -38,18 +40,18 @@ pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) pace: Pace,
-    /// How much faster than true time the machine's clocks run, in millionths.
+    /// The drift of the machine's clocks, in millionths.
     pub(crate) drift: i64,
-    /// Lives so far.
+    /// Number of lives up to now.
     pub(crate) life: u32,
-    /// Each life has a name of its own, as the pods of a Deployment have.
+    /// Whether each life has a name of its own, like the pods of a Deployment.
     pub(crate) renames: bool,
     main: Main,
     number: usize,
     life_now: Option<(Runtime, Arc<Port>, CancellationToken)>,
-    /// Microseconds that the clocks are owed: a runtime advances by whole milliseconds.
+    /// Microseconds by which the clocks are behind, because a runtime advances by whole milliseconds.
     owed: i64,
-    /// What a process that was stopped has missed.
+    /// Microseconds that a stopped process has missed.
     missed: u64,
 }
 
@@ -63,7 +65,7 @@ impl Process {
         self.life_now.is_some()
     }
 
-    /// Tasks of its runtime, for leak checks.
+    /// Number of tasks of its runtime, for leak checks.
     pub(crate) fn tasks(&self) -> usize {
         self.life_now.as_ref().map_or(0, |(runtime, ..)| runtime.metrics().num_alive_tasks())
     }
@@ -100,7 +102,7 @@ impl Process {
         }
     }
 
-    /// SIGKILL: it is off the network before anything of it is taken down.
+    /// SIGKILL: the process is off the network before any destructor runs.
     pub(crate) fn kill(&mut self) {
         if let Some((runtime, port, _)) = self.life_now.take() {
             port.unplug();
@@ -108,7 +110,9 @@ impl Process {
         }
     }
 
-    /// One tick of true time. A process that does not run still has a machine whose clocks go on.
+    /// One tick of true time.
+    ///
+    /// The machine's clocks continue while a process does not run.
     pub(crate) fn tick(&mut self, now: At, length: u64) {
         self.owed += length as i64 + length as i64 * self.drift / 1_000_000;
         let local = self.owed / 1_000 * 1_000;

@@ -1,4 +1,4 @@
-//! A replica of the operator: the product's own wiring, on a simulated machine.
+//! A replica of the operator: the product's own wiring on a simulated machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ use crate::{
     process::{Life, Main},
 };
 
-/// Where the operator runs.
+/// The operator's namespace.
 pub(crate) const NAMESPACE: &str = "redlock-system";
 
-/// The program, which is called as its process is.
+/// The main function of the process.
 pub(crate) fn program(plan: &Plan) -> Main {
     let (jobs, limit, lease_gate) = (plan.jobs, plan.limit, plan.electors);
     let arguments = move |name: &str| OperatorArgs { jobs, lease_gate, ..arguments(name, limit) };
@@ -72,7 +72,9 @@ fn is_marked(quorum: &RedisQuorum) -> bool {
     quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
 }
 
-/// Whoever moves the default here writes the annotation, in place of the chart's value: replicas that start later are told.
+/// The default quorum, from an annotation.
+///
+/// Here users move the default with it instead of the chart's value. Replicas that start later read it.
 async fn default_quorum(client: Client) -> Option<(String, String)> {
     let quorums = Api::<RedisQuorum>::all(client);
     let listed = tokio::time::timeout(Duration::from_secs(1), quorums.list(&ListParams::default())).await.ok()?.ok()?;
@@ -83,7 +85,9 @@ async fn default_quorum(client: Client) -> Option<(String, String)> {
     marked.next_back()
 }
 
-/// As `Client::try_default` makes it, but for the transport: with the default retries, or overload would look different.
+/// Builds a client like `Client::try_default`, with another transport.
+///
+/// It keeps the default retries, because without them overload would have other effects.
 fn client(port: &Arc<Port>) -> Client {
     let config = kube::Config::new(Uri::from_static("http://kubernetes"));
     let service = ServiceBuilder::new()

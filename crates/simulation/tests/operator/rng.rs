@@ -1,11 +1,13 @@
-//! Chance that can be repeated: all of it comes from the seed.
+//! Repeatable random numbers: all of them come from the seed.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// An independent one for a part of the simulation, by the part's name: what one part draws changes nothing for the others.
+    /// An independent generator for a part of the simulation, by name.
+    ///
+    /// The draws of one part do not change those of the others.
     pub(crate) fn of(seed: u64, part: &str) -> Self {
         Self(hash(seed, part.as_bytes().iter().map(|byte| u64::from(*byte))))
     }
@@ -31,7 +33,7 @@ impl Rng {
         self.below(100) < chance
     }
 
-    /// As many small ones as large ones: the logarithm is drawn evenly.
+    /// Draws the logarithm evenly: small numbers are as frequent as large ones.
     pub(crate) fn logarithmic(&mut self, least: u64, most: u64) -> u64 {
         let (low, high) = ((least.max(1) as f64).ln(), (most.max(1) as f64).ln());
         let share = self.below(1 << 20) as f64 / f64::from(1 << 20);
@@ -55,7 +57,9 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A number that looks drawn and follows from what is hashed: taking one fault away changes no latency of another message.
+/// A pseudorandom number that is a hash of its inputs.
+///
+/// The removal of one fault changes no latency of another message.
 pub(crate) fn hash(seed: u64, parts: impl IntoIterator<Item = u64>) -> u64 {
     let step = |state: u64, part: u64| mix(state ^ part.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_add(part);
     parts.into_iter().fold(mix(seed), step)

@@ -1,4 +1,4 @@
-//! One process for each seed, with the same randomness each time, watched by a clock of the real world.
+//! Runs one process for each seed, with the same randomness each time and a timeout in real time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,22 +7,24 @@ use std::time::Duration;
 
 use crate::trace::Trace;
 
-/// In the environment of a process that runs one seed.
+/// The environment variable of a process that runs one seed.
 const SEED: &str = "SIMULATION_SEED";
 /// The test that such a process runs.
 const CHILD: &str = "runner::one_seed";
-/// What a process says at its end begins with this.
+/// The prefix of the last line of a process.
 const RESULT: &str = "RESULT ";
-/// A seed takes a second. Beyond this time stands still in it.
+/// The timeout of a seed, which normally takes a second.
+///
+/// Beyond it the simulation hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What one seed came to.
+/// The result of one seed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) seed: u64,
-    /// The last word of the process: nothing if it had none.
+    /// The result that the process printed at its end, if it did.
     pub(crate) result: Option<serde_json::Value>,
-    /// What it printed.
+    /// The output of the process.
     pub(crate) output: String,
 }
 
@@ -34,7 +36,9 @@ impl Outcome {
     }
 }
 
-/// The library that replaces the system's randomness, built once.
+/// The library that replaces the system's randomness.
+///
+/// It is built once.
 fn entropy() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -64,7 +68,7 @@ pub(crate) fn run(seed: u64, settings: &[(&str, &str)]) -> Outcome {
     Outcome { seed, result, output: format!("{text}{errors}") }
 }
 
-/// Runs seeds on all cores, and gives each outcome to `each` as it comes.
+/// Runs seeds on all cores, and passes each outcome to `each` as it arrives.
 pub(crate) fn run_all(
     seeds: impl Iterator<Item = u64> + Send,
     settings: &[(&str, &str)],
@@ -93,7 +97,7 @@ impl ahash::random_state::RandomSource for Fixed {
     }
 }
 
-/// The one test that a process for a seed runs.
+/// The only test of a process that runs a seed.
 #[test]
 fn one_seed() {
     let Some(seed) = std::env::var(SEED).ok().and_then(|text| text.parse().ok()) else { return };
@@ -106,7 +110,7 @@ fn one_seed() {
         watched.tail(60).iter().for_each(|line| println!("{line}"));
         std::process::exit(3);
     });
-    // A thread of its own begins with the same randomness whatever the harness has used.
+    // A new thread begins with the same randomness, whatever the harness has drawn.
     let run = move || crate::world::run(seed, &trace);
     let result = std::thread::Builder::new().stack_size(16 << 20).spawn(run).expect("a thread").join();
     println!("{RESULT}{}", result.unwrap_or_else(|_| serde_json::json!({"violations": ["the simulation panicked"]})));

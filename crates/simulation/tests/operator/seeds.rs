@@ -7,20 +7,20 @@ use crate::plan::{ELECTORS, LOCKED_JOBS, SCENARIOS, WIDE};
 use crate::runner;
 
 const DEFAULT_SEEDS: u64 = 300;
-/// Of those whose Jobs hold locks.
+/// Number of seeds whose Jobs hold locks.
 const DEFAULT_JOB_SEEDS: u64 = 45;
-/// Of those whose locks use the whole API.
+/// Number of seeds whose locks use the whole API.
 const DEFAULT_WIDE_SEEDS: u64 = 90;
-/// Of those whose candidates elect by a Lease.
+/// Number of seeds whose candidates elect by a Lease.
 const DEFAULT_ELECTOR_SEEDS: u64 = 20;
-/// Members that forget are found out by one of so many seeds.
+/// Number of seeds of which at least one finds members that forget.
 const CONTROL_SEEDS: u64 = 20;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The seeds to run: those of `SEED`, if that is a list with blanks, or `SEEDS` from `FIRST` on.
+/// The seeds to run: the list in `SEED`, or `SEEDS` seeds from `FIRST` on.
 fn seeds() -> Vec<u64> {
     let named = std::env::var("SEED").unwrap_or_default();
     if !named.is_empty() {
@@ -69,7 +69,7 @@ fn no_seed_whose_candidates_elect_by_a_lease_violates_anything() {
     assert!(seeds < CONTROL_SEEDS || counts["led"] > seeds * 1_000, "too little happened");
 }
 
-/// The first ninety have not run since losses are judged.
+/// Runs the first ninety seeds, which the other tests do not run.
 #[test]
 #[ignore = "open"]
 fn no_seed_with_the_whole_api_violates_anything() {
@@ -81,7 +81,7 @@ fn no_seed_with_the_whole_api_violates_anything() {
     assert!(seeds < CONTROL_SEEDS || counts["grants"] > seeds, "too little happened");
 }
 
-/// Runs these seeds, and counts what happened in them.
+/// Runs these seeds, and adds up their counters.
 fn run(all: Vec<u64>) -> BTreeMap<String, u64> {
     let (seeds, started) = (all.len(), Instant::now());
     let mut wrong = BTreeMap::new();
@@ -145,7 +145,9 @@ fn members_that_forget_are_found_out() {
     panic!("the simulation is blind");
 }
 
-/// Finds a shorter plan with the same violation: `SEED=17 cargo test --package redlock-simulation --test operator shorter -- --ignored --nocapture`.
+/// Finds a shorter plan with the same violation.
+///
+/// `SEED=17 cargo test --package redlock-simulation --test operator shorter -- --ignored --nocapture`.
 #[test]
 #[ignore = "a tool"]
 fn a_plan_is_made_shorter() {

@@ -1,4 +1,6 @@
-//! Redis servers with their clocks, and where they are. Each is one process: a container that starts anew is another one.
+//! Redis servers with their clocks and addresses.
+//!
+//! Each is one process: a container that restarts is another one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ pub(crate) struct RedisHost {
     pub(crate) host: String,
     pub(crate) server: Server,
     up: bool,
-    /// Its wall clock is wrong by so many microseconds, and runs so many millionths faster than true time.
+    /// The error of its wall clock in microseconds, and the drift in millionths.
     pub(crate) wrong: i64,
     pub(crate) drift: i64,
     /// The network's number of each connection.
@@ -42,14 +44,16 @@ fn wall(now: At, wrong: i64, drift: i64) -> i64 {
     now.unix_micros() + wrong + elapsed * drift / 1_000_000
 }
 
-/// All of them, those that have ended included.
+/// All servers, including those that have ended.
 #[derive(Default)]
 pub(crate) struct Servers {
     pub(crate) all: Vec<RedisHost>,
 }
 
 impl Servers {
-    /// Who answers at an address: the process that has had its port for the longest time, else one that has ended.
+    /// The process that answers at an address.
+    ///
+    /// It is the one that has had its port for the longest time, or else one that has ended.
     pub(crate) fn at_host(&self, host: &str) -> Option<usize> {
         let here = || self.all.iter().enumerate().filter(|(_, server)| server.host == host).map(|(number, _)| number);
         here().find(|number| self.all[*number].up).or_else(|| here().next())
@@ -57,7 +61,9 @@ impl Servers {
 }
 
 impl World {
-    /// A process has ended. If its machine has, too, nobody hears of it.
+    /// Ends a process.
+    ///
+    /// If its machine is gone, no peer is notified.
     pub(crate) fn end_server(&mut self, server: usize, silently: bool) {
         self.servers.all[server].up = false;
         self.server_lost(server, silently);

@@ -1,4 +1,4 @@
-//! True time, which nobody in the simulation can read, and the clocks that they can.
+//! True time, which no process of the simulation can read, and the clocks that it can read.
 
 use std::fmt;
 use std::ops::Add;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use redlock_operator::time::{Boottime, Clock, Monotonic, UnixMillis};
 
-/// 2026-01-01T00:00:00Z: when every simulation begins.
+/// 2026-01-01T00:00:00Z: the start of every simulation.
 const START: i64 = 1_767_225_600_000;
-/// Machines have run for a while, so that "before now" exists.
+/// The uptime of machines at the start, so that earlier times exist.
 const UPTIME: u64 = 1_000_000_000_000;
 
 /// True time in microseconds since the beginning.
@@ -17,7 +17,7 @@ const UPTIME: u64 = 1_000_000_000_000;
 pub(crate) struct At(pub(crate) u64);
 
 impl At {
-    /// As a clock that is right would show it.
+    /// The time of a correct clock.
     pub(crate) const fn unix_millis(self) -> i64 {
         START + (self.0 / 1_000) as i64
     }
@@ -41,7 +41,9 @@ impl fmt::Display for At {
     }
 }
 
-/// The clocks of one machine that runs a process of the simulation. Between ticks they stand; inside one they follow tokio's.
+/// The clocks of one machine with a process of the simulation.
+///
+/// Between ticks they stand still. Inside a tick they follow tokio's clock.
 #[derive(Debug)]
 pub(crate) struct MachineClock(Mutex<State>);
 
@@ -49,18 +51,18 @@ pub(crate) struct MachineClock(Mutex<State>);
 struct State {
     /// CLOCK_MONOTONIC at the beginning of this tick.
     monotonic: u64,
-    /// What CLOCK_BOOTTIME has more: time that the machine was suspended.
+    /// The part of CLOCK_BOOTTIME during which the machine was suspended.
     suspended: u64,
-    /// What has to be added to CLOCK_BOOTTIME to give the wall clock, in microseconds.
+    /// The difference of the wall clock and CLOCK_BOOTTIME, in microseconds.
     wall: i64,
     /// True time at the beginning of this tick, and its length.
     tick: (At, u64),
-    /// tokio's clock at the beginning of this tick, while a runtime runs.
+    /// tokio's clock at the beginning of this tick, while the runtime runs.
     began: Option<tokio::time::Instant>,
 }
 
 impl MachineClock {
-    /// A machine whose wall clock is wrong by so many microseconds.
+    /// A machine whose wall clock has this error, in microseconds.
     pub(crate) fn new(now: At, wrong: i64) -> Arc<Self> {
         let monotonic = UPTIME + now.0;
         let wall = now.unix_micros() + wrong - monotonic as i64;
@@ -74,29 +76,29 @@ impl MachineClock {
         state.began = Some(tokio::time::Instant::now());
     }
 
-    /// It has ended, inside the runtime.
+    /// The tick has ended, inside the runtime.
     pub(crate) fn end(&self) {
         let mut state = self.0.lock().unwrap();
         state.monotonic += state.passed();
         state.began = None;
     }
 
-    /// Time passes while the process does not run.
+    /// Advances the clocks while the process does not run.
     pub(crate) fn pass(&self, micros: u64) {
         self.0.lock().unwrap().monotonic += micros;
     }
 
-    /// The machine is suspended for so long.
+    /// Suspends the machine for this time.
     pub(crate) fn suspend(&self, micros: u64) {
         self.0.lock().unwrap().suspended += micros;
     }
 
-    /// Somebody sets the wall clock.
+    /// Steps the wall clock.
     pub(crate) fn step(&self, by: i64) {
         self.0.lock().unwrap().wall += by;
     }
 
-    /// True time, for what the process sends.
+    /// True time, for messages of the process.
     pub(crate) fn true_time(&self) -> At {
         let state = self.0.lock().unwrap();
         state.tick.0 + state.passed().min(state.tick.1)
@@ -109,7 +111,7 @@ impl MachineClock {
 }
 
 impl State {
-    /// Since the beginning of this tick, on the process's own clock.
+    /// Microseconds since the beginning of this tick, on the process's own clock.
     fn passed(&self) -> u64 {
         self.began.map_or(0, |began| u64::try_from(began.elapsed().as_micros()).unwrap())
     }

@@ -1,4 +1,6 @@
-//! What happened, line by line, with a hash over all lines. Two runs of one seed must have the same.
+//! The history of a run, line by line, with a hash over all lines.
+//!
+//! Two runs of one seed must have the same hash.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,7 +12,9 @@ use crate::time::At;
 /// Lines kept for a report.
 const KEPT: usize = 3_000;
 
-/// Shared with the watchdog, which prints its end when time stands still.
+/// The recorder.
+///
+/// The watchdog shares it, and prints the last lines when the simulation hangs.
 #[derive(Clone)]
 pub(crate) struct Trace(Arc<Mutex<Inner>>);
 
@@ -18,7 +22,7 @@ struct Inner {
     hash: std::hash::DefaultHasher,
     lines: u64,
     last: VecDeque<String>,
-    /// Every line is printed at once.
+    /// Whether every line is printed at once.
     aloud: bool,
 }
 

@@ -1,4 +1,6 @@
-//! The coordinator: one queue of events in true time, and the processes that get time between them.
+//! The coordinator: one queue of events in true time.
+//!
+//! Between events it advances the processes.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -24,7 +26,7 @@ use crate::servers::Servers;
 use crate::time::At;
 use crate::trace::Trace;
 
-/// What will happen.
+/// An event of the queue.
 pub(crate) enum Event {
     Arrives {
         connection: u64,
@@ -86,7 +88,9 @@ impl Ord for Scheduled {
     }
 }
 
-/// Events by their time; of two at the same time the one that was scheduled first.
+/// Events by their time.
+///
+/// If two have the same time, the one that was scheduled first comes first.
 #[derive(Default)]
 pub(crate) struct Queue {
     heap: BinaryHeap<Reverse<Scheduled>>,
@@ -107,10 +111,10 @@ impl Queue {
     }
 }
 
-/// Everything.
+/// The state of the whole simulation.
 pub(crate) struct World {
     pub(crate) seed: u64,
-    /// True time of what happens now.
+    /// True time of the current event.
     pub(crate) now: At,
     pub(crate) queue: Queue,
     pub(crate) trace: Trace,
@@ -124,9 +128,9 @@ pub(crate) struct World {
     pub(crate) electors: Electors,
     pub(crate) oracle: Oracle,
     pub(crate) plan: Plan,
-    /// Members that need not be well at the end.
+    /// Members that can be faulty at the end.
     pub(crate) outsiders: std::collections::BTreeSet<String>,
-    /// In which order processes get a tick.
+    /// Draws the order in which processes get a tick.
     turns: Rng,
 }
 
@@ -156,7 +160,7 @@ impl World {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     fn run_until(&mut self, end: At) {
         let tick = self.plan.tick;
         let mut tick_begins = self.now;
@@ -233,7 +237,7 @@ impl World {
         }
     }
 
-    /// It has ended of its own accord.
+    /// A process has ended without a signal.
     fn process_ended(&mut self, at: At, process: usize) {
         self.trace.add(at, format_args!("{} has ended", self.processes[process].name));
         self.processes[process].kill();
@@ -243,12 +247,12 @@ impl World {
     }
 }
 
-/// What has come to rest has to stay there for so many seconds.
+/// Seconds for which the settled state has to last.
 const REST: u32 = 3;
-/// The same where times are judged: a leader has to be well for a while before anything is due.
+/// The same with checks of times: a leader has to be healthy for a while before anything is due.
 const LONG_REST: u32 = 25;
 
-/// Runs one seed, and says what came of it.
+/// Runs one seed, and returns its result.
 pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
     logs::record(trace);
     let mut world = World::new(seed, trace.clone());

@@ -1,4 +1,4 @@
-//! Answers as HTTP has them.
+//! HTTP responses.
 
 use hyper::body::Bytes;
 use hyper::http::{Response, StatusCode, header};
@@ -33,7 +33,7 @@ pub(super) fn refusal(refusal: &Refusal, now: Millis) -> Response<Bytes> {
     response
 }
 
-/// As in the header `Date`: whole seconds.
+/// Formats the header `Date`: whole seconds.
 pub(super) fn date(now: Millis) -> String {
     let time = Timestamp::from_second(now.div_euclid(1_000)).unwrap_or_default();
     DateTimePrinter::new().timestamp_to_rfc9110_string(&time).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The kinds that there are.
+//! The kinds that the server stores.
 
 /// A kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub enum Kind {
     StatefulSet,
 }
 
-/// What the server has to know of a kind.
+/// Properties of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     pub kind: Kind,
@@ -30,11 +30,11 @@ pub struct Facts {
     pub plural: &'static str,
     pub name: &'static str,
     pub namespaced: bool,
-    /// It has a subresource `status`, which no other write touches.
+    /// Whether it has a subresource `status`, which no other write changes.
     pub has_status: bool,
-    /// Its spec has a generation.
+    /// Whether its spec has a generation.
     pub counts: bool,
-    /// It may be replaced without a version.
+    /// Whether it can be replaced without a resource version.
     pub unconditional: bool,
 }
 
@@ -88,7 +88,7 @@ impl Kind {
         &ALL[self as usize]
     }
 
-    /// As in `apiVersion`.
+    /// The `apiVersion` of the kind.
     pub fn api_version(self) -> String {
         let Facts { group, version, .. } = self.facts();
         if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") }
@@ -99,18 +99,18 @@ impl Kind {
         found.map(|facts| facts.kind)
     }
 
-    /// By the words of an owner reference.
+    /// Finds a kind by the `apiVersion` and `kind` of an owner reference.
     pub fn named(api_version: &str, name: &str) -> Option<Self> {
         Self::all().find(|kind| kind.facts().name == name && kind.api_version() == api_version)
     }
 
-    /// As in messages: `pods`, `jobs.batch`.
+    /// The name in messages: `pods`, `jobs.batch`.
     pub fn resource(self) -> String {
         let Facts { group, plural, .. } = self.facts();
         if group.is_empty() { (*plural).to_owned() } else { format!("{plural}.{group}") }
     }
 
-    /// Its objects are described by one of our CustomResourceDefinitions.
+    /// Whether one of our CustomResourceDefinitions describes its objects.
     pub fn is_custom(self) -> bool {
         self.facts().group == OURS
     }

@@ -12,7 +12,9 @@ use super::store::Key;
 use super::watch::partial;
 
 impl ApiServer {
-    /// Every page shows the version of the first one, unless that is forgotten meanwhile: then 410, as by the real server.
+    /// Returns one page at the version of the first page.
+    ///
+    /// If the server has forgotten that version, it answers 410 like the real server.
     pub(super) fn list(&self, request: &Parsed, selector: &Selector) -> Result<Bytes, Refusal> {
         let kind = request.target.kind;
         let asked = request.query("limit").and_then(|limit| limit.parse::<usize>().ok()).filter(|limit| *limit > 0);

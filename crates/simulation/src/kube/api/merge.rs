@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// RFC 7396.
+/// Applies a merge patch (RFC 7396).
 pub fn merge(into: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *into = patch.clone();
@@ -20,13 +20,13 @@ pub fn merge(into: &mut Value, patch: &Value) {
             merge(&mut into[name.as_str()], value);
         }
     }
-    // A patch of a field that was not there leaves no empty rest: `into[name]` makes a null.
+    // A patch of an absent field leaves no empty remainder: `into[name]` makes a null.
     if let Some(map) = into.as_object_mut() {
         map.retain(|_, value| !value.is_null());
     }
 }
 
-/// Takes out of `from` what `before` had and `now` has not: what a manager has applied and applies no more.
+/// Removes from `from` the fields that `before` has and `now` lacks.
 pub(super) fn prune(from: &mut Value, before: &Value, now: &Value) {
     let (Some(from), Some(before)) = (from.as_object_mut(), before.as_object()) else { return };
     for (name, old) in before {

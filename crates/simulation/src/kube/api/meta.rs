@@ -34,7 +34,7 @@ impl Names {
         )
     }
 
-    /// Five characters, as `generateName` adds them.
+    /// The five characters that `generateName` adds.
     pub(super) fn suffix(&mut self) -> String {
         let mut bits = self.next();
         let mut letter = || {
@@ -50,17 +50,17 @@ impl Names {
     }
 }
 
-/// As in `creationTimestamp`: whole seconds.
+/// Formats a time as in `creationTimestamp`: whole seconds.
 pub fn seconds(at: Millis) -> String {
     Timestamp::from_second(at.div_euclid(1_000)).map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// The milliseconds that a text stands for.
+/// Parses a time into milliseconds.
 pub fn millis(text: &str) -> Option<Millis> {
     text.parse::<Timestamp>().ok().map(|time| time.as_millisecond())
 }
 
-/// Go's types leave empty maps and lists out, and so does what they are written as.
+/// Removes empty maps and lists, because Go's types omit them.
 pub(super) fn tidy(value: &mut Value) {
     let Some(metadata) = value["metadata"].as_object_mut() else { return };
     for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
@@ -78,7 +78,7 @@ pub(super) fn tidy(value: &mut Value) {
     }
 }
 
-/// Everything but versions and managers: two states that agree in it are one.
+/// Whether two states agree in everything except versions and managers.
 pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     let strip = |value: &Value| {
         let mut value = value.clone();
@@ -91,7 +91,9 @@ pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     one == other || strip(one) == strip(other)
 }
 
-/// Names the manager that last wrote each annotation, and when a Lease was last changed. Nothing else of the real thing is read here.
+/// Records the manager that last wrote each annotation, and when a Lease last changed.
+///
+/// The product reads nothing else of `managedFields`.
 pub(super) fn manage(before: Option<&Value>, next: &mut Value, manager: &str, now: Millis) {
     let empty = Map::new();
     let annotations = |value: Option<&Value>| {

@@ -1,11 +1,11 @@
-//! Who writes and how, and why a request is refused.
+//! The writer and options of a request, and the reasons to refuse it.
 
 use serde_json::{Value, json};
 
 use super::super::Millis;
 use super::kinds::Kind;
 
-/// Who writes, and when.
+/// The writer of an object, and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct By<'a> {
     pub now: Millis,
@@ -13,18 +13,18 @@ pub struct By<'a> {
     pub manager: &'a str,
 }
 
-/// What a write is about.
+/// Which part of an object a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All but the status.
+    /// Everything except the status.
     Main,
-    /// The status alone.
+    /// Only the status.
     Status,
-    /// Whatever it says, for the stand-ins of components with subresources of their own (binding, finalizing).
+    /// The whole object, for components with subresources of their own (binding, finalizing).
     Whole,
 }
 
-/// What becomes of an object's dependents.
+/// How a deletion treats the dependents of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     Background,
@@ -42,7 +42,7 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// At once, if it still is the object with this UID.
+    /// Deletes immediately, if the object still has this UID.
     pub fn now(uid: &str) -> Self {
         Self { grace_seconds: Some(0), uid: Some(uid.to_owned()), ..Self::default() }
     }
@@ -70,7 +70,7 @@ pub struct Refusal {
     pub code: u16,
     pub reason: &'static str,
     pub message: String,
-    /// For the header `Retry-After`.
+    /// The header `Retry-After`.
     pub retry_after: Option<u32>,
 }
 
@@ -111,7 +111,7 @@ impl Refusal {
         Self::new(410, "Expired", why)
     }
 
-    /// A `Status` object.
+    /// Builds a `Status` object.
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

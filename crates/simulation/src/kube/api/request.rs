@@ -1,4 +1,4 @@
-//! What a request asks for.
+//! Parses requests.
 
 use hyper::body::Bytes;
 use hyper::http::{Method, Request, header};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::kinds::Kind;
 use super::outcome::Refusal;
 
-/// Where a request goes.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) kind: Kind,
@@ -16,7 +16,7 @@ pub(super) struct Target {
     pub(super) subresource: Option<String>,
 }
 
-/// A request, taken apart.
+/// A parsed request.
 #[derive(Clone, Debug)]
 pub(super) struct Parsed {
     pub(super) method: Method,
@@ -24,7 +24,7 @@ pub(super) struct Parsed {
     query: Vec<(String, String)>,
     pub(super) body: Value,
     pub(super) content_type: String,
-    /// Answers carry metadata only.
+    /// Whether responses carry metadata only.
     pub(super) partial: bool,
     agent: String,
 }
@@ -65,7 +65,7 @@ impl Parsed {
         matches!(self.query("watch"), Some("true" | "1"))
     }
 
-    /// As the real server: what the client says, else the first word of its user agent.
+    /// The client's parameter, or else the first word of its user agent, like the real server.
     pub(super) fn manager(&self) -> &str {
         self.query("fieldManager").unwrap_or_else(|| self.agent.split('/').next().unwrap_or_default())
     }
@@ -88,7 +88,7 @@ fn target(path: &[&str]) -> Option<Target> {
     (rest.len() <= 3).then(|| Target { kind, namespace, name: part(1), subresource: part(2) })
 }
 
-/// Percent signs and plus signs, as in a form.
+/// Decodes percent signs and plus signs, as in a form.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);

@@ -1,4 +1,6 @@
-//! What our CustomResourceDefinitions make of an object: unknown fields go, defaults come in, and what does not fit is refused.
+//! Applies our CustomResourceDefinitions to an object.
+//!
+//! It removes unknown fields, adds defaults, and refuses invalid values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +26,7 @@ impl Schemas {
         Self(kinds.into_iter().map(|kind| (kind, schema(kind.facts().name))).collect())
     }
 
-    /// Brings an object into the form in which it is stored.
+    /// Converts an object into the form in which it is stored.
     pub(super) fn fit(&self, kind: Kind, value: &mut Value) -> Result<(), Refusal> {
         let Some(schema) = self.0.get(&kind) else { return Ok(()) };
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -97,7 +99,7 @@ fn walk_map(map: &mut Map<String, Value>, schema: &Value, path: &str) -> Result<
     };
     map.retain(|name, value| match properties.get(name) {
         None => false,
-        // A null where there is a default is as if nothing were there.
+        // A null counts as absent where the schema has a default.
         Some(property) => !(value.is_null() && property.get("default").is_some()),
     });
     for (name, property) in properties {
@@ -123,7 +125,7 @@ fn bounds(size: usize, schema: &Value, (least, most): (&str, &str), path: &str) 
     Ok(())
 }
 
-/// The rules in CEL that are cheap and that people of the simulation could break: what may not change, and what excludes what.
+/// Checks the cheap CEL rules that simulated users can break: immutable and mutually exclusive fields.
 pub(super) fn rules(kind: Kind, old: Option<&Value>, new: &Value) -> Result<(), Refusal> {
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
     let refuse = |why: &str| Err(Refusal::invalid(kind, name, why));
@@ -161,7 +163,7 @@ pub(super) fn rules(kind: Kind, old: Option<&Value>, new: &Value) -> Result<(), 
 
 const YEAR: u64 = 365 * 86_400;
 
-/// Which rule about a lock's times does not hold.
+/// Returns the message of the first broken rule about a lock's times.
 fn times(spec: &Value) -> Option<&'static str> {
     let of = |pointer: &str| -> Option<Duration> {
         let text = spec.pointer(pointer)?.as_str()?;

@@ -1,11 +1,11 @@
-//! Label and field selectors, as lists and watches have them.
+//! Label and field selectors of lists and watches.
 
 use serde_json::Value;
 
 use super::outcome::Refusal;
 use super::store::Object;
 
-/// Which objects of a kind are meant.
+/// A selection of objects of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     pub(super) namespace: Option<String>,
@@ -52,7 +52,7 @@ impl Requirement {
     }
 }
 
-/// At commas outside parentheses.
+/// Splits at commas outside parentheses.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0, 0);
     for (at, character) in text.char_indices() {

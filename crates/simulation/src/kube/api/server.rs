@@ -1,4 +1,4 @@
-//! The server: from a request to its answer.
+//! The server: from a request to its response.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,18 @@ use super::store::{Entry, Shared, Store};
 use super::verbs::Deleted;
 use super::watch::{Watch, partial};
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Debug)]
 pub enum Answer {
     /// One response.
     Unary(Response<Bytes>),
-    /// A response with code 200 whose body are the lines of this watch ([`ApiServer::lines`]).
+    /// A response with code 200.
+    ///
+    /// Its body consists of the lines of this watch ([`ApiServer::lines`]).
     Watch(Watch),
 }
 
-/// Objects by kind, namespace, name and manager: the UID, and what was applied last.
+/// UID and last applied configuration, by kind, namespace, name and manager.
 type Applied = BTreeMap<(Kind, String, String, String), (String, Value)>;
 
 /// The API server.
@@ -38,15 +40,19 @@ pub struct ApiServer {
     pub(super) schemas: Schemas,
     pub(super) names: Names,
     pub(super) applied: Applied,
-    /// Events by reason. They are kept out of the store and out of what is compared: their names hold real time.
+    /// Number of Events by reason.
+    ///
+    /// Events are not in the store and not compared, because their names contain real time.
     pub events: BTreeMap<String, u64>,
     event_objects: BTreeMap<String, Value>,
-    /// Lists have pages of at most so many objects, whatever the client asks for.
+    /// Maximum number of objects on a page of a list, whatever the client asks for.
     pub page_size: Option<usize>,
 }
 
 impl ApiServer {
-    /// An empty server with the namespace `default`. UIDs and generated names follow from `seed`.
+    /// An empty server with the namespace `default`.
+    ///
+    /// The seed determines UIDs and generated names.
     pub fn new(seed: u64, now: Millis) -> Self {
         let mut server = Self {
             store: Store::new(),
@@ -62,7 +68,7 @@ impl ApiServer {
         server
     }
 
-    /// Carries a request out.
+    /// Handles a request.
     pub fn handle(&mut self, request: &Request<Bytes>, now: Millis) -> Answer {
         match request.uri().path() {
             "/version" => {
@@ -77,12 +83,12 @@ impl ApiServer {
         }
     }
 
-    /// An answer that the caller makes up: 429 with Retry-After, 500, 503, 504.
+    /// A response that the caller invents: 429 with Retry-After, 500, 503 or 504.
     pub fn refuse(refusal: &Refusal, now: Millis) -> Response<Bytes> {
         http::refusal(refusal, now)
     }
 
-    /// The server is overloaded; kube's client tries again after so many seconds.
+    /// The server is overloaded. kube's client retries after this number of seconds.
     pub fn too_many_requests(retry_after: u32) -> Refusal {
         let refusal = Refusal::new(429, "TooManyRequests", "Too many requests, please try again later.");
         Refusal { retry_after: Some(retry_after), ..refusal }
@@ -101,12 +107,16 @@ impl ApiServer {
         self.store.objects(kind)
     }
 
-    /// Every change after `version`, oldest first: for oracles, and for stand-ins that react to changes.
+    /// Every change after `version`, oldest first.
+    ///
+    /// Oracles and simulated components read it.
     pub fn changes_after(&self, version: u64) -> impl Iterator<Item = &Entry> {
         self.store.after(version)
     }
 
-    /// Forgets what happened up to `version`: watches and lists that stand behind it get 410.
+    /// Forgets changes up to `version`.
+    ///
+    /// Watches and lists behind it get 410.
     pub fn compact(&mut self, version: u64) {
         self.store.compact(version);
     }

@@ -1,4 +1,6 @@
-//! Objects and the log of their changes, under one version that only rises.
+//! Objects and the log of their changes.
+//!
+//! Versions only rise.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +18,7 @@ pub struct Object {
     json: OnceLock<Bytes>,
 }
 
-/// Shared by the store, the log and whoever has read it.
+/// Shared by the store, the log and all readers.
 pub type Shared = Arc<Object>;
 
 impl Object {
@@ -28,7 +30,7 @@ impl Object {
         self.json.get_or_init(|| Bytes::from(self.value.to_string())).clone()
     }
 
-    /// A text below `metadata`, empty if it is not there.
+    /// A text field of `metadata`, or an empty text.
     fn meta(&self, field: &str) -> &str {
         self.value["metadata"][field].as_str().unwrap_or_default()
     }
@@ -62,7 +64,7 @@ impl Object {
     }
 }
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Added,
@@ -77,7 +79,7 @@ pub struct Entry {
     pub at: Millis,
     pub kind: Kind,
     pub change: Change,
-    /// The new state; of a deleted object the last one, with the version of the deletion.
+    /// The new state, or the last state of a deleted object with the version of the deletion.
     pub object: Shared,
     pub before: Option<Shared>,
 }
@@ -96,7 +98,7 @@ pub(super) struct Store {
     compacted: u64,
 }
 
-/// Versions start here, as those of a cluster that has lived for a while.
+/// The first version, as if the cluster had run before.
 const FIRST_VERSION: u64 = 1_000;
 
 impl Store {
@@ -120,7 +122,7 @@ impl Store {
         self.kinds.get(&kind).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Writes a state under the next version.
+    /// Writes a state with the next version.
     pub(super) fn put(&mut self, kind: Kind, mut value: Value, now: Millis) -> Shared {
         self.version += 1;
         value["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -132,7 +134,9 @@ impl Store {
         object
     }
 
-    /// Deletes an object; `last` is what it was when it ended.
+    /// Deletes an object.
+    ///
+    /// `last` is its final state.
     pub(super) fn remove(&mut self, kind: Kind, mut last: Value, now: Millis) -> Shared {
         self.version += 1;
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -153,19 +157,23 @@ impl Store {
         self.log.range(usize::try_from(skipped).unwrap_or(usize::MAX).min(self.log.len())..)
     }
 
-    /// The newest version written at or before `at`. Asked for at every look of every watch, so it must not walk the log.
+    /// The newest version written at or before `at`.
+    ///
+    /// Every poll of every watch calls this, so it must not walk the log.
     pub(super) fn version_at(&self, at: Millis) -> u64 {
         self.compacted + self.log.partition_point(|entry| entry.at <= at) as u64
     }
 
-    /// Forgets changes up to `version`: who asks for more gets 410.
+    /// Forgets changes up to `version`.
+    ///
+    /// Requests for older ones get 410.
     pub(super) fn compact(&mut self, version: u64) {
         while self.compacted < version.min(self.version) && self.log.pop_front().is_some() {
             self.compacted += 1;
         }
     }
 
-    /// All objects of a kind as they were at `version`; `None` if that is forgotten.
+    /// All objects of a kind at `version`, or `None` if the store has forgotten it.
     pub(super) fn at(&self, kind: Kind, version: u64) -> Option<Objects> {
         if version < self.compacted || version > self.version {
             return None;

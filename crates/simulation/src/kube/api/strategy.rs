@@ -1,4 +1,4 @@
-//! What the server makes of objects of each kind when they are written: defaults, fields that it keeps, and what it refuses.
+//! Rules of the server for writes of each kind: defaults, preserved fields, and refusals.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::kinds::Kind;
 use super::meta::Names;
 use super::outcome::{Part, Refusal};
 
-/// A new object: no status of the client's, and defaults.
+/// Prepares a new object: removes a status of the client, and adds defaults.
 pub(super) fn prepare_create(kind: Kind, value: &mut Value, names: &mut Names) {
     // A kubelet registers its node together with a status.
     if kind.facts().has_status
@@ -49,7 +49,7 @@ pub(super) fn prepare_create(kind: Kind, value: &mut Value, names: &mut Names) {
     defaults(kind, value);
 }
 
-/// Defaults of built-in kinds, as far as the product can tell that they came in.
+/// Adds defaults of built-in kinds, as far as the product can observe them.
 pub(super) fn defaults(kind: Kind, value: &mut Value) {
     let mut set = |pointer: &[&str], default: Value| {
         let field = pointer.iter().fold(&mut *value, |value, name| &mut value[*name]);
@@ -112,7 +112,7 @@ fn pod_defaults(spec: &mut Value) {
     }
 }
 
-/// Fields that a write of one part may not touch come from the old state.
+/// Restores the fields that a write of this part cannot change.
 pub(super) fn prepare_update(kind: Kind, part: Part, old: &Value, new: &mut Value) {
     let keep = |new: &mut Value, field: &str| match old.get(field) {
         Some(kept) => new[field] = kept.clone(),
@@ -147,7 +147,7 @@ pub(super) fn prepare_update(kind: Kind, part: Part, old: &Value, new: &mut Valu
     defaults(kind, new);
 }
 
-/// What built-in kinds refuse to change.
+/// Checks immutable fields of built-in kinds.
 pub(super) fn validate_update(kind: Kind, old: &Value, new: &Value) -> Result<(), Refusal> {
     let fixed: &[&str] = match kind {
         Kind::Pod => &[
@@ -178,7 +178,7 @@ pub(super) fn validate_update(kind: Kind, old: &Value, new: &Value) -> Result<()
     }
 }
 
-/// What built-in kinds refuse to change in a status: the start time of a Job that is not suspended.
+/// Checks immutable fields of a status: the start time of a Job that is not suspended.
 pub(super) fn validate_status(kind: Kind, old: &Value, new: &Value) -> Result<(), Refusal> {
     let (before, now) = (&old["status"]["startTime"], &new["status"]["startTime"]);
     if kind != Kind::Job || before.is_null() || before == now || old["spec"]["suspend"] == json!(true) {
@@ -192,12 +192,16 @@ pub(super) fn validate_status(kind: Kind, old: &Value, new: &Value) -> Result<()
     ))
 }
 
-/// The rule of Kubernetes 1.23 to 1.35: the Job is suspended, and was not started since its start time was taken off.
+/// Whether a write can change a Job's template.
+///
+/// The rule of Kubernetes 1.23 to 1.35: the Job is suspended and has no start time.
 fn may_change_template(job: &Value) -> bool {
     job["spec"]["suspend"] == json!(true) && job["status"]["startTime"].is_null()
 }
 
-/// The pod template of a Job, with or without what may be changed in the template of one that was not started.
+/// The pod template of a Job.
+///
+/// If `whole` is false, the fields that can change before the start are left out.
 fn template(job: &Value, whole: bool) -> Value {
     let mut template = job["spec"]["template"].clone();
     if let Some(metadata) = template["metadata"].as_object_mut().filter(|_| !whole) {
@@ -207,7 +211,7 @@ fn template(job: &Value, whole: bool) -> Value {
     template
 }
 
-/// Whether the spec, or whatever a kind has in its place, has changed.
+/// Whether the spec, or the corresponding field of a kind without a spec, has changed.
 pub(super) fn spec_differs(old: &Value, new: &Value) -> bool {
     let rest = |value: &Value| {
         let mut value = value.clone();

@@ -1,4 +1,4 @@
-//! The server judged by kube itself: its client, its watcher, its reflector and its controller, on paused time.
+//! kube's client, watcher, reflector and controller use the server, on paused time.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -20,21 +20,23 @@ mod kinds;
 mod watches;
 mod writes;
 
-/// Between two looks of an open watch.
+/// The polling interval of an open watch.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A server, and what stands between it and its clients.
+/// A server, and the faults between it and its clients.
 #[derive(Clone)]
 struct Lab(Arc<Mutex<Inner>>);
 
 struct Inner {
     server: ApiServer,
     clock: TokioClock,
-    /// Watches that were opened before the last cut have a smaller number.
+    /// Number of cuts.
+    ///
+    /// Watches with a smaller number end.
     cuts: u32,
-    /// The next requests get these answers.
+    /// The next requests get these responses.
     refusals: Vec<Refusal>,
-    /// Watches lag so far behind.
+    /// How far watches lag.
     lag: Millis,
     requests: Vec<String>,
 }
@@ -126,7 +128,7 @@ fn pod(name: &str, node: Option<&str>) -> k8s_openapi::api::core::v1::Pod {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec})).unwrap()
 }
 
-/// The HTTP code of a refusal.
+/// The HTTP status code of a refusal.
 fn code<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> u16 {
     match result {
         Err(kube::Error::Api(status)) => status.code,

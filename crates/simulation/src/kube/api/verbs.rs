@@ -1,4 +1,4 @@
-//! Create, replace, patch, apply and delete, whoever asks: a request, or a stand-in for a component of the cluster.
+//! Create, replace, patch, apply and delete, for requests and for simulated components.
 
 use serde_json::{Value, json};
 
@@ -9,12 +9,12 @@ use super::server::ApiServer;
 use super::store::Shared;
 use super::{merge, schema, strategy};
 
-/// The outcome of a deletion.
+/// The result of a deletion.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// It is gone.
+    /// The object is deleted.
     Gone(Shared),
-    /// It waits for finalizers, or for its kubelet.
+    /// The object waits for finalizers, or for its kubelet.
     Ending(Shared),
 }
 
@@ -68,7 +68,7 @@ impl ApiServer {
         Ok(self.store.put(kind, value, by.now))
     }
 
-    /// Nothing is made in a namespace that is not there, or that is being deleted.
+    /// Refuses to create an object in a namespace that does not exist or is being deleted.
     fn admit_into(&self, kind: Kind, namespace: &str, name: &str) -> Result<(), Refusal> {
         if !kind.facts().namespaced {
             return Ok(());
@@ -87,7 +87,9 @@ impl ApiServer {
         }
     }
 
-    /// A PUT of the whole object; the version in it, if any, has to be the present one.
+    /// A PUT of the whole object.
+    ///
+    /// A version in it must be the current one.
     pub fn replace(
         &mut self,
         kind: Kind,
@@ -110,7 +112,7 @@ impl ApiServer {
             }
         }
         let Some(found) = found else {
-            // The one kind that a PUT may create.
+            // Only a Lease can be created by a PUT.
             if kind == Kind::Lease && part == Part::Main {
                 let mut value = value;
                 value["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
@@ -144,7 +146,9 @@ impl ApiServer {
         self.update(kind, &found, value, part, by)
     }
 
-    /// Server-side apply, always forced: what this manager applied before and does not now is taken out.
+    /// Server-side apply, always forced.
+    ///
+    /// It removes fields that this manager applied before and omits now.
     pub fn apply(
         &mut self,
         kind: Kind,
@@ -172,7 +176,9 @@ impl ApiServer {
         Ok(written)
     }
 
-    /// For stand-ins: reads, changes and writes in one step. `None` if there is no such object.
+    /// Reads, changes and writes an object in one step, for simulated components.
+    ///
+    /// Returns `None` if there is no such object.
     pub fn edit(
         &mut self,
         kind: Kind,
@@ -267,7 +273,7 @@ impl ApiServer {
     }
 }
 
-/// What clients cannot write.
+/// Keeps the metadata that clients cannot write.
 fn keep_metadata(old: &Value, value: &mut Value) {
     let kept = [
         "name",
@@ -315,7 +321,9 @@ fn raise_generation(value: &mut Value) {
     value["metadata"]["generation"] = json!(generation + 1);
 }
 
-/// Only a pod that may run somewhere has time to end.
+/// The grace period.
+///
+/// Only a pod on a node has one.
 fn grace(kind: Kind, value: &Value, options: &DeleteOptions) -> i64 {
     let is_bound = value["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     let has_ended = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -326,7 +334,9 @@ fn grace(kind: Kind, value: &Value, options: &DeleteOptions) -> i64 {
     options.grace_seconds.unwrap_or(own).max(0)
 }
 
-/// A Job's dependents stay when nobody says otherwise; those of other kinds are collected later.
+/// Adds the finalizer of the propagation policy.
+///
+/// Without a policy, dependents of a Job stay, and dependents of other kinds are collected later.
 fn add_propagation(kind: Kind, value: &mut Value, asked: Option<Propagation>) {
     let finalizer = match asked {
         Some(Propagation::Foreground) => "foregroundDeletion",

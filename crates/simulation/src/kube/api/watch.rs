@@ -1,4 +1,4 @@
-//! Watches: the log of one kind, line by line, as far as the caller lets it be seen.
+//! Watches: the log of one kind, line by line, up to a version that the caller chooses.
 
 use hyper::body::Bytes;
 use serde_json::{Value, json};
@@ -15,14 +15,14 @@ use super::store::{Change, Entry, Object};
 pub struct Watch {
     pub kind: Kind,
     pub(super) selector: Selector,
-    /// The version up to which lines were taken.
+    /// The version up to which the caller took lines.
     pub version: u64,
-    /// When the server ends it of its own accord.
+    /// When the server ends it regularly.
     pub until: Millis,
-    /// Bookmarks may be sent.
+    /// Whether the server can send bookmarks.
     pub bookmarks: bool,
     pub(super) partial: bool,
-    /// It begins with all objects that there are.
+    /// Whether it begins with all existing objects.
     pub(super) initial: bool,
 }
 
@@ -30,13 +30,15 @@ pub struct Watch {
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
     pub lines: Vec<Bytes>,
-    /// The stream ends after them.
+    /// Whether the stream ends after them.
     pub end: bool,
 }
 
 impl ApiServer {
-    /// What a watch shows of the changes up to the version `through`, which may lie behind the present: this is how a watch lags.
-    /// A watch that stands behind what the server remembers gets an ERROR with 410, and ends.
+    /// The lines of the changes up to the version `through`.
+    ///
+    /// A version in the past makes the watch lag. A watch that is behind the server's log gets an ERROR with 410, and
+    /// ends.
     pub fn lines(&self, watch: &mut Watch, through: u64) -> Lines {
         let through = through.min(self.store.version());
         if std::mem::take(&mut watch.initial) {
@@ -56,7 +58,9 @@ impl ApiServer {
         Lines { lines, end: false }
     }
 
-    /// Ends a watch with an ERROR event inside the stream: 410 for one, which makes the client list again.
+    /// Ends a watch with an ERROR event inside the stream.
+    ///
+    /// For example, 410 makes the client list again.
     pub fn fail(&self, _watch: &Watch, refusal: &Refusal) -> Lines {
         let line = format!("{}\n", json!({"type": "ERROR", "object": refusal.status()}));
         Lines { lines: vec![Bytes::from(line)], end: true }
@@ -67,7 +71,7 @@ impl ApiServer {
         self.fail(watch, &Refusal::expired("too old resource version"))
     }
 
-    /// A bookmark at the version that the watch has reached.
+    /// A bookmark at the version of the watch.
     pub fn bookmark(&self, watch: &Watch) -> Lines {
         let object = json!({
             "kind": watch.kind.facts().name, "apiVersion": watch.kind.api_version(),
@@ -77,12 +81,12 @@ impl ApiServer {
         Lines { lines: vec![Bytes::from(line)], end: false }
     }
 
-    /// The newest version written at or before `at`: what a watch that lags behind until then may show.
+    /// The newest version written at or before `at`, for a watch that lags.
     pub fn version_at(&self, at: Millis) -> u64 {
         self.store.version_at(at)
     }
 
-    /// Whether a watch has something to show that it has not shown; the time and version of the first such change.
+    /// The time and version of the first change that the watch has not sent.
     pub fn pending(&self, watch: &Watch) -> Option<(Millis, u64)> {
         if watch.initial || watch.version < self.store.compacted() {
             return Some((Millis::MIN, watch.version));
@@ -93,7 +97,7 @@ impl ApiServer {
 }
 
 impl Watch {
-    /// An object that leaves or enters the selection is deleted or added for this watch.
+    /// An object that enters the selection is added for this watch, and one that leaves it is deleted.
     fn event_type(&self, entry: &Entry) -> Option<&'static str> {
         let is = entry.change != Change::Deleted && self.selector.matches(&entry.object);
         let was = entry.before.as_ref().is_some_and(|before| self.selector.matches(before));
@@ -108,7 +112,7 @@ impl Watch {
     fn event(&self, entry: &Entry) -> Option<Bytes> {
         let type_ = self.event_type(entry)?;
         match &entry.before {
-            // What left the selection is shown as it last was inside, with the version of its leaving.
+            // The event has the last state inside the selection, with the version of the change that left it.
             Some(before) if type_ == "DELETED" && entry.change != Change::Deleted => {
                 let mut value = before.value.clone();
                 value["metadata"]["resourceVersion"] = json!(entry.version.to_string());
@@ -130,7 +134,7 @@ impl Watch {
     }
 }
 
-/// The metadata of an object, as `PartialObjectMetadata`.
+/// The object as `PartialObjectMetadata`.
 pub(super) fn partial(value: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value["metadata"]})
 }

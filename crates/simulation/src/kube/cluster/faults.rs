@@ -1,4 +1,4 @@
-//! What breaks in a cluster.
+//! Faults of a cluster.
 
 use serde_json::{Value, json};
 
@@ -7,23 +7,25 @@ use super::super::api::{ApiServer, DeleteOptions, Kind, Part};
 use super::machine::{Container, End, MachineId, MachineSpec};
 use super::{Cluster, Task, by, nodes};
 
-/// One thing that breaks, or is mended.
+/// One fault, or one repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A machine reaches nobody, and runs on.
+    /// The machine is disconnected from the network, and continues to run.
     Cut(MachineId),
     Heal(MachineId),
-    /// All its containers end at once, and nobody says so.
+    /// All its containers end at once, without a report.
     PowerOff(MachineId),
     PowerOn(MachineId),
-    /// Its statuses take so much longer.
+    /// Its statuses are delayed further by this time.
     Slow(MachineId, Millis),
-    /// Its kubelet starts anew, and registers a node that is missing.
+    /// Its kubelet restarts, and registers a node that is missing.
     RestartKubelet(MachineId),
-    /// Somebody deletes the Node object; the machine runs on.
+    /// A user deletes the Node object, and the machine continues to run.
     DeleteNode(String),
-    /// The Node object goes, and another machine takes the name; the one before is cut off and runs on. The same IDs are fair only
-    /// where other nodes show them, too, or where the one before is off: nobody could tell such twins apart.
+    /// Another machine takes the name of a deleted Node object.
+    ///
+    /// The earlier machine is disconnected and continues to run. Equal container IDs are fair only if other nodes have
+    /// them too, or if the earlier machine is off. Otherwise nothing could distinguish the two.
     ReplaceNode {
         node: String,
         same_ids: bool,
@@ -35,28 +37,28 @@ pub enum Fault {
         container: String,
         code: i64,
     },
-    /// Its kubelet cannot locate a container that runs on, and starts another one.
+    /// Its kubelet cannot locate a running container, and starts another one.
     Lose {
         container: String,
         named: bool,
     },
-    /// A kubelet says that a pod has failed, without a word about its containers, which end later.
+    /// A kubelet reports that a pod has failed without statuses of its containers, which end later.
     FailWithoutStatuses {
         namespace: String,
         pod: String,
     },
-    /// A pod is deleted by force: its object is gone, its containers may run.
+    /// A pod is deleted by force: its object is gone, and its containers can continue to run.
     ForceDelete {
         namespace: String,
         pod: String,
     },
-    /// A pod's readiness, as its probe sees it.
+    /// The readiness of a pod, as its probe reports it.
     Ready {
         uid: String,
         ready: bool,
     },
     Cordon(String, bool),
-    /// A person says that a node is shut down.
+    /// A user marks a node as shut down, or removes the mark.
     OutOfService(String, bool),
 }
 
@@ -70,7 +72,7 @@ impl Cluster {
         self.machines.get(&id).map_or((false, false), |machine| (machine.powered, machine.connected))
     }
 
-    /// Breaks or mends something now.
+    /// Applies a fault or a repair now.
     pub fn inflict(&mut self, fault: &Fault, api: &mut ApiServer, now: Millis) {
         match fault {
             Fault::Cut(id) => self.connect(*id, false, now),
@@ -111,7 +113,9 @@ impl Cluster {
         }
     }
 
-    /// A pod's readiness, as its probe sees it; the kubelet reports it in its own time.
+    /// Sets the readiness of a pod.
+    ///
+    /// The kubelet reports it later.
     pub fn set_ready(&mut self, uid: &str, ready: bool, now: Millis) {
         let holds = |machine: &super::Machine| machine.pods.get(uid).is_some_and(|local| local.ready != ready);
         let ids: Vec<_> = self.machines.iter().filter(|(_, machine)| holds(machine)).map(|(id, _)| *id).collect();
@@ -148,7 +152,7 @@ impl Cluster {
         }
     }
 
-    /// The kubelet finds what it left, ended, and starts it again.
+    /// The kubelet finds its earlier containers ended, and starts them again.
     fn power_on(&mut self, id: MachineId, now: Millis) {
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| !machine.powered) else { return };
         machine.powered = true;
@@ -248,7 +252,7 @@ fn out_of_service(node: &str, on: bool, api: &mut ApiServer, now: Millis) {
 
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Cordons a node, with the taint that the node controller puts on it, or takes both off.
+/// Cordons a node with the taint of the node controller, or removes both.
 fn cordon(node: &mut Value, on: bool, now: Millis) {
     let others = node["spec"]["taints"].as_array().into_iter().flatten();
     let mut taints: Vec<Value> = others.filter(|taint| taint["key"] != UNSCHEDULABLE).cloned().collect();

@@ -1,4 +1,4 @@
-//! The garbage collector: what is owned by nobody who is there goes.
+//! The garbage collector: it deletes objects without an existing owner.
 
 use serde_json::{Value, json};
 
@@ -21,18 +21,20 @@ fn dependents(uid: &str, api: &ApiServer) -> Vec<(Kind, Shared)> {
     Kind::all().flat_map(of).collect()
 }
 
-/// Whether an owner reference leads to something that is there. In another namespace it never does.
+/// Whether the owner of a reference exists.
+///
+/// An owner in another namespace never does.
 fn is_there(owner: &Value, namespace: &str, api: &ApiServer) -> bool {
     let words = (owner["apiVersion"].as_str(), owner["kind"].as_str(), owner["name"].as_str());
     let (Some(version), Some(kind), Some(name)) = words else { return true };
-    // What this server does not know cannot be said to be gone.
+    // An owner of a kind that this server lacks counts as existing.
     let Some(kind) = Kind::named(version, kind) else { return true };
     let namespace = if kind.facts().namespaced { namespace } else { "" };
     api.get(kind, namespace, name).is_some_and(|found| owner["uid"] == found.uid())
 }
 
 impl Cluster {
-    /// An owner is gone: each of its dependents is looked at, at its own time.
+    /// The owner is deleted: checks each of its dependents, after delays of their own.
     pub(super) fn collect(&mut self, uid: &str, api: &mut ApiServer, now: Millis) {
         for (kind, object) in dependents(uid, api) {
             let task = Task::CheckOwners(kind, place(object.namespace(), object.name()));
@@ -62,7 +64,9 @@ impl Cluster {
             api.edit(kind, (&at.0, &at.1), Part::Main, by, |value| value["metadata"]["ownerReferences"] = json!(there));
     }
 
-    /// An owner that is being deleted in the foreground takes its dependents along first; one that leaves orphans lets them go.
+    /// Handles an owner with a deletion policy.
+    ///
+    /// A foreground deletion removes the dependents first, and an orphaning one removes their references.
     pub(super) fn dependents(&mut self, kind: Kind, at: &Place, api: &mut ApiServer, now: Millis) {
         let Some(owner) = api.get(kind, &at.0, &at.1).filter(|owner| owner.is_deleting()) else { return };
         let by = by(now, "generic-garbage-collector");

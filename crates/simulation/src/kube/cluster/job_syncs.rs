@@ -1,8 +1,9 @@
-//! The Job controller where Jobs are suspended and started again: what it does, it does on the Job as it saw it a moment ago.
+//! The Job controller with suspension, which acts on the state of a Job that it read before.
 //!
-//! It looks at a Job, and carries out what it has decided after a while: until then it may make a pod of a Job that has been suspended
-//! meanwhile. Only then it writes the status, on the version that it saw, so that the condition Suspended is true of a Job whose pods it
-//! knows. The pods that it deletes for a suspension count neither as failed nor as succeeded.
+//! The controller reads a Job, and applies its decision after a delay. In between it can create a pod of a Job that has
+//! just been suspended. It writes the status last, on the version that it read. Therefore the condition Suspended is
+//! true of a Job whose pods the controller knows. The pods that it deletes for a suspension count neither as failed nor
+//! as succeeded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +15,17 @@ use super::jobs::{TRACKING, number, untrack};
 use super::workloads::{has_ended, pods_of};
 use super::{Cluster, Place, Task, by, place};
 
-/// Jobs that the controller has looked at, as they were then, and those at which it has to look again.
+/// Jobs that the controller read, in that state, and Jobs that it must read again.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     seen: BTreeMap<Place, Shared>,
     again: BTreeSet<Place>,
 }
 
-/// What the controller knows of the pods of a Job.
+/// The pods of a Job, by state.
 struct Pods {
     active: Vec<Shared>,
-    /// They are being deleted, and have not ended.
+    /// Pods with a deletion time that have not ended.
     terminating: Vec<Shared>,
     ended: Vec<Shared>,
 }
@@ -36,8 +37,9 @@ impl Pods {
         Self { active, terminating, ended }
     }
 
-    /// Those that count and are not in the status yet. With `podReplacementPolicy: Failed` a pod counts when it has ended; all pods of a
-    /// Job that has finished count.
+    /// The pods that count and are not in the status yet.
+    ///
+    /// With `podReplacementPolicy: Failed` a pod counts when it has ended. All pods of a finished Job count.
     fn uncounted(&self, job: &Shared, has_finished: bool) -> Vec<&Shared> {
         let terminating = self.terminating.iter().filter(|_| has_finished || !waits_for_ends(job) || job.is_deleting());
         let active = self.active.iter().filter(|_| has_finished);
@@ -50,7 +52,9 @@ impl Cluster {
         self.settings.suspends_jobs
     }
 
-    /// The controller looks at a Job. One after the other: it looks again when it has carried this out.
+    /// The controller reads a Job.
+    ///
+    /// It runs one sync at a time, and reads again after it.
     pub(super) fn begin_sync(&mut self, job: &Shared, now: Millis) {
         let at = place(job.namespace(), job.name());
         if self.syncs.seen.contains_key(&at) {
@@ -78,7 +82,9 @@ impl Cluster {
         }
     }
 
-    /// Makes and deletes pods; the status that comes of it. `finish`: how the Job has just finished; `counted`: what counts now.
+    /// Creates and deletes pods, and returns the new status.
+    ///
+    /// `finish` is the condition of a Job that has just finished, and `counted` has the pods that count now.
     fn sync(
         &mut self,
         job: &Shared,
@@ -95,7 +101,7 @@ impl Cluster {
         let mut active = pods.active.len() as u64;
         if has_finished || suspended {
             for pod in pods.active.iter().filter(|_| !job.is_deleting()) {
-                // Without the finalizer it does not count.
+                // A pod without the finalizer does not count.
                 if !has_finished {
                     untrack(pod, api, by);
                 }
@@ -122,7 +128,7 @@ impl Cluster {
     }
 }
 
-/// How many pods have succeeded and failed, with those that count now.
+/// The totals of succeeded and failed pods, including those that count now.
 fn totals(job: &Shared, counted: &[&Shared]) -> (u64, u64) {
     let status = &job.value["status"];
     let news = counted.iter().filter(|pod| pod.value["status"]["phase"] == "Succeeded").count();
@@ -133,7 +139,7 @@ fn completions(job: &Shared) -> u64 {
     number(&job.value["spec"]["completions"]).max(1)
 }
 
-/// The condition of a Job that has finished just now.
+/// The condition of a Job that finishes in this sync.
 fn finish(job: &Shared, pods: &Pods) -> Option<&'static str> {
     if job.is_deleting() || is_finished(&job.value["status"]) {
         return None;
@@ -149,7 +155,9 @@ fn is_finished(status: &Value) -> bool {
     conditions.into_iter().any(is)
 }
 
-/// Start time and conditions. `suspended`: of a Job that goes on.
+/// Sets start time and conditions.
+///
+/// `suspended` is `None` if that condition does not change.
 fn set(status: &mut Value, finish: Option<&str>, suspended: Option<bool>, now: Millis) {
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let condition = |kind: &str, is: bool| json!({"type": kind, "status": if is { "True" } else { "False" }, "lastTransitionTime": seconds(now)});
@@ -173,7 +181,7 @@ fn set(status: &mut Value, finish: Option<&str>, suspended: Option<bool>, now: M
     }
 }
 
-/// A pod is replaced when the one before has ended, and not when it is to end.
+/// Whether a pod is replaced when the earlier one has ended, instead of when its deletion begins.
 fn waits_for_ends(job: &Shared) -> bool {
     job.value["spec"]["podReplacementPolicy"] == "Failed"
 }

@@ -1,5 +1,7 @@
-//! The Job controller: pods with retries, and the finalizer by which it counts them. Seeds whose Jobs hold locks have the one of
-//! [`super::job_syncs`], which suspends Jobs as the real one does; the others keep this one, and so their histories.
+//! The Job controller: pods with retries, and the finalizer by which it counts them.
+//!
+//! Seeds whose Jobs hold locks use [`super::job_syncs`], which suspends Jobs like the real controller. Other seeds keep
+//! this one, so their histories do not change.
 
 use serde_json::{Value, json};
 
@@ -23,7 +25,7 @@ impl Cluster {
             if !is_tracked || !(has_ended(&pod) || pod.is_deleting()) {
                 continue;
             }
-            // A pod that is being deleted counts as failed, whatever its containers do.
+            // A pod with a deletion time counts as failed, whatever its containers do.
             match pod.value["status"]["phase"].as_str() {
                 Some("Succeeded") => succeeded += 1,
                 _ => failed += 1,
@@ -59,7 +61,9 @@ impl Cluster {
         let _ = api.edit(Kind::Job, (job.namespace(), job.name()), Part::Status, by, |value| value["status"] = status);
     }
 
-    /// After a failure the next pod waits. Whether one was made.
+    /// Creates the next pod after a delay that grows with failures.
+    ///
+    /// Returns whether it created one.
     pub(super) fn next_pod(&mut self, job: &Shared, failed: u64, api: &mut ApiServer, now: Millis) -> bool {
         let by = by(now, "job-controller");
         let newest = pods_of(job, api)
@@ -88,7 +92,7 @@ pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// Takes the finalizer off a pod: it is counted, or there is nobody left to count it.
+/// Removes the finalizer of a pod that is counted, or whose Job is gone.
 pub(super) fn untrack(pod: &Shared, api: &mut ApiServer, by: super::super::api::By<'_>) {
     let _ = api.edit(Kind::Pod, (pod.namespace(), pod.name()), Part::Main, by, |value| {
         if let Some(finalizers) = value["metadata"]["finalizers"].as_array_mut() {

@@ -1,4 +1,4 @@
-//! Kubelets: they start and end containers, and report late what they have noticed.
+//! Kubelets: they start and end containers, and report them with a delay.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::machine::{Container, End, Instance, LocalPod, MachineId};
 use super::truth::{Happening, Running};
 use super::{Cluster, Place, Task, by, place, report, volumes};
 
-/// On a pod: its containers end of their own accord after so many milliseconds...
+/// Annotation of a pod: its containers exit after this number of milliseconds.
 pub(super) const RUN_MILLIS: &str = "simulation/run-millis";
-/// ... with this code.
+/// Annotation of a pod: the exit code of its containers.
 pub(super) const EXIT_CODE: &str = "simulation/exit-code";
 
 impl Cluster {
-    /// A kubelet that can be reached looks at a pod of its node.
+    /// A connected kubelet handles a pod of its node.
     pub(super) fn hear_of_pod(&mut self, id: MachineId, at: &Place, api: &mut ApiServer, now: Millis) {
         let Some(machine) = self.machines.get(&id).filter(|machine| machine.connected && machine.powered) else {
             return;
@@ -28,7 +28,7 @@ impl Cluster {
         }
         let Some(machine) = self.machines.get(&id) else { return };
         let found = api.get(Kind::Pod, &at.0, &at.1).filter(|pod| pod.value["spec"]["nodeName"] == node);
-        // Pods of this name that are not this one have been deleted by force.
+        // Other pods of this name have been deleted by force.
         let others: Vec<String> = machine
             .pods
             .iter()
@@ -103,7 +103,9 @@ impl Cluster {
         self.notice(id, now);
     }
 
-    /// The lowest address that no pod here has: addresses come again.
+    /// The lowest address that no pod of this machine has.
+    ///
+    /// Addresses are reused.
     fn free_ip(&self, id: MachineId) -> String {
         let taken: Vec<&str> = self
             .machines
@@ -124,7 +126,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a container, unless its pod shall end.
+    /// Starts a container, unless its pod is ending.
     pub(super) fn start(&mut self, id: MachineId, uid: &str, index: usize, api: &ApiServer, now: Millis) {
         let outage = self.outage;
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.powered) else { return };
@@ -134,7 +136,8 @@ impl Cluster {
         if local.containers.get(index).is_none_or(Container::runs) {
             return;
         }
-        // A kubelet brings newer contents into a pod when it likes; here, when a container starts and it can.
+        // A kubelet updates volumes at its own pace. Here it does so when a container starts and the API server is
+        // reachable.
         let newer = reaches.then(|| volumes::files(api, local.pod.namespace(), local.spec())).flatten();
         if let Some(files) = newer {
             local.files = Some(files);
@@ -177,7 +180,9 @@ impl Cluster {
         self.notice(id, now);
     }
 
-    /// A container ends; if its kubelet still sees it, it may be started again.
+    /// A container ends.
+    ///
+    /// If its kubelet has located it, it can start again.
     pub(super) fn exit(&mut self, id: MachineId, uid: &str, container_id: &str, code: i64, now: Millis) {
         let restart = self.settings.restart;
         let Some(local) = self.local(id, uid) else { return self.end_lost(container_id, now) };
@@ -204,7 +209,9 @@ impl Cluster {
         self.notice(id, now);
     }
 
-    /// Nothing but the truth: it runs no more.
+    /// A container that its kubelet could not locate ends.
+    ///
+    /// Only the truth changes.
     pub(super) fn end_lost(&mut self, container_id: &str, _now: Millis) {
         if let Some(running) = self.truth.running.remove(container_id) {
             self.happenings.push(Happening::Ended(running));
@@ -227,7 +234,7 @@ impl Cluster {
         self.notice(id, now);
     }
 
-    /// Another machine has taken the name: nothing that this one says counts, and its pods shall end.
+    /// Another machine has taken the node's name: this one's reports are ignored, and its pods end.
     pub(super) fn is_replaced(&self, id: MachineId) -> bool {
         let Some(machine) = self.machines.get(&id) else { return true };
         self.machines.iter().any(|(other, found)| *other > id && found.spec.node == machine.spec.node)
@@ -240,13 +247,13 @@ impl Cluster {
         }
     }
 
-    /// The kubelet will look at its containers.
+    /// Schedules an inspection of the containers.
     pub(super) fn notice(&mut self, id: MachineId, now: Millis) {
         let node = self.machines.get(&id).map(|machine| machine.spec.node.clone()).unwrap_or_default();
         self.soon(now, "relist", &node, self.settings.relist, Task::Relist(id));
     }
 
-    /// Makes the statuses of what it sees, and sends those that differ.
+    /// Computes the statuses of the observed containers, and sends those that differ.
     pub(super) fn relist(&mut self, id: MachineId, now: Millis) {
         let send = self.settings.send;
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.powered) else { return };
@@ -266,14 +273,16 @@ impl Cluster {
         }
     }
 
-    /// A status arrives, if its kubelet can be heard; one that was overtaken does not count.
+    /// A status arrives, if its kubelet is connected.
+    ///
+    /// A status that a newer one has overtaken is dropped.
     pub(super) fn send(&mut self, id: MachineId, uid: &str, number: u64, api: &mut ApiServer, now: Millis) {
         let connected = self.machines.get(&id).is_some_and(|machine| machine.connected && machine.powered);
         let is_replaced = self.is_replaced(id);
         let Some(local) = self.local(id, uid) else { return };
         let Some(status) = local.outbox.remove(&number) else { return };
         if !connected {
-            // Made again when it is heard again.
+            // The kubelet makes it again when it is connected.
             local.made.1 = Value::Null;
             return;
         }
@@ -294,7 +303,7 @@ impl Cluster {
             let failed = pod.value["status"]["phase"] == "Failed";
             let _ = api.edit(Kind::Pod, (&at.0, &at.1), Part::Status, by(now, "kubelet"), |value| {
                 merge_status(&mut value["status"], &status);
-                // A pod that was said to have failed does not come back.
+                // A pod that was reported as failed does not return to Running.
                 if failed {
                     value["status"]["phase"] = json!("Failed");
                 }
@@ -305,7 +314,7 @@ impl Cluster {
         }
     }
 
-    /// All has ended: the object goes, if it still is there, and the address is free.
+    /// All containers have ended: deletes the object if it exists, and frees the address.
     pub(super) fn take_away(&mut self, id: MachineId, uid: &str, api: &mut ApiServer, now: Millis) {
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.connected && machine.powered) else {
             return;
@@ -321,7 +330,9 @@ impl Cluster {
     }
 }
 
-/// Conditions are merged by their type; everything else is the kubelet's.
+/// Merges conditions by their type.
+///
+/// The kubelet owns everything else.
 fn merge_status(into: &mut Value, status: &Value) {
     let mut conditions = into["conditions"].as_array().cloned().unwrap_or_default();
     for new in status["conditions"].as_array().into_iter().flatten() {
@@ -334,7 +345,9 @@ fn merge_status(into: &mut Value, status: &Value) {
     into["conditions"] = json!(conditions);
 }
 
-/// A pod whose status tells of containers that this machine does not have (another one has run them): they could not be located.
+/// Reads a pod's status with containers that this machine lacks, because another machine ran them.
+///
+/// The kubelet reports that it cannot locate them.
 fn adopt(container: &mut Container, pod: &Value, now: Millis) {
     let field = if container.init { "initContainerStatuses" } else { "containerStatuses" };
     let all = pod["status"][field].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Machines and what their kubelets know.
+//! Machines, and the state of their kubelets.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,24 @@ use serde_json::Value;
 use super::super::Millis;
 use super::super::api::Shared;
 
-/// A machine. Two of them may go by the same node name.
+/// The ID of a machine.
+///
+/// Two machines can have the same node name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MachineId(pub u32);
 
-/// What a machine says of itself.
+/// The properties of a machine that its Node object repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineSpec {
     pub node: String,
     pub machine_id: String,
     pub system_uuid: String,
-    /// A cloud provider runs it.
+    /// The ID of the cloud provider that runs it.
     pub provider_id: Option<String>,
 }
 
 impl MachineSpec {
-    /// With IDs of its own.
+    /// A machine with IDs of its own.
     pub fn named(node: &str) -> Self {
         let (machine_id, system_uuid) = (format!("machine-{node}"), format!("uuid-{node}"));
         Self { node: node.to_owned(), machine_id, system_uuid, provider_id: None }
@@ -36,27 +38,29 @@ pub(super) struct Machine {
     pub(super) spec: MachineSpec,
     pub(super) connected: bool,
     pub(super) powered: bool,
-    /// When the API server last heard of it.
+    /// When the API server last received its heartbeat.
     pub(super) heard: Millis,
-    /// By UID.
+    /// The pods of the machine, by UID.
     pub(super) pods: BTreeMap<String, LocalPod>,
-    /// What its statuses take longer than usual.
+    /// The additional delay of its statuses.
     pub(super) slow: Millis,
 }
 
 /// A pod on a machine.
 #[derive(Debug)]
 pub(super) struct LocalPod {
-    /// As the kubelet last heard of it.
+    /// The latest version that the kubelet has received.
     pub(super) pod: Shared,
     pub(super) ip: String,
     pub(super) containers: Vec<Container>,
-    /// The Secrets of its volumes, once they are there.
+    /// The Secrets of its volumes, when they exist.
     pub(super) files: Option<BTreeMap<(String, String), Bytes>>,
-    /// It shall end: its containers are not started again.
+    /// Whether the pod is ending.
+    ///
+    /// Its containers do not start again.
     pub(super) ending: bool,
     pub(super) ready: bool,
-    /// Since when its condition Ready is what it is.
+    /// The condition Ready, and the time of its last change.
     pub(super) turned: Option<(bool, Millis)>,
     pub(super) started: Millis,
     /// Statuses on their way, by number.
@@ -84,13 +88,13 @@ pub(super) struct Instance {
     pub(super) end: Option<End>,
 }
 
-/// How a container ended, as its kubelet says.
+/// The end of a container, as its kubelet reports it.
 #[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) at: Millis,
     pub(super) code: i64,
     pub(super) reason: &'static str,
-    /// The report names the container.
+    /// Whether the report has the container's ID.
     pub(super) named: bool,
 }
 
@@ -99,7 +103,7 @@ impl Container {
         self.current.as_ref().is_some_and(|instance| instance.end.is_none())
     }
 
-    /// Its run has ended, and it is not one that starts again.
+    /// The end of its run, unless it starts again.
     pub(super) fn ended(&self) -> Option<&End> {
         self.current.as_ref().and_then(|instance| instance.end.as_ref())
     }
@@ -114,7 +118,7 @@ impl LocalPod {
         self.containers.iter().any(Container::runs)
     }
 
-    /// A container that exited so is started again.
+    /// Whether a container with this exit code starts again.
     pub(super) fn restarts(&self, container: &Container, code: i64) -> bool {
         let policy = self.spec()["restartPolicy"].as_str().unwrap_or("Always");
         !self.ending
@@ -125,7 +129,7 @@ impl LocalPod {
             }
     }
 
-    /// No container runs, and none will.
+    /// Whether no container runs, and none will start.
     pub(super) fn has_ended(&self) -> bool {
         let done = |container: &Container| match container.ended() {
             Some(end) => !self.restarts(container, end.code),
@@ -137,7 +141,7 @@ impl LocalPod {
         !self.runs() && (self.containers.iter().all(done) || self.containers.iter().any(failed))
     }
 
-    /// The container that is to be started now: init containers one after another, then all others.
+    /// The containers to start now: init containers one after another, then all regular ones.
     pub(super) fn startable(&self) -> Vec<usize> {
         let waiting = self.containers.iter().enumerate().filter(|(_, container)| container.current.is_none());
         let init = self

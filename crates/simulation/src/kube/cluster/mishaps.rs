@@ -1,4 +1,6 @@
-//! Faults drawn before a run: a kind and a number, which say what breaks once it is known what there is.
+//! Faults drawn before a run: a kind and a number.
+//!
+//! At run time the number chooses among the existing objects.
 
 use redlock_api::QUORUM_LABEL;
 
@@ -9,7 +11,9 @@ use super::faults::Fault;
 use super::machine::{MachineId, MachineSpec};
 use super::truth::Running;
 
-/// A kind of fault, for choosing which exist in a run.
+/// A kind of fault.
+///
+/// A run chooses which kinds it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultKind {
     /// Silent nodes, and their return.
@@ -48,17 +52,19 @@ impl FaultKind {
     ];
 }
 
-/// Where it mostly breaks.
+/// The preferred targets of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
     Anywhere,
-    /// At what holds locks.
+    /// Pods that hold locks.
     Holders,
-    /// At members of quorums.
+    /// Members of quorums.
     Members,
 }
 
-/// A fault of a plan: the same number chooses the same thing among the same things.
+/// A fault of a plan.
+///
+/// The same number chooses the same target in the same cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mishap {
     pub kind: FaultKind,
@@ -66,11 +72,13 @@ pub struct Mishap {
     pub aim: Aim,
 }
 
-/// So often what is aimed at is hit.
+/// How often a fault hits its preferred target, in percent.
 const AIMED: u64 = 80;
 
 impl Mishap {
-    /// The containers among which the fault chooses. A machine that is cut off is found again by what runs on it.
+    /// The containers among which the fault chooses.
+    ///
+    /// A disconnected machine is found by its running containers.
     fn targets(self, chance: &mut Seeded, cluster: &Cluster, api: &ApiServer) -> Vec<Running> {
         let all: Vec<Running> = cluster.truth().running().cloned().collect();
         if self.aim == Aim::Anywhere || !chance.percent(AIMED) {
@@ -99,7 +107,7 @@ impl Mishap {
         if holding.is_empty() { all.into_iter().filter(|running| !is_member(running)).collect() } else { holding }
     }
 
-    /// What this is in the cluster as it is now; `None` if there is nothing to break.
+    /// The fault in the current cluster, or `None` if there is no target.
     pub fn resolve(self, cluster: &Cluster, api: &ApiServer) -> Option<Fault> {
         let mut chance = Seeded(self.number);
         let machines: Vec<_> = cluster.machines().map(|(id, spec)| (id, spec.clone())).collect();
@@ -117,13 +125,14 @@ impl Mishap {
             let aimed = aimed.as_ref().map(|aimed| (aimed.namespace.clone(), aimed.pod.clone()));
             aimed.or_else(|| chance.pick(&pods).cloned())
         };
-        // People force what hangs, more often than what does not.
+        // Users delete by force what hangs more often than what does not.
         let hanging = |chance: &mut Seeded| {
             let pods = api.objects(Kind::Pod).filter(|pod| pod.is_deleting());
             let pods: Vec<_> = pods.map(|pod| (pod.namespace().to_owned(), pod.name().to_owned())).collect();
             if chance.percent(60) { chance.pick(&pods).cloned() } else { None }
         };
-        // Of a node with a provider that is not Ready only the provider knows that it is gone: nobody else deletes it.
+        // Only the provider knows whether a machine of its own is gone, so nothing else deletes its node while it is
+        // not Ready.
         let may_go = spec.provider_id.is_none() || connected || !powered;
         Some(match self.kind {
             FaultKind::Cut if connected => Fault::Cut(id),
@@ -138,7 +147,7 @@ impl Mishap {
                 let fair = !powered || machines.iter().any(|other| shares_ids(other, id, &spec));
                 Fault::ReplaceNode { node, same_ids: fair && chance.percent(50) }
             }
-            // Only a provider deletes a node for being gone.
+            // Only a provider deletes a node because its machine is gone.
             FaultKind::EndMachine => spec.provider_id.as_ref().map(|_| Fault::EndMachine(id))?,
             FaultKind::Exit => Fault::Exit {
                 container: container(&mut chance)?.container,
@@ -153,7 +162,7 @@ impl Mishap {
                 .map(|(namespace, pod)| Fault::ForceDelete { namespace, pod })?,
             FaultKind::Ready => Fault::Ready { uid: container(&mut chance)?.pod_uid, ready: chance.percent(60) },
             FaultKind::Cordon => Fault::Cordon(node, chance.percent(50)),
-            // A person's word, which has to be true of every machine of that name.
+            // A user's statement has to be true of every machine with that name.
             FaultKind::OutOfService => Fault::OutOfService(node.clone(), cluster.is_off(&node)),
         })
     }
@@ -164,12 +173,14 @@ fn shares_ids((other, found): &(MachineId, MachineSpec), id: MachineId, spec: &M
 }
 
 impl Cluster {
-    /// Whether nothing can run under this node's name.
+    /// Whether every machine with this node name is off.
     pub fn is_off(&self, node: &str) -> bool {
         self.machines_of(node).into_iter().all(|id| !self.machine_state(id).0)
     }
 
-    /// Everything is on, connected and may be scheduled to. Machines whose name another one has taken stay off.
+    /// Turns on, connects and uncordons every machine.
+    ///
+    /// Machines whose name another machine has taken stay off.
     pub fn heal_all(&mut self, api: &mut ApiServer, now: super::Millis) {
         let all: Vec<_> = self.machines().map(|(id, spec)| (id, spec.node.clone())).collect();
         for (id, node) in all {
@@ -186,11 +197,13 @@ impl Cluster {
         }
     }
 
-    /// Ends all containers of a pod, wherever they run: what a person does before declaring it dead.
+    /// Ends all containers of a pod on all machines.
+    ///
+    /// A user does this before confirming the death.
     pub fn end_pod(&mut self, uid: &str, now: super::Millis) {
         let running: Vec<_> = self.truth.running().filter(|running| running.pod_uid == uid).cloned().collect();
         for running in running {
-            // Its kubelet must not start another one.
+            // Its kubelet must not start the container again.
             if let Some(local) = self.local(running.machine, uid) {
                 local.ending = true;
             }

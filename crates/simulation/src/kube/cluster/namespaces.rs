@@ -1,4 +1,4 @@
-//! The namespace controller: it deletes what is in a namespace, again and again, until there is nothing left.
+//! The namespace controller: it deletes the objects of a namespace repeatedly until none is left.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ impl Cluster {
         let Some(namespace) = api.get(Kind::Namespace, "", name).filter(|found| found.is_deleting()) else { return };
         let by = by(now, "namespace-controller");
         let mut kinds: Vec<Kind> = Kind::all().filter(|kind| kind.facts().namespaced).collect();
-        // In no order that anybody may rely on.
+        // The order is arbitrary: no part of the product can rely on it.
         kinds.sort_by_key(|kind| super::super::mix(part(kind.facts().plural) ^ part(namespace.uid())));
         let mut left = false;
         for kind in kinds {

@@ -1,4 +1,7 @@
-//! Nodes: kubelets register and renew them, the node controller judges their silence, PodGC ends the pods of those that vanished.
+//! Nodes and their controllers.
+//!
+//! Kubelets register and renew nodes. The node controller marks silent ones. PodGC deletes the pods of nodes that are
+//! gone.
 
 use serde_json::{Value, json};
 
@@ -30,7 +33,7 @@ fn set_ready(node: &mut Value, status: &str, reason: &str, now: Millis) {
     }
 }
 
-/// Puts the taints of a node that is silent on it, or takes them off.
+/// Adds or removes the taints of a silent node.
 fn set_taints(node: &mut Value, silent: bool) {
     let others = node["spec"]["taints"].as_array().into_iter().flatten();
     let mut taints: Vec<_> = others.filter(|taint| taint["key"] != UNREACHABLE).cloned().collect();
@@ -45,7 +48,7 @@ fn set_taints(node: &mut Value, silent: bool) {
 }
 
 impl Cluster {
-    /// A machine whose kubelet registers its node.
+    /// Adds a machine whose kubelet registers its node.
     pub(super) fn add_machine(&mut self, spec: MachineSpec, api: &mut ApiServer, now: Millis) -> MachineId {
         let id = MachineId(self.machines.keys().last().map_or(0, |last| last.0 + 1));
         register(&spec, api, now);
@@ -56,12 +59,12 @@ impl Cluster {
         id
     }
 
-    /// A machine that can be heard: it renews its node, hears of all pods, and says how they are.
+    /// The machine is connected: it renews its node, receives all pods, and reports them.
     pub(super) fn reconnect(&mut self, id: MachineId, now: Millis) {
         self.soon(now, "beat", &id.0.to_string(), (50, self.settings.silence / 4), Task::Beat(id));
     }
 
-    /// What a kubelet does when it can be heard (again).
+    /// The heartbeat of a connected kubelet.
     pub(super) fn beat(&mut self, id: MachineId, api: &mut ApiServer, now: Millis) {
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.connected && machine.powered) else {
             return;
@@ -86,7 +89,9 @@ impl Cluster {
         self.notice(id, now);
     }
 
-    /// The node controller: silence makes a node Unknown, and later costs its pods, while most others report.
+    /// The node controller.
+    ///
+    /// A silent node becomes Unknown. Later its pods are deleted, if most other nodes report.
     pub(super) fn monitor(&mut self, api: &mut ApiServer, now: Millis) {
         self.after(now, self.settings.monitor, Task::Monitor);
         let nodes: Vec<Shared> = api.objects(Kind::Node).cloned().collect();
@@ -116,7 +121,7 @@ impl Cluster {
         }
     }
 
-    /// Nobody can say that these pods are ready; in a while they are deleted.
+    /// Marks these pods as not ready, and schedules their deletion.
     fn pods_of_silent(&mut self, node: &str, api: &mut ApiServer, now: Millis) {
         let pods: Vec<Shared> =
             api.objects(Kind::Pod).filter(|pod| pod.value["spec"]["nodeName"] == node).cloned().collect();
@@ -134,7 +139,9 @@ impl Cluster {
         }
     }
 
-    /// Only while most nodes report: else it is the observer who is cut off.
+    /// Deletes a pod of a silent node, if most nodes report.
+    ///
+    /// Otherwise the controller itself is likely disconnected.
     pub(super) fn evict(&mut self, at: &Place, uid: &str, api: &mut ApiServer, now: Millis) {
         let Some(pod) = api.get(Kind::Pod, &at.0, &at.1).filter(|pod| pod.uid() == uid && !pod.is_deleting()) else {
             return;
@@ -152,8 +159,9 @@ impl Cluster {
         let _ = api.delete(Kind::Pod, (&at.0, &at.1), &options, by(now, "taint-eviction"));
     }
 
-    /// PodGC: pods of nodes that are missing for a while are said to have failed, and are gone. So are those that are being deleted
-    /// on nodes that a person has taken out of service.
+    /// PodGC: fails and deletes pods whose node has been missing for a while.
+    ///
+    /// It does the same for pods that are being deleted on nodes with the out-of-service taint.
     pub(super) fn collect_pods(&mut self, api: &mut ApiServer, now: Millis) {
         self.after(now, self.settings.collect_pods, Task::CollectPods);
         let pods: Vec<Shared> = api.objects(Kind::Pod).cloned().collect();
@@ -183,7 +191,9 @@ impl Cluster {
         }
     }
 
-    /// The container statuses stay as they are.
+    /// Sets the phase Failed and deletes a pod.
+    ///
+    /// The container statuses do not change.
     fn fail_and_delete(&mut self, pod: &Shared, api: &mut ApiServer, now: Millis) {
         let here = (pod.namespace(), pod.name());
         let _ = api.edit(Kind::Pod, here, Part::Status, by(now, "pod-garbage-collector"), |value| {
@@ -210,7 +220,7 @@ pub(super) fn register(spec: &MachineSpec, api: &mut ApiServer, now: Millis) {
     }
     set_ready(&mut node, "True", "KubeletReady", now);
     if api.create(Kind::Node, "", node.clone(), by(now, "kubelet")).is_err() {
-        // It exists: the kubelet of another machine takes the object over.
+        // The Node exists: the kubelet of this machine takes the object over.
         let _ = api.edit(Kind::Node, ("", &spec.node), Part::Status, by(now, "kubelet"), |value| {
             value["status"]["nodeInfo"] = node["status"]["nodeInfo"].clone();
             set_ready(value, "True", "KubeletReady", now);
@@ -218,7 +228,7 @@ pub(super) fn register(spec: &MachineSpec, api: &mut ApiServer, now: Millis) {
     }
 }
 
-/// Whether a Node object tells of this machine.
+/// Whether a Node object describes this machine.
 fn is_like(node: &Shared, spec: &MachineSpec) -> bool {
     let info = &node.value["status"]["nodeInfo"];
     info["machineID"] == spec.machine_id.as_str() && info["systemUUID"] == spec.system_uuid.as_str()

@@ -1,4 +1,4 @@
-//! What a kubelet says of a pod.
+//! The pod status that a kubelet reports.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::Millis;
 use super::super::api::seconds;
 use super::machine::{Container, End, Instance, LocalPod};
 
-/// The status of a pod, from what its kubelet has noticed.
+/// The status of a pod, from the observations of its kubelet.
 pub(super) fn status(pod: &mut LocalPod, now: Millis) -> Value {
     let ready = pod.ready && !pod.ending && pod.containers.iter().all(|container| container.init || container.runs());
     if pod.turned.is_none_or(|(was, _)| was != ready) {

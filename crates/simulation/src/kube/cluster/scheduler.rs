@@ -1,4 +1,4 @@
-//! The scheduler: a node for each pod, with members of one quorum apart.
+//! The scheduler: it places each pod on a node, and members of one quorum on different nodes.
 
 use redlock_api::QUORUM_LABEL;
 use serde_json::json;

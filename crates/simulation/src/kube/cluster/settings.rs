@@ -1,51 +1,55 @@
-//! How long things take in a cluster.
+//! Delays of a cluster.
 
 use super::super::Millis;
 use super::super::chance::{Chance, Range};
 
-/// All in milliseconds.
+/// Delays and periods, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// A controller takes notice of a change.
+    /// From a change to the reaction of a controller.
     pub reaction: Range,
-    /// The garbage collector takes notice.
+    /// From a change to the reaction of the garbage collector.
     pub collect: Range,
-    /// The namespace controller looks again.
+    /// The interval between two passes of the namespace controller.
     pub empty_namespace: Range,
-    /// After a refusal or an outage.
+    /// The pause before a retry after a refusal or an outage.
     pub retry: Range,
-    /// A kubelet takes notice of a change of a pod.
+    /// From a change of a pod to the reaction of its kubelet.
     pub hear: Range,
-    /// From then until a container runs.
+    /// From that reaction until a container runs.
     pub start: Range,
-    /// From the end of a container until it is started again in place.
+    /// From the end of a container to its restart in place.
     pub restart: Range,
-    /// From SIGTERM to the end of a container, at most its grace period.
+    /// From SIGTERM to the end of a container.
+    ///
+    /// The grace period limits it.
     pub shutdown: Range,
-    /// A kubelet notices what its containers do.
+    /// From a change of a container to its observation by the kubelet.
     pub relist: Range,
-    /// Its status arrives.
+    /// From the status of a kubelet to its arrival.
     pub send: Range,
-    /// A container that its kubelet lost sight of runs on.
+    /// How long a container runs that its kubelet cannot locate.
     pub lost: Range,
-    /// The node controller looks.
+    /// The interval between two checks of the node controller.
     pub monitor: Millis,
-    /// A node is Unknown when nothing was heard of it for so long.
+    /// After this time without a heartbeat a node is Unknown.
     pub silence: Millis,
-    /// Pods of an unreachable node are deleted after so long.
+    /// After this time on an unreachable node a pod is deleted.
     pub toleration: Millis,
-    /// PodGC looks.
+    /// The interval between two passes of PodGC.
     pub collect_pods: Millis,
-    /// A node has to be missing for so long before its pods are ended.
+    /// After this time without a Node object its pods are deleted.
     pub quarantine: Millis,
-    /// The first pause between two pods of a Job; it doubles.
+    /// The first pause between two pods of a Job.
+    ///
+    /// It doubles.
     pub job_backoff: Millis,
-    /// Jobs are suspended and started again as the real controller does it (`job_syncs`).
+    /// Whether the Job controller suspends and resumes Jobs like the real one (`job_syncs`).
     pub suspends_jobs: bool,
 }
 
 impl Settings {
-    /// As a cluster with default flags.
+    /// A cluster with default flags.
     pub const USUAL: Self = Self {
         reaction: (1, 150),
         collect: (5, 700),
@@ -67,7 +71,7 @@ impl Settings {
         suspends_jobs: false,
     };
 
-    /// The same in less simulated time: whatever takes minutes takes seconds.
+    /// The same cluster in less simulated time: minutes become seconds.
     pub const QUICK: Self = Self {
         silence: 8_000,
         monitor: 1_000,
@@ -78,7 +82,7 @@ impl Settings {
         ..Self::USUAL
     };
 
-    /// One of both, with some delays far from the usual.
+    /// Draws one of both, with some unusual delays.
     pub fn draw(chance: &mut dyn Chance, long: bool) -> Self {
         let mut settings = if long { Self::USUAL } else { Self::QUICK };
         let mut stretch = |range: &mut Range| match chance.below(6) {

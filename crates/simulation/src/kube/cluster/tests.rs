@@ -11,7 +11,9 @@ mod working;
 
 const START: Millis = 1_767_225_600_000;
 
-/// A cluster and its server, moved by hand.
+/// A cluster and its server.
+///
+/// The tests advance the time.
 struct World {
     api: ApiServer,
     cluster: Cluster,
@@ -60,7 +62,7 @@ impl World {
         self.api.get(Kind::Pod, "default", name)
     }
 
-    /// The only container that runs of a pod.
+    /// The only running container of a pod.
     fn container(&self, uid: &str) -> String {
         let running: Vec<_> = self.cluster.truth().running().filter(|running| running.pod_uid == uid).collect();
         assert_eq!(running.len(), 1, "{running:?}");

@@ -1,4 +1,4 @@
-//! What really runs, whatever anybody reports.
+//! The containers that run, independent of all reports.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::machine::MachineId;
 /// A container that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// As `containerID` in a pod's status.
+    /// The `containerID` in a pod's status.
     pub container: String,
     /// Its name in the pod.
     pub name: String,
@@ -22,32 +22,32 @@ pub struct Running {
     pub pod_uid: String,
     pub ip: String,
     pub since: Millis,
-    /// Another instance of the same container ran before.
+    /// Whether another instance of the same container ran before.
     pub restarted: bool,
-    /// Its kubelet has lost sight of it.
+    /// Whether its kubelet cannot locate it.
     pub lost: bool,
 }
 
-/// What happened to a container.
+/// A change of a container.
 #[derive(Clone, Debug)]
 pub enum Happening {
-    /// It runs from now on.
+    /// It starts now.
     Started {
         running: Running,
-        /// The pod as its kubelet knows it.
+        /// The pod in the version of its kubelet.
         pod: Shared,
-        /// What the Secrets of its volumes hold, by volume and path.
+        /// The contents of its Secret volumes, by volume and path.
         files: BTreeMap<(String, String), Bytes>,
     },
     /// It has ended.
     Ended(Running),
 }
 
-/// All containers that run, by their IDs.
+/// All running containers, by their IDs.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     pub(super) running: BTreeMap<String, Running>,
-    /// Machines that are cut off from everything else.
+    /// Disconnected machines.
     pub(super) cut: BTreeMap<MachineId, bool>,
 }
 
@@ -64,17 +64,21 @@ impl Truth {
         self.running.contains_key(container)
     }
 
-    /// Whether any container of a pod runs.
+    /// Whether a container of the pod runs.
     pub fn pod_runs(&self, uid: &str) -> bool {
         self.running.values().any(|running| running.pod_uid == uid)
     }
 
-    /// Who answers at an address: several where a kubelet has lost sight of one.
+    /// The containers that answer at an address.
+    ///
+    /// There are several if a kubelet cannot locate one of them.
     pub fn at<'a>(&'a self, ip: &'a str) -> impl Iterator<Item = &'a Running> {
         self.running.values().filter(move |running| running.ip == ip)
     }
 
-    /// Whether packets reach this machine. A machine that is cut off reaches nobody, and runs on.
+    /// Whether packets reach this machine.
+    ///
+    /// A disconnected machine continues to run.
     pub fn is_cut(&self, machine: MachineId) -> bool {
         self.cut.get(&machine).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What a pod's volumes hold.
+//! The contents of a pod's volumes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::super::api::{ApiServer, Kind};
 
-/// The files of all Secret volumes, by volume and path; `None` while a Secret or a key is missing.
+/// The files of all Secret volumes, by volume and path.
+///
+/// Returns `None` while a Secret or a key is missing.
 pub(super) fn files(api: &ApiServer, namespace: &str, spec: &Value) -> Option<BTreeMap<(String, String), Bytes>> {
     let mut files = BTreeMap::new();
     for volume in spec["volumes"].as_array().into_iter().flatten() {

@@ -1,4 +1,6 @@
-//! The controllers of StatefulSets and of Deployments (which own their pods here without ReplicaSets between).
+//! The controllers of StatefulSets and Deployments.
+//!
+//! Deployments own their pods directly: there are no ReplicaSets.
 
 use serde_json::{Value, json};
 
@@ -27,7 +29,7 @@ pub(super) fn has_ended(pod: &Shared) -> bool {
     matches!(pod.value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// A pod made from a template, with more labels.
+/// Builds a pod from a template with additional labels.
 pub(super) fn from_template(owner: &Shared, kind: Kind, labels: &[(&str, String)]) -> Value {
     let mut pod = owner.value["spec"]["template"].clone();
     for (label, value) in labels {
@@ -40,7 +42,7 @@ pub(super) fn from_template(owner: &Shared, kind: Kind, labels: &[(&str, String)
     pod
 }
 
-/// What tells templates apart.
+/// A hash that differs between templates.
 fn revision(owner: &Shared) -> String {
     format!("{:010x}", part(&owner.value["spec"]["template"].to_string()) & 0xff_ffff_ffff)
 }
@@ -58,7 +60,9 @@ impl Cluster {
     }
 }
 
-/// One ordinal after the other. `OnDelete` leaves pods of an older template alone, `RollingUpdate` deletes one at a time.
+/// Reconciles one ordinal after the other.
+///
+/// `OnDelete` keeps pods of an older template. `RollingUpdate` deletes one at a time.
 fn stateful_set(set: &Shared, api: &mut ApiServer, now: Millis) {
     let (by, revision) = (by(now, "statefulset-controller"), format!("{}-{}", set.name(), revision(set)));
     let replicas = set.value["spec"]["replicas"].as_u64().unwrap_or(1);
@@ -116,7 +120,9 @@ fn stateful_set(set: &Shared, api: &mut ApiServer, now: Millis) {
         api.edit(Kind::StatefulSet, (set.namespace(), set.name()), Part::Status, by, |value| value["status"] = status);
 }
 
-/// One pod more than wanted while templates differ; an older one goes when a newer one is ready.
+/// Surges by one pod while templates differ.
+///
+/// An older pod is deleted when a newer one is ready.
 fn deployment(owner: &Shared, api: &mut ApiServer, now: Millis) {
     if owner.is_deleting() {
         return;
@@ -136,7 +142,7 @@ fn deployment(owner: &Shared, api: &mut ApiServer, now: Millis) {
     let ready = new.iter().filter(|pod| is_ready(pod)).count();
     let spare = (ready + old.len()).saturating_sub(replicas);
     let surplus = new.len().saturating_sub(replicas);
-    // Those that are not ready go first, as with the real one.
+    // Delete pods that are not ready first, like the real controller.
     let mut old = old;
     old.sort_by_key(|pod| (is_ready(pod), pod.uid().to_owned()));
     let broken = old.iter().filter(|pod| !is_ready(pod)).count();

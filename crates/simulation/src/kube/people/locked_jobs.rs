@@ -1,4 +1,6 @@
-//! Jobs that hold locks: people create them suspended.
+//! Jobs that hold locks.
+//!
+//! Users create them suspended.
 
 use redlock_api::{
     JOB_LOCK_ANNOTATION, JOB_MAX_HOLD_ANNOTATION, JOB_MIN_HOLD_ANNOTATION, JOB_ON_WAIT_TIMEOUT_ANNOTATION,
@@ -10,7 +12,7 @@ use super::super::api::{DeleteOptions, Kind, Propagation, Shared};
 use super::super::chance::Chance as _;
 use super::{DeedKind, Hands, People, specs};
 
-/// So many Jobs are about at once.
+/// Maximum number of Jobs at a time.
 const MOST: usize = 8;
 
 impl People {
@@ -29,11 +31,11 @@ impl People {
             let annotations = job["metadata"]["annotations"].to_string();
             return Some(format!("{} {annotations}", hands.create(Kind::Job, &namespace, job).0));
         }
-        // Its owner lets a claim of another person start it.
+        // The Job's owner permits a claim of another user to start it.
         job["metadata"]["annotations"] = json!({JOB_LOCK_ANNOTATION: ""});
         let mut holder = json!({"jobName": name});
         if hands.chance.percent(25) {
-            // The claim is there before its Job.
+            // The claim exists before its Job.
             let pause = i64::try_from(hands.chance.below(3_000)).unwrap_or_default();
             self.wish(Kind::Job, &namespace, job, hands.by.now + pause);
         } else {
@@ -48,7 +50,7 @@ impl People {
 
     fn annotations(&self, hands: &mut Hands<'_>) -> Value {
         let chance = &mut hands.chance;
-        // The same that the specification of a claim can have.
+        // The Job has the fields that the specification of a claim can have.
         let spec = specs::claim(&self.around, chance, json!({}));
         let mut annotations = json!({JOB_LOCK_ANNOTATION: spec["key"], JOB_TTL_ANNOTATION: spec["ttl"]});
         if chance.percent(10) {
@@ -73,12 +75,14 @@ impl People {
     }
 }
 
-/// Mostly of one pod that works for some seconds. One in twenty is not suspended, by mistake.
+/// A Job, usually with one pod that works for some seconds.
+///
+/// One in twenty is created without suspension, by mistake.
 fn suspended_job(name: &str, hands: &mut Hands<'_>) -> Value {
     let chance = &mut hands.chance;
     let run = if chance.percent(40) { chance.between(8_000, 25_000) } else { chance.between(300, 6_000) };
     let code = if chance.percent(25) { "1" } else { "0" };
-    // A container that always fails would be started again without end.
+    // With `OnFailure`, a container that always fails would restart for the whole run.
     let policy = if code == "0" && chance.percent(30) { "OnFailure" } else { "Never" };
     let annotations = json!({"simulation/run-millis": run.to_string(), "simulation/exit-code": code});
     let grace = chance.between(1, 6);
@@ -91,7 +95,7 @@ fn suspended_job(name: &str, hands: &mut Hands<'_>) -> Value {
         "template": {"metadata": {"annotations": annotations}, "spec": pod}}})
 }
 
-/// A Job that has finished goes, with its claim.
+/// Deletes a finished Job with its claim.
 fn tidy_up(hands: &mut Hands<'_>) -> Option<String> {
     let finished = |job: &Shared| {
         let conditions = job.value["status"]["conditions"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What people do to locks.
+//! Actions of users on locks.
 
 use redlock_api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION, leader_label};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl People {
             DeedKind::EditLockStatus => {
                 let lock = hands.any(LOCK, |lock| lock.value["status"].is_object())?;
                 let later = super::super::api::seconds(hands.by.now + 3_600_000);
-                // Nothing that anybody relies on: a person who takes the holder out of it has given exclusion up.
+                // This edit changes no protected field: a user who removes the holder gives exclusion up.
                 let until = json!({"validUntil": format!("{}.500Z", later.trim_end_matches('Z'))});
                 let patches = [
                     json!({"conditions": null}),
@@ -83,7 +83,9 @@ impl People {
         }
     }
 
-    /// Enough is enough: then an old one that has finished goes instead.
+    /// Whether there are fewer locks than wanted.
+    ///
+    /// Otherwise a user deletes a finished one.
     fn has_room(&self, hands: &Hands<'_>) -> bool {
         hands.api.objects(LOCK).count() < self.around.locks
     }
@@ -98,7 +100,7 @@ impl People {
         Some(hands.create(LOCK, &namespace, json!({"metadata": {"name": name}, "spec": spec})).0)
     }
 
-    /// A finished claim if there is one, else any that is free to go.
+    /// Deletes a finished claim if there is one, or else any lock that can be deleted.
     pub(super) fn tidy_up(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         let finished = |lock: &Shared| {
             let conditions = lock.value["status"]["conditions"].as_array();
@@ -132,7 +134,7 @@ impl People {
         Some(hands.create(LOCK, pod.namespace(), json!({"metadata": metadata, "spec": spec})).0)
     }
 
-    /// A claim with an identity that a pod owns.
+    /// Creates a claim with an identity that a pod owns.
     fn owned_claim(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         if !self.has_room(hands) {
             return self.tidy_up(hands);
@@ -148,7 +150,7 @@ impl People {
         Some(hands.create(LOCK, pod.namespace(), json!({"metadata": metadata, "spec": spec})).0)
     }
 
-    /// A claim that belongs to something that is neither a pod nor a Job.
+    /// Creates a claim whose owner is neither a pod nor a Job.
     fn foreign_claim(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         if !self.has_room(hands) {
             return self.tidy_up(hands);
@@ -180,7 +182,7 @@ impl People {
     }
 }
 
-/// Mostly a lock that is held.
+/// Sets an annotation, usually on a held lock.
 fn annotate(hands: &mut Hands<'_>, name: &str, value: fn(&mut Hands<'_>, &Shared) -> Value) -> Option<String> {
     let any = hands.chance.percent(15);
     let lock = hands.any(LOCK, |lock| any || is_held(lock))?;
@@ -188,7 +190,7 @@ fn annotate(hands: &mut Hands<'_>, name: &str, value: fn(&mut Hands<'_>, &Shared
     Some(hands.patch(LOCK, &lock, &json!({"metadata": {"annotations": {name: value}}}), Part::Main))
 }
 
-/// The token of the holder, that of one before, or nonsense.
+/// The token of the holder, of an earlier one, or an invalid one.
 fn token(hands: &mut Hands<'_>, lock: &Shared) -> Value {
     let of = |value: &Value| value.as_i64().map(|token| json!(token.to_string()));
     let current = of(&lock.value["status"]["fencingToken"]);

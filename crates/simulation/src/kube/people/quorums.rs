@@ -1,4 +1,4 @@
-//! What people do to quorums.
+//! Actions of users on quorums.
 
 use redlock_api::{
     DEFAULT_QUORUM_ANNOTATION, PREDECESSOR_DEAD_ANNOTATION, QUORUM_LABEL, ROLLOUT_ANNOTATION,
@@ -13,7 +13,9 @@ use super::{DeedKind, Hands, People, manifest};
 const QUORUM: Kind = Kind::RedisQuorum;
 
 impl People {
-    /// A quorum as it is at the beginning; the first one is the default.
+    /// A quorum as it is at the beginning.
+    ///
+    /// The first one is the default.
     pub(super) fn quorum(&self, index: usize, chance: &mut Seeded) -> (String, Value) {
         let (namespace, name) = self.around.quorums[index].clone();
         let mut metadata = json!({"name": name});
@@ -22,7 +24,7 @@ impl People {
         }
         let spec = json!({
             "members": if index == 0 { self.around.members } else { 1 }, "maxTTL": format!("{}ms", self.around.max_ttl),
-            // The members here speak nothing else.
+            // The simulated members have no TLS.
             "allowedNamespaces": {"from": "All"}, "tls": {"mode": "Disabled"},
             "keys": if self.around.namespaces.len() > 1 || chance.percent(20) { "Verbatim" } else { "Namespaced" },
         });
@@ -71,7 +73,7 @@ impl People {
         }
     }
 
-    /// Another image, or a rollout paused and let go again.
+    /// Changes the image, or pauses and resumes a rollout.
     fn roll(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         let quorum = hands.any(QUORUM, |_| true)?;
         if hands.chance.percent(60) {
@@ -87,7 +89,9 @@ impl People {
         ))
     }
 
-    /// Deleted, and made again under its name, with another maxTTL; often its pods go first.
+    /// Deletes a quorum and creates it again with another maxTTL.
+    ///
+    /// Often its pods are deleted first.
     fn recreate(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         let quorum = hands.any(QUORUM, |quorum| !quorum.is_deleting())?;
         let mut next = manifest(&quorum);
@@ -109,13 +113,13 @@ impl People {
         Some(hands.delete(QUORUM, &quorum, &options))
     }
 
-    /// Its finalizers are taken away, so that it waits for nothing, and it is made again with a smaller maxTTL.
+    /// Removes the finalizers of a deleted quorum, and creates it again with a smaller maxTTL.
     fn force(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         let quorum = hands.any(QUORUM, |_| true)?;
         let mut next = manifest(&quorum);
         let max_ttl = hands.chance.between(1_000, (self.around.max_ttl / 4).max(1_000));
         next["spec"]["maxTTL"] = json!(format!("{max_ttl}ms"));
-        // From now on they write locks that fit.
+        // From now on users write locks that fit.
         self.around.max_ttl = max_ttl;
         self.wish(QUORUM, quorum.namespace(), next, hands.by.now);
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
@@ -123,11 +127,14 @@ impl People {
         Some(words + ", " + &hands.patch(QUORUM, &quorum, &json!({"metadata": {"finalizers": null}}), Part::Main))
     }
 
-    /// With all that is in it. It comes again, and so do its quorums and what holds locks there.
+    /// Deletes a namespace with its objects.
+    ///
+    /// Users create the namespace, its quorums and its workloads again.
     fn delete_namespace(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         let mut names = self.around.namespaces.clone();
         names.extend(self.around.quorums.iter().map(|(namespace, _)| namespace.clone()));
-        // Mostly one without quorums, if there is any: it is gone sooner, and others use the same keys.
+        // Usually one without quorums, if there is one: its deletion is quicker, and other namespaces use the same
+        // keys.
         if hands.chance.percent(85) && names.iter().any(|name| !self.has_quorum(name)) {
             names.retain(|name| !self.has_quorum(name));
         }
@@ -155,7 +162,9 @@ fn edit(hands: &mut Hands<'_>, spec: &Value) -> Option<String> {
     Some(hands.patch(QUORUM, &quorum, &json!({"spec": spec}), Part::Main))
 }
 
-/// Another one becomes the default. For a moment there may be two of them, or none.
+/// Moves the default to another quorum.
+///
+/// For a moment there can be two defaults, or none.
 fn move_default(hands: &mut Hands<'_>) -> Option<String> {
     let is_default = |quorum: &Shared| quorum.annotation(DEFAULT_QUORUM_ANNOTATION) == Some("true");
     let set = |value: Value| json!({"metadata": {"annotations": {DEFAULT_QUORUM_ANNOTATION: value}}});
@@ -168,7 +177,7 @@ fn move_default(hands: &mut Hands<'_>) -> Option<String> {
     Some(done + &hands.patch(QUORUM, &next, &set(json!("true")), Part::Main))
 }
 
-/// Somebody deletes or changes what belongs to a quorum.
+/// Deletes or changes an object that belongs to a quorum.
 fn meddle(hands: &mut Hands<'_>) -> Option<String> {
     let kinds = [Kind::StatefulSet, Kind::Service, Kind::NetworkPolicy, Kind::PodDisruptionBudget];
     let kind = *hands.chance.pick(&kinds)?;
@@ -183,8 +192,9 @@ fn meddle(hands: &mut Hands<'_>) -> Option<String> {
     Some(hands.patch(kind, &object, &patch, Part::Main))
 }
 
-/// The pods whose end the status asks a person to confirm: by the members' reasons, or while the quorum is deleted by what its
-/// condition Ready says.
+/// The pods whose death the status asks the user to confirm.
+///
+/// The reasons of members name them, or the condition Ready of a quorum that is being deleted.
 pub(super) fn asked_for(quorum: &Shared) -> Vec<String> {
     let status = &quorum.value["status"];
     if quorum.is_deleting() {

@@ -9,14 +9,14 @@ fn millis(number: u64) -> Value {
     json!(format!("{number}ms"))
 }
 
-/// A time to live: mostly one that fits, now and then more than the quorum allows.
+/// A time to live: usually a valid one, sometimes more than the quorum allows.
 fn ttl(around: &Surroundings, chance: &mut Seeded) -> u64 {
     let most = around.max_ttl.max(1_000);
     let least = if around.habits.long { most * 2 / 3 } else { 0 };
     if chance.percent(4) { most + 1_000 } else { chance.between(least.max(1_000), most) }
 }
 
-/// What claims and elections have in common.
+/// The fields that claims and elections share.
 fn common(around: &Surroundings, chance: &mut Seeded) -> Value {
     let ttl = ttl(around, chance);
     let (wide, longest) = (around.habits.wide, if around.habits.wide { 2 } else { 6 });
@@ -41,7 +41,9 @@ fn common(around: &Surroundings, chance: &mut Seeded) -> Value {
     spec
 }
 
-/// A claim; `holder` is its `claim`.
+/// A claim.
+///
+/// `holder` is its field `claim`.
 pub(super) fn claim(around: &Surroundings, chance: &mut Seeded, holder: Value) -> Value {
     let mut spec = common(around, chance);
     spec["key"] = json!(chance.pick(&around.keys).cloned().unwrap_or_default());
@@ -102,7 +104,7 @@ pub(super) fn election(around: &Surroundings, chance: &mut Seeded, app: &str) ->
     spec
 }
 
-/// How a holder is asked whether it is well.
+/// A liveness check of a holder.
 fn liveness(chance: &mut Seeded) -> Value {
     let mut liveness = json!({"failureThreshold": chance.between(1, 3)});
     if chance.percent(50) {
@@ -113,7 +115,7 @@ fn liveness(chance: &mut Seeded) -> Value {
     liveness
 }
 
-/// One field of a lock's specification, as somebody would edit it.
+/// One field of a lock's specification, as a user edits it.
 pub(super) fn edit(around: &Surroundings, chance: &mut Seeded) -> Value {
     let ttl = ttl(around, chance);
     match chance.below(10) {

@@ -47,7 +47,7 @@ fn what_people_do_is_mostly_accepted_and_every_kind_happens() {
             *refused += u32::from(what.contains("refused"));
         }
     }
-    // These need statuses, or finalizers to be taken away, which the operator writes; the last one needs what it makes.
+    // These need statuses or finalizers of the operator. The last one needs objects that the operator creates.
     let without_operator =
         [DeedKind::EditLockStatus, DeedKind::EditQuorumStatus, DeedKind::ForceQuorum, DeedKind::Meddle];
     for kind in DeedKind::ALL.iter().filter(|kind| !without_operator.contains(kind)) {

@@ -1,4 +1,4 @@
-//! What people do to what holds locks: Deployments, Jobs and their pods.
+//! Actions of users on workloads that hold locks: Deployments, Jobs and their pods.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::super::chance::Chance as _;
 use super::{DeedKind, Hands, People, specs};
 
 impl People {
-    /// Pods that can lead and claim.
+    /// Creates pods that can lead and claim.
     pub(super) fn deploy(&mut self, namespace: &str, hands: &mut Hands<'_>) {
         let name = self.name("app");
         let replicas = hands.chance.between(1, 3);
@@ -78,7 +78,7 @@ impl People {
         }
     }
 
-    /// A Job, and a claim that goes with it.
+    /// Creates a Job, and a claim for it.
     fn job_claim(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         if hands.api.objects(Kind::DistributedLock).count() >= self.around.locks {
             return self.tidy_up(hands);

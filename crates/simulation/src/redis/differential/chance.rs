@@ -1,4 +1,4 @@
-//! Requests, drawn at random among those that mean something.
+//! Random valid requests.
 
 use super::{Arguments, to_arguments};
 
@@ -7,7 +7,9 @@ pub(super) struct Chance(u64);
 
 const KEYS: [&str; 6] = ["a", "shop/a", "shop/b", "#token", "#operator-epoch", "lock"];
 const VALUES: [&str; 6] = ["v", "w", "1", "7", "4294967400", "not/plain\"\\"];
-/// In milliseconds: the key has ended before the next request. No other argument looks like it.
+/// A time to live in milliseconds that ends before the next request.
+///
+/// No other argument equals it.
 const SHORT: &str = "4";
 const COMMANDS: [&str; 22] = [
     "ping",
@@ -42,7 +44,7 @@ macro_rules! script {
     };
 }
 
-/// The product's scripts, and some of clients.
+/// The product's scripts, and some scripts of clients.
 pub(super) const SCRIPTS: [&str; 12] = [
     script!("holder", "acquire"),
     script!("holder", "guard", "acquire"),
@@ -58,7 +60,7 @@ pub(super) const SCRIPTS: [&str; 12] = [
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
 ];
 
-/// Whether the request makes a key that lives for a few milliseconds.
+/// Whether the request creates a key that lives for a few milliseconds.
 pub(super) fn ends_soon(request: &[Vec<u8>]) -> bool {
     request.iter().any(|word| word == SHORT.as_bytes())
 }
@@ -79,7 +81,7 @@ impl Chance {
         some[self.below(some.len())]
     }
 
-    /// How many requests are sent at once.
+    /// The number of requests to send at once.
     pub(super) fn burst(&mut self) -> usize {
         if self.below(4) == 0 { 1 + self.below(6) } else { 1 }
     }
@@ -135,7 +137,7 @@ impl Chance {
         }
     }
 
-    /// A script with arguments that suit it, or any others.
+    /// A script with matching or other arguments.
     fn script(&mut self) -> Arguments {
         let number = self.below(SCRIPTS.len());
         let (key, value, ttl) = (self.key(), self.of(&VALUES), self.ttl());

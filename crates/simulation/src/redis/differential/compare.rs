@@ -1,9 +1,9 @@
-//! Reading answers, and what counts as the same.
+//! Reads replies, and compares them.
 
 use std::fmt;
 use std::io::BufRead;
 
-/// One answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Status(String),
@@ -13,7 +13,7 @@ pub(super) enum Read {
     Nil,
     NilArray,
     Array(Vec<Read>),
-    /// There is none: the connection has ended.
+    /// No reply: the connection has ended.
     Closed,
 }
 
@@ -47,12 +47,12 @@ pub(super) fn read(from: &mut impl BufRead) -> Read {
     }
 }
 
-/// How the answers to a request differ, if they do.
+/// The difference between the replies to a request, if there is one.
 pub(super) fn differ(request: &[Vec<u8>], real: &Read, model: &Read) -> Option<&'static str> {
     let word = |at: usize| request.get(at).map(|word| String::from_utf8_lossy(word).to_ascii_uppercase());
     let (name, sub) = (word(0).unwrap_or_default(), word(1).unwrap_or_default());
     match (name.as_str(), sub.as_str()) {
-        // They are numbers of their own.
+        // Client IDs differ.
         ("CLIENT", "ID") if matches!((real, model), (Read::Int(_), Read::Int(_))) => return None,
         ("CLIENT", "LIST" | "INFO") if matches!((real, model), (Read::Bulk(_), Read::Bulk(_))) => return None,
         _ => {}
@@ -62,7 +62,7 @@ pub(super) fn differ(request: &[Vec<u8>], real: &Read, model: &Read) -> Option<&
     (!same(&real, &model)).then_some("they differ")
 }
 
-/// What Redis lists in no order is sorted, and a script's line is left out: a call in the last place has none here.
+/// Sorts unordered replies, and removes the line of a script: a tail call has none here.
 fn usual(answer: &Read, unordered: bool) -> Read {
     match answer {
         Read::Error(text) => Read::Error(match text.split_once(", on @user_script:") {
@@ -76,7 +76,7 @@ fn usual(answer: &Read, unordered: bool) -> Read {
         }
         Read::Array(parts) => {
             let mut parts: Vec<Read> = parts.iter().map(|part| usual(part, unordered)).collect();
-            // A page of SCAN, also in the answer to EXEC.
+            // A page of SCAN, also in the reply to EXEC.
             if let [Read::Bulk(_), Read::Array(keys)] = &mut parts[..] {
                 keys.sort_by_key(|key| format!("{key:?}"));
             }
@@ -102,7 +102,7 @@ fn same(real: &Read, model: &Read) -> bool {
     }
 }
 
-/// The last two parts are what TIME says.
+/// Compares replies whose last two elements are those of TIME.
 fn same_times(real: &[Read], model: &[Read]) -> bool {
     let time = |parts: &[Read]| match parts {
         [.., Read::Bulk(seconds), Read::Bulk(micros)] => {
@@ -116,7 +116,7 @@ fn same_times(real: &[Read], model: &[Read]) -> bool {
     real_time.abs_diff(model_time) < 5_000_000 && rest(real).iter().zip(&rest(model)).all(|(r, m)| same(r, m))
 }
 
-/// INFO, as far as it is modelled.
+/// Compares the modelled fields of INFO.
 fn same_info(real: &str, model: &str) -> bool {
     let field = |text: &str, name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned))

@@ -55,10 +55,10 @@ impl Real {
         self.connections[connection] = self.connect();
     }
 
-    /// The answers, up to the end of the connection.
+    /// Reads the replies, up to the end of the connection.
     pub(super) fn ask(&mut self, connection: usize, bytes: &[u8], answers: usize) -> Vec<Read> {
         let stream = &mut self.connections[connection];
-        // If it has ended, reading tells so.
+        // If the connection has ended, the read reports it.
         let _ = stream.get_mut().write_all(bytes);
         let mut found: Vec<Read> = Vec::new();
         while found.len() < answers && found.last() != Some(&Read::Closed) {

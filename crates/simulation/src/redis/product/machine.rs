@@ -1,4 +1,6 @@
-//! One server behind the product's own connections: each is a pair of byte queues, moved by tasks of this thread.
+//! One server behind the product's own connections.
+//!
+//! Each connection is a pair of byte queues, which tasks of this thread move.
 
 use super::{Config, locker};
 use crate::redis::{ConnectionId, Server};
@@ -20,7 +22,7 @@ pub(super) fn password() -> Secret {
     Secret::new("correct-horse")
 }
 
-/// Gives the far end of each connection to the thread of the server.
+/// Sends the far end of each connection to the thread of the server.
 struct Network(UnboundedSender<DuplexStream>);
 
 impl Connect for Network {
@@ -44,7 +46,7 @@ impl Inner {
         self.clock.wall().0 * 1_000
     }
 
-    /// Whatever the server has written goes on its way, and what it has ended ends.
+    /// Delivers the server's output, and closes the connections that it has closed.
     fn deliver(&mut self) {
         let server = &mut self.server;
         self.writers.retain(|connection, writer| {
@@ -57,7 +59,7 @@ impl Inner {
     }
 }
 
-/// The server, and the way to it.
+/// The server, and the connections to it.
 pub(super) struct World {
     inner: Rc<RefCell<Inner>>,
     machine: Machine,
@@ -70,7 +72,7 @@ impl World {
         Self::with(users_acl(&[password()], &[locker(), client]))
     }
 
-    /// A master that others run, with a user for the operator.
+    /// A master that is not managed, with a user for the operator.
     pub(super) fn external() -> Self {
         let user = external_user("redlock").replace("ACL SETUSER", "user").replace(" reset ", " ");
         Self::with(format!("user default off\n{}\n", user.replace("PASSWORD", password().expose())))
@@ -136,7 +138,7 @@ impl World {
         self.change(|server, _| server.set_busy(has_written));
     }
 
-    /// As one who may do everything does on a master that is not the operator's.
+    /// Flushes the scripts, as a user with all permissions does on an external master.
     pub(super) fn flush_scripts(&self) {
         self.change(|server, _| server.scripts.flush());
     }

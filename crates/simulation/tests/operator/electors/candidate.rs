@@ -1,4 +1,4 @@
-//! The loop of client-go's leaderelection: acquire, renew, give up at the deadline, and the process ends with it.
+//! The loop of client-go's leaderelection: acquire, renew, and end the process at the deadline.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use redlock_simulation::kube::api::Shared;
 pub(super) const DURATION: i64 = 5;
 const DEADLINE: u64 = 2_000_000;
 const RETRY: u64 = 660_000;
-/// One request takes at most half of the deadline, as NewFromKubeconfig sets it.
+/// The timeout of one request, half of the deadline, as NewFromKubeconfig sets it.
 const LIMIT: u64 = 1_000_000;
 
 /// A request on its way to the API server.
@@ -19,9 +19,11 @@ pub(super) struct Flight {
     pub(super) candidate: String,
     pub(super) pod_uid: String,
     pub(super) number: u64,
-    /// The Lease that it was decided on, and the new specification. `None` is a read.
+    /// The Lease that the decision is based on, and the new specification.
+    ///
+    /// `None` is a read.
     pub(super) write: Option<(Option<Shared>, Value)>,
-    /// The way back takes so long. `None`: the answer is lost.
+    /// The delay of the response, or `None` if it is lost.
     pub(super) back: Option<u64>,
 }
 
@@ -38,7 +40,7 @@ enum Step {
         number: u64,
         until: At,
     },
-    /// A read allows a write.
+    /// A read permits a write.
     Decided,
     Writes {
         number: u64,
@@ -51,21 +53,21 @@ enum Step {
 pub(super) struct Candidate {
     pub(super) name: String,
     pub(super) pod_uid: String,
-    /// Nothing that it sends arrives.
+    /// Whether none of its messages arrives.
     pub(super) is_cut: bool,
     pub(super) leads: bool,
-    /// Its wall clock is off by so many microseconds.
+    /// The error of its wall clock, in microseconds.
     wrong: i64,
     rng: Rng,
     step: Step,
     number: u64,
-    /// When the present attempt began, by the wall clock of this process.
+    /// When the current attempt began, by the wall clock of this process.
     began: i64,
-    /// A leader gives up then.
+    /// When a leader gives up.
     deadline: At,
-    /// The last Lease that it has read or written, and since when that is unchanged.
+    /// The last Lease that it has read or written, and the time since when it has not changed.
     observed: Option<(Shared, At)>,
-    /// The network is slow for this one.
+    /// Whether its network is slow.
     is_slow: bool,
 }
 
@@ -101,10 +103,12 @@ impl Candidate {
         now.unix_micros() + self.wrong
     }
 
-    /// What it does now. Gives the request that it sends.
+    /// Advances the candidate.
+    ///
+    /// Returns the request that it sends.
     pub(super) fn step(&mut self, now: At) -> Option<Flight> {
         if self.leads && now >= self.deadline {
-            // The process ends, and its container with a next one would begin again here.
+            // The process ends. A restart of the container would begin again here.
             self.leads = false;
             self.observed = None;
             self.step = Step::Rests { until: now + RETRY };
@@ -138,7 +142,9 @@ impl Candidate {
         self.step = Step::Rests { until: now + RETRY + jitter };
     }
 
-    /// An attempt has succeeded. The next one begins after the retry period, and has the whole deadline.
+    /// An attempt has succeeded.
+    ///
+    /// The next one begins after the retry period, and has the whole deadline.
     fn succeeds(&mut self, now: At) {
         self.leads = true;
         self.step = Step::Rests { until: now + RETRY };
@@ -169,7 +175,7 @@ impl Candidate {
         let most = if self.is_slow && self.rng.percent(20) { LIMIT } else { 20_000 };
         let (out, back) = (self.rng.between(300, most), self.rng.between(300, most));
         let is_lost = self.is_cut || self.rng.percent(1);
-        // What is lost is sent again by TCP, and can arrive when its sender has given up.
+        // TCP sends a lost segment again, so it can arrive after its sender has given up.
         let out = if is_lost { out + self.rng.below(6_000_000) } else { out };
         let back = (!is_lost).then_some(back);
         let arrives = now + out;
@@ -194,7 +200,7 @@ impl Candidate {
                     self.succeeds(now);
                 }
             }
-            // The quick attempt of a leader is followed by a read at once.
+            // A read follows the quick attempt of a leader immediately.
             (Step::Writes { number, is_quick, .. }, _) if *number == answered => {
                 let is_quick = *is_quick;
                 if is_quick { self.step = Step::Writes { number: 0, until: now, is_quick } } else { self.rest(now) }

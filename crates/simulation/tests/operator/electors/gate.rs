@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use redlock_simulation::kube::api::millis;
 
-/// For a clock of a candidate that is behind, in milliseconds.
+/// The reserve for a candidate's slow clock, in milliseconds.
 const RESERVE: i64 = 1_000;
 
 /// Whether the pod with this UID can write this specification into the Lease of this lock.

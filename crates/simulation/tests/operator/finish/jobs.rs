@@ -1,4 +1,4 @@
-//! The end of a run for Jobs that hold locks: none is stuck.
+//! Checks the end of a run for Jobs that hold locks: none is stuck.
 
 use redlock_api::JOB_LOCK_ANNOTATION;
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::oracle::has_finished;
 use crate::world::World;
 use redlock_simulation::kube::api::{Kind, Shared};
 
-/// It is suspended, the Job controller says so, and it has no pod that is to run.
+/// Whether the Job is suspended, has that condition, and has no pod that can run.
 fn is_at_rest(job: &Shared) -> bool {
     let conditions = job.value["status"]["conditions"].as_array().into_iter().flatten();
     let mut suspended = conditions.filter(|found| found["type"] == "Suspended" && found["status"] == "True");
@@ -21,7 +21,7 @@ impl World {
         self.cluster.runs_for(&owners)
     }
 
-    /// A Job that waits for nothing but its lock.
+    /// Whether a Job waits only for its lock.
     pub(super) fn can_be_started(&self, namespace: &str, name: &str, uid: Option<&str>) -> bool {
         let job = self.api.server.get(Kind::Job, namespace, name);
         job.is_some_and(|job| {
@@ -30,7 +30,7 @@ impl World {
         })
     }
 
-    /// Holds of Jobs that do not work, and Jobs that wait in vain.
+    /// Holds of Jobs that do not work, and Jobs that wait for a free lock.
     pub(super) fn unrest_of_jobs(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let locks: Vec<&Shared> = self.api.server.objects(Kind::DistributedLock).collect();

@@ -1,4 +1,4 @@
-//! The end of a run for locks that the operator does not accept: each refusal has to be true.
+//! Checks the end of a run for locks that the operator does not accept: each refusal has to be true.
 
 use redlock_api::{DistributedLock, GoDuration};
 use serde_json::{Value, json};
@@ -7,11 +7,13 @@ use crate::people::SHOP;
 use crate::world::World;
 use redlock_simulation::kube::api::{Kind, Shared};
 
-/// A quorum has a shortest ttl that follows from its timeouts. Here it is always below this, in milliseconds.
+/// An upper limit of every quorum's shortest ttl here, in milliseconds.
+///
+/// The real one follows from its timeouts.
 const SHORTEST_TTL: u128 = 1_000;
 
 impl World {
-    /// The quorum that a lock names, or one of those that are the default at some time.
+    /// The quorum that a lock names, or the quorums that are the default at some time.
     fn quorums_of(&self, lock: &DistributedLock) -> Vec<Shared> {
         let quorums = self.api.server.objects(Kind::RedisQuorum).cloned();
         let Some(reference) = &lock.spec.quorum_ref else { return quorums.collect() };
@@ -22,7 +24,7 @@ impl World {
         quorums.filter(is_it).collect()
     }
 
-    /// Why a lock should have been accepted, if it should: its condition Accepted gives a reason that is not true.
+    /// If the reason of the condition Accepted is false, the reason why the lock should be accepted.
     pub(super) fn refused_wrongly(&self, lock: &DistributedLock, accepted: &Value) -> Option<String> {
         let quorums = self.quorums_of(lock);
         let reason = accepted["reason"].as_str().unwrap_or("none");
@@ -66,7 +68,7 @@ impl World {
     }
 }
 
-/// The condition Accepted of a lock, as its status has it.
+/// The condition Accepted in the status of a lock.
 pub(super) fn accepted(object: &Shared) -> Value {
     let conditions = object.value["status"]["conditions"].as_array().into_iter().flatten();
     let mut conditions = conditions.filter(|found| found["type"] == "Accepted");

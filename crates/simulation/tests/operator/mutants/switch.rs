@@ -1,4 +1,6 @@
-//! Which broken rule this process has: patches that name one with `on` are all built at once, and `MUTANT` chooses.
+//! The broken rule that this process has.
+//!
+//! Patches that name a rule with `on` are built together, and `MUTANT` selects one.
 
 use std::sync::OnceLock;
 

@@ -1,32 +1,42 @@
-//! Who believes what: one process and one key, from when until when.
+//! Beliefs: one process, one key, one interval.
 
 use crate::cluster::{ClusterSide, JobHold};
 use crate::people::SHOP;
 use crate::time::At;
 use redlock_simulation::kube::Millis;
 
-/// A process that may believe.
+/// The belief of a process that it holds a key.
 #[derive(Clone, Debug)]
 pub(super) struct Belief {
     pub(super) who: String,
-    /// What tells whether two believe in the same thing: the key in Redis, and the quorum by namespace and name.
+    /// The identity of a hold: the key in Redis, and the quorum by namespace and name.
     pub(super) key: String,
     pub(super) quorum: (String, String),
-    /// Of a lock that names no quorum: such locks contend by this, whatever the default quorum is.
+    /// The key of a lock that names no quorum.
+    ///
+    /// Such locks contend by it, whatever the default quorum is.
     pub(super) floating: Option<String>,
     pub(super) from: At,
     pub(super) until: At,
-    /// The container that holds: it believes no more when it has ended, whatever anybody knows of that.
+    /// The container that holds.
+    ///
+    /// The belief ends with it, whether or not any component observes the end.
     pub(super) container: Option<String>,
-    /// Whose processes hold, where a claim belongs to pods or Jobs, and when it was deleted: it is done when they all are.
+    /// The pods or Jobs that own a claim, and its deletion time.
+    ///
+    /// The belief ends when all of them have ended.
     pub(super) owners: Option<(Vec<String>, Option<Millis>)>,
-    /// The hold of a Job: whoever was made under it believes, as long as it runs.
+    /// The hold of a Job.
+    ///
+    /// Every pod created under it believes while it runs.
     pub(super) job: Option<JobHold>,
-    /// It may ask the members itself, by this value, and then believes until then.
+    /// Whether it can ask the members itself with this value, and then believes for longer.
     pub(super) agent: bool,
     pub(super) value: Option<String>,
     pub(super) agent_until: Option<At>,
-    /// Outside the cluster: it sees no member's clock, so that one which jumps may give it what somebody else holds.
+    /// Whether it is outside the cluster.
+    ///
+    /// Such a client reads no member's clock, so a step can grant it a lock that is held.
     pub(super) outside: bool,
 }
 
@@ -36,7 +46,7 @@ impl Belief {
         Self { container: None, owners: None, outside: true, ..Self::inside(who, key, quorum, from, until) }
     }
 
-    /// Of a hold that a status names.
+    /// The belief that follows from a hold in a status.
     pub(super) fn inside(who: &str, key: String, quorum: (String, String), from: At, until: At) -> Self {
         Self {
             who: who.to_owned(),
@@ -55,14 +65,15 @@ impl Belief {
         }
     }
 
-    /// When it stops to believe, as far as it knows.
+    /// When the belief ends, as far as the process knows.
     pub(super) fn end(&self) -> At {
         self.agent_until.map_or(self.until, |until| until.max(self.until))
     }
 
-    /// Whether one of two has to keep the other out.
+    /// Whether one of two beliefs has to exclude the other.
     pub(super) fn contends(&self, other: &Self) -> bool {
-        // Slots of one shape are keys of their own; a key without slots and one of its slots are not. Clients outside know no slots.
+        // Slots of one shape are separate keys. A key without slots and one of its slots contend. Outside clients have
+        // no slots.
         let base = |key: &str| key.split('#').next().unwrap_or_default().to_owned();
         let mixed = self.key.contains('#') != other.key.contains('#') && base(&self.key) == base(&other.key);
         let mixed = mixed && !self.outside && !other.outside;
@@ -70,7 +81,7 @@ impl Belief {
         same || self.floating.is_some() && self.floating == other.floating
     }
 
-    /// Whether it still believes, as far as its processes are concerned.
+    /// Whether its processes still run.
     pub(super) fn lives(&self, cluster: &ClusterSide) -> bool {
         if let Some(hold) = &self.job {
             return cluster.runs_under(hold);

@@ -1,4 +1,4 @@
-//! Whom an election chooses, when a leader has to go, and what a probe is worth.
+//! Checks the choice of a leader, its step-down, and the effect of liveness checks.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,23 @@ use redlock_simulation::kube::api::{Entry, Kind, Shared, millis};
 
 use super::times::{PROMPT, WELL, length};
 
-/// A pod that has been ready for so long, in milliseconds, is known as a candidate.
+/// A pod that has been ready for this time is a known candidate, in milliseconds.
 const SETTLED: i64 = 5_000;
-/// A probe takes this long at most.
+/// Maximum duration of a probe.
 const PROBE: u64 = 400_000;
 
-/// What the oracle remembers of nodes and pods.
+/// The oracle's history of nodes and pods.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
     /// Since when nodes are cordoned.
     cordoned: BTreeMap<String, At>,
-    /// Pods whose application did not answer, by UID: from when until when.
+    /// Pods whose application did not answer, by UID, with begin and end.
     pub(super) sick: BTreeMap<String, (At, Option<At>)>,
 }
 
-/// By what an election orders its candidates: the least is the best. `None` where ties are drawn by other things.
+/// The order of candidates by a preference: the least is the best.
+///
+/// Returns `None` where other properties decide ties.
 fn rank(pod: &Shared, preference: Preference) -> i64 {
     let created = pod.value["metadata"]["creationTimestamp"].as_str().and_then(millis).unwrap_or_default();
     let ordinal = pod.name().rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok());
@@ -60,7 +62,7 @@ impl World {
         self.oracle.choices.sick.get(pod_uid).is_some_and(|(_, until)| until.is_none())
     }
 
-    /// Candidates that have been ready for a while, on nodes that are well and not cordoned.
+    /// Candidates that have been ready for a while, on nodes that are healthy and not cordoned.
     fn settled_candidates(&self, lock: &DistributedLock) -> Vec<Shared> {
         let Some(election) = &lock.spec.election else { return Vec::new() };
         let labels = election.selector.match_labels.clone().unwrap_or_default();
@@ -90,7 +92,9 @@ impl World {
         ready && node.value["spec"]["unschedulable"] != Value::Bool(true)
     }
 
-    /// A leader was chosen: no candidate is better by the preference, but one whose hold has just ended.
+    /// A leader was chosen.
+    ///
+    /// Checks that no candidate is better, except one whose hold has just ended.
     pub(super) fn judge_choice(&mut self, entry: &Entry, lock: &DistributedLock) {
         let Some(election) = lock.spec.election.as_ref().filter(|_| lock.spec.liveness.is_none()) else { return };
         let edited = self.oracle.times.edited(entry.object.uid());
@@ -118,7 +122,9 @@ impl World {
         }
     }
 
-    /// A lock was granted: to whom its specification names, and not while it is suspended.
+    /// A lock was granted.
+    ///
+    /// Checks that its specification names the holder and does not suspend it.
     pub(super) fn judge_named(&mut self, entry: &Entry, lock: &DistributedLock) {
         let holder = &entry.object.value["status"]["holder"];
         let edited = self.oracle.times.edited(entry.object.uid());
@@ -140,7 +146,7 @@ impl World {
         self.oracle.violated(format!("{} was granted at {} {wrong}", entry.object.name(), self.now));
     }
 
-    /// A leader on a cordoned node steps down when another candidate is ready elsewhere.
+    /// Checks that a leader on a cordoned node steps down when another candidate is ready elsewhere.
     pub(super) fn late_step_down(&self, lock: &DistributedLock, status: &Value, acquired: At) -> Option<&'static str> {
         lock.spec.election.as_ref()?;
         let node = status["holder"]["nodeName"].as_str()?;
@@ -151,7 +157,7 @@ impl World {
             .then_some("its leader's node is cordoned, another candidate is ready, and it has not stepped down")
     }
 
-    /// A holder that does not answer is let go.
+    /// Checks that a holder that does not answer loses the lock.
     pub(super) fn late_for_sick(&self, lock: &DistributedLock, status: &Value, from: At) -> Option<&'static str> {
         let liveness = lock.spec.liveness.as_ref()?;
         let uid = status["holder"]["podUID"].as_str()?;
@@ -161,7 +167,7 @@ impl World {
         (due + PROMPT < self.now).then_some("its holder does not answer, and its hold has not begun to end")
     }
 
-    /// Whether something is wrong with a holder that was found unwell.
+    /// Whether a holder that failed its check has a fault.
     pub(super) fn is_unwell(&self, lock: &DistributedLock, holder: &Value) -> bool {
         let ttl = length(lock.spec.ttl);
         let uid = holder["podUID"].as_str().unwrap_or_default();

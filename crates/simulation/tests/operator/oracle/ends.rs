@@ -1,4 +1,4 @@
-//! Ends of holds that nothing has earned: before minHold is over, or where nobody was kept from renewing.
+//! Checks that no hold ends early: before minHold, or although nothing prevented its renewal.
 
 use redlock_api::{BREAK_FORCE_ANNOTATION, DistributedLock};
 use serde_json::Value;
@@ -8,9 +8,9 @@ use redlock_simulation::kube::api::{Change, Entry, Kind};
 
 use super::quorum_of;
 
-/// A replica's reading of the API server's clock is wrong by so much at most, in microseconds.
+/// Maximum error of a replica's reading of the API server's clock, in microseconds.
 const CLOCKS: i64 = 1_500_000;
-/// What a status says in its last word may be so much less than what the members remember.
+/// The last validity in a status can be shorter by this time than that of the keys on the members.
 const FINAL_VALIDITY: i64 = 700_000;
 
 impl World {
@@ -62,9 +62,11 @@ impl World {
         }
     }
 
-    /// A hold that begins to end is valid as long as it was told: the status must not say less than holders know who ask the members.
-    /// That is asked of a leader which granted the hold itself, and reached the members all the time: others renew, too, and one
-    /// that is cut off cannot know.
+    /// Checks the published validity of a hold that begins to end.
+    ///
+    /// It must not be less than the validity that holders get from the members. This applies if the leader granted the
+    /// hold itself, and reached the members all the time. Other replicas renew, too, and a disconnected leader cannot
+    /// know of it.
     fn check_final_validity(&mut self, entry: &Entry, before: &Value) {
         let after = &entry.object.value["status"];
         let nonce = before["holder"]["nonce"].as_str().unwrap_or_default();

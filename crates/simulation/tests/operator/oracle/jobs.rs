@@ -1,4 +1,6 @@
-//! Jobs that hold locks: a Job is started under the hold that its status names, and is suspended before the status lets it go.
+//! Checks Jobs that hold locks.
+//!
+//! A Job starts under the hold that its status names, and is suspended before the status drops the hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +12,16 @@ use crate::plan::Fault;
 use crate::world::World;
 use redlock_simulation::kube::api::{Change, Entry, Kind, Shared};
 
-/// What is remembered of Jobs.
+/// The oracle's history of Jobs.
 #[derive(Default)]
 pub(super) struct Jobs {
-    /// The holds that a status has named, with what is written on the members.
+    /// The holds that a status has named, with the value on the members.
     named: BTreeMap<JobHold, String>,
-    /// Holds that were given up by word: what their Jobs do is their own affair.
+    /// Holds that were released on request.
+    ///
+    /// Their Jobs are not checked further.
     given_up: BTreeSet<JobHold>,
-    /// Jobs that people have started.
+    /// Jobs that users have started.
     by_hand: BTreeSet<String>,
 }
 
@@ -25,7 +29,7 @@ fn is_suspended(job: &Shared) -> bool {
     job.value["spec"]["suspend"] == json!(true)
 }
 
-/// Whether the Job has an end of its own.
+/// Whether the Job has a final condition.
 pub(crate) fn has_finished(job: &Shared) -> bool {
     let conditions = job.value["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|found| found["status"] == "True" && found["type"] != "Suspended")
@@ -48,7 +52,9 @@ impl World {
         jobs.find(|job| job.uid() == uid).cloned()
     }
 
-    /// Whether the API server may have refused what ends a hold for good. A refused write does not keep the lock from others.
+    /// Whether the API server can have refused the write that ends a hold.
+    ///
+    /// A refused write does not keep the lock from other claims.
     fn is_refused(&self) -> bool {
         self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Refuse { code: 403, .. }))
     }
@@ -67,7 +73,9 @@ impl World {
         self.note(format_args!("job {name} suspended {} template token {token:?}", is_suspended(job)));
     }
 
-    /// The operator has started a Job: the hold whose token it has put on the template is the one that a status names now.
+    /// The operator has started a Job.
+    ///
+    /// Checks that its status names the hold whose token is on the template.
     fn judge_start_of_job(&mut self, job: &Shared) {
         self.oracle.counts.jobs_started += 1;
         let Some(token) = template_token(job) else {
@@ -85,7 +93,9 @@ impl World {
         }
     }
 
-    /// A pod was written: none is made under a hold that no status has named.
+    /// A pod was written.
+    ///
+    /// Checks that a status has named the hold under which it was created.
     pub(super) fn judge_pod(&mut self, entry: &Entry) {
         let Some(hold) = self.cluster.hold_of(entry.object.uid()).filter(|_| entry.change == Change::Added) else {
             return;
@@ -97,7 +107,9 @@ impl World {
         }
     }
 
-    /// A container starts. Nobody else may believe in the key of the hold that its pod was made under, as long as that is valid.
+    /// A container starts.
+    ///
+    /// Checks that no other belief in the key exists while the hold of its pod is valid.
     pub(crate) fn judge_start(&mut self, pod_uid: &str) {
         let Some(nonce) = self.cluster.hold_of(pod_uid).and_then(|hold| self.oracle.jobs.named.get(hold)).cloned()
         else {
@@ -109,7 +121,7 @@ impl World {
         }
     }
 
-    /// A lock was written, whose holder is or was a Job.
+    /// A lock was written that a Job holds or held.
     pub(super) fn judge_job_hold(&mut self, entry: &Entry, status: &DistributedLockStatus) {
         let now = hold_of(&entry.object.value["status"]).filter(|_| entry.change != Change::Deleted);
         if let Some((hold, nonce)) = &now {
@@ -144,7 +156,9 @@ impl World {
         self.note(format_args!("{what}, nonce {nonce}"));
     }
 
-    /// The hold of a Job is let go: then the Job is suspended, unless it has an end, or a person has started it.
+    /// The hold of a Job ends.
+    ///
+    /// Checks that the Job is suspended, has finished, or was started by a user.
     fn judge_suspension(&mut self, namespace: &str, hold: &JobHold, what: &str) {
         let Some(job) = self.job_with(namespace, &hold.0).filter(|_| !self.is_refused()) else { return };
         let is_at_work = !is_suspended(&job) && !has_finished(&job) && !job.is_deleting();

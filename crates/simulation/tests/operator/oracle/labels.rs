@@ -1,11 +1,11 @@
-//! The leader label: off the pod before, then out of the status, then on the pod that leads.
+//! Checks the order of the leader label. It moves from the earlier pod to the status, and then to the new leader.
 
 use redlock_api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
 
 use crate::world::World;
 use redlock_simulation::kube::api::{Change, Entry, Kind, Shared};
 
-/// The locks whose label a pod wears.
+/// The locks whose label a pod has.
 fn worn(pod: &Shared) -> Vec<String> {
     let labels = pod.value["metadata"]["labels"].as_object();
     let names = labels.into_iter().flatten().map(|(name, _)| name);
@@ -26,7 +26,7 @@ impl World {
                 continue;
             }
             self.oracle.planted.remove(&format!("{} {lock}", pod.uid()));
-            // Of two leaders one may have been frozen, or its request be late: only the rest is ordered.
+            // One of two leaders can be frozen, or its request can be late. Then this order is not guaranteed.
             if self.plan.has_late_requests() {
                 continue;
             }
@@ -46,7 +46,9 @@ impl World {
         }
     }
 
-    /// A lock was written: who has left its status wears no label any more.
+    /// A lock was written.
+    ///
+    /// Checks that a pod that has left its status has no label.
     pub(super) fn judge_labels(&mut self, entry: &Entry) {
         let holder = |object: &Shared| object.value["status"]["holder"]["podUID"].as_str().map(str::to_owned);
         let before = entry.before.as_ref().and_then(holder);
@@ -60,7 +62,7 @@ impl World {
         }
     }
 
-    /// Pods with the leader label of a lock that no person has put there.
+    /// Pods with the leader label of a lock, except labels that users have added.
     fn wearers(&self, namespace: &str, lock: &str) -> Vec<Shared> {
         let label = leader_label(lock);
         let pods = self.api.server.objects(Kind::Pod).filter(|pod| pod.namespace() == namespace);
@@ -68,7 +70,7 @@ impl World {
         wearing.filter(|pod| !self.oracle.planted.contains(&format!("{} {lock}", pod.uid()))).cloned().collect()
     }
 
-    /// Labels of locks that are gone, or that somebody else holds.
+    /// Labels of locks that are gone or have another holder.
     pub(crate) fn stray_labels(&self) -> Vec<String> {
         let mut stray = Vec::new();
         for pod in self.api.server.objects(Kind::Pod) {

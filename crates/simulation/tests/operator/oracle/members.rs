@@ -1,4 +1,4 @@
-//! What the members show, looked at often: who may vote on them, and what they remember of those who believe.
+//! Checks the members repeatedly: which clients can vote, and which keys they hold for each belief.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use redlock_simulation::kube::api::Kind;
 
 use super::Belief;
 
-/// Strings of one server by key, with what is left of their time to live.
+/// Strings of one server by key, with the remaining time to live.
 type Keys = BTreeMap<String, (String, Duration)>;
 
 /// One server that takes votes.
@@ -18,7 +18,7 @@ struct Voter {
     member: String,
     run_id: String,
     keys: Keys,
-    /// By how much its clock runs faster than true time, in millionths.
+    /// The drift of its clock, in millionths.
     drift: i64,
 }
 
@@ -27,7 +27,7 @@ fn place_of(quorum: &RedisQuorum) -> (String, String) {
 }
 
 impl World {
-    /// Judges the members of all quorums as they are now.
+    /// Checks the current members of all quorums.
     pub(crate) fn check_members(&mut self) {
         let quorums: Vec<RedisQuorum> = self
             .api
@@ -50,7 +50,7 @@ impl World {
         for host in self.servers.all.iter_mut().filter(|host| host.is_up()) {
             let member = host.name.strip_suffix("-0").unwrap_or_default();
             let of_quorum = member.rsplit_once('-').is_some_and(|(of, _)| of == name);
-            // A process that a former quorum of this name admitted knows other passwords.
+            // A process that an earlier quorum of this name admitted has other passwords.
             let run_id = host.server.run_id();
             let is_former =
                 self.oracle.admitted.get(&run_id).is_some_and(|uid| Some(uid) != quorum.metadata.uid.as_ref());
@@ -65,7 +65,7 @@ impl World {
         voters
     }
 
-    /// No process takes votes before its admission was recorded, and of one member never two.
+    /// Checks that no process takes votes before its admission is recorded. Only one process of each member can.
     fn judge_fence(&mut self, voters: &[Voter]) {
         let now = self.now;
         for voter in voters {
@@ -81,9 +81,11 @@ impl World {
         }
     }
 
-    /// Holders that ask the members themselves: they believe while a majority shows their value, for as long as that majority will
-    /// have it; while the member list changes, a majority of both lists. One that has once seen none, or is late, never leads again
-    /// under its value.
+    /// Updates the beliefs of holders that ask the members themselves.
+    ///
+    /// They believe while a majority has their value, for the remaining time of that majority. While the member list
+    /// changes, they need a majority of both lists. A holder that was late or found no majority never leads again with
+    /// its value.
     fn check_agents(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
         let name = quorum.metadata.name.as_deref().unwrap_or_default();
         let status = quorum.status.clone().unwrap_or_default();
@@ -98,7 +100,7 @@ impl World {
                 let (value, left) = voter.keys.get(&belief.key)?;
                 let own =
                     value.starts_with(nonce.as_str()) && belief.value.get_or_insert_with(|| value.clone()) == value;
-                // A fast clock ends it sooner; the agent counts on the quorum's drift.
+                // A fast clock ends it sooner. The agent allows for the quorum's drift.
                 let left = u64::try_from(left.as_micros()).unwrap_or(0) as i64;
                 let left = left - left * voter.drift.max(0) / 1_000_000;
                 own.then_some(u64::try_from(left).unwrap_or(0))
@@ -116,13 +118,14 @@ impl World {
         }
     }
 
-    /// While somebody believes in a key, nobody else could get a majority for it. A client that tries all the time would find that
-    /// out; none has to be there.
+    /// Checks that no other client could get a majority for a key while a belief in it exists.
+    ///
+    /// A client that retries all the time would detect the same, but need not exist.
     fn judge_memory(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
         let place = place_of(quorum);
         let status = quorum.status.clone().unwrap_or_default();
         let members = usize::try_from(quorum.spec.members).unwrap_or_default();
-        // While the members change two majorities are needed; what keeps others out then is not told by counting.
+        // While the members change, two majorities are needed, and counting does not show what excludes other clients.
         let changes = !status.former_voters.is_empty() || status.voters.len() != members;
         if changes || self.oracle.stepped || self.oracle.forced.contains(&place) {
             return;
@@ -137,8 +140,8 @@ impl World {
             let forgot = |voter: &&Voter| {
                 voter.keys.get(&belief.key).is_none_or(|(value, _)| !value.starts_with(nonce.as_str()))
             };
-            // Members that have left may be open to users of the former list for a while: they are a danger when they are a
-            // majority of that list.
+            // Members that have left can be open to users of the former list for a while. They are a danger if they are
+            // a majority of that list.
             let (now_voting, left): (Vec<_>, Vec<_>) =
                 voters.iter().filter(forgot).partition(|voter| status.voters.contains(&voter.member));
             let left = left.iter().filter(|voter| former.contains(&voter.member)).count();

@@ -1,5 +1,7 @@
-//! Which replica could renew what, asked ten times a second. Standbys exist so that a lock outlasts a dead leader, so a hold that is lost
-//! needs a cause: all replicas that knew of it were out, or a majority of its members was, or none of those replicas could also lead.
+//! Records which replica could renew which hold, ten times a second.
+//!
+//! Standbys exist so that a lock survives a dead leader. A lost hold therefore needs a cause. All replicas that had its
+//! state were out, a majority of its members was out, or none of those replicas could also lead.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,29 +13,29 @@ use redlock_simulation::kube::api::{Kind, Shared};
 /// A quorum's namespace and name.
 pub(super) type Place = (String, String);
 
-/// A replica that has followed the API server for so long knows what was written before.
+/// A replica that has followed the API server for this time has all earlier writes.
 const CATCHES_UP: u64 = 3_000_000;
-/// A replica that has been well for so long has its connections back, and renews again.
+/// A replica that has been healthy for this time has its connections again, and renews.
 const RECOVERS: u64 = 3_000_000;
-/// A replica that lets the Lease go twice keeps it so long in between.
+/// The minimum time between two hand-overs by the same leader.
 const HAND_OVERS: u64 = 10_000_000;
-/// Messages that take longer than this are out of reach.
+/// Messages with a longer delay count as unreachable.
 const SLOW: u64 = 20_000;
-/// Samples are kept for so long.
+/// How long samples are kept.
 const MEMORY: u64 = 120_000_000;
 
-/// One replica, as it is now.
+/// The current reachability of one replica.
 #[derive(Clone, Debug, Default)]
 struct Replica {
     life: u32,
-    /// Since when each of these is so without a break.
+    /// Since when each of these has been true without interruption.
     started: At,
     runs: Option<At>,
     follows: Option<At>,
     reaches: BTreeMap<Place, At>,
     /// How many voting members of each quorum it reaches.
     reached: BTreeMap<Place, usize>,
-    /// Everything that was written before this moment has come to it.
+    /// It has received everything that was written before this moment.
     informed: Option<At>,
 }
 
@@ -43,13 +45,13 @@ struct Able {
     process: usize,
     started: At,
     informed: Option<At>,
-    /// It reaches the API server, so it can lead.
+    /// Whether it reaches the API server, so it can lead.
     leads: bool,
-    /// The members that it reaches.
+    /// Number of members that it reaches.
     reached: usize,
 }
 
-/// Who could renew on a quorum at one moment.
+/// The replicas that could renew on a quorum at one moment.
 #[derive(Debug)]
 struct Sample {
     at: At,
@@ -59,11 +61,11 @@ struct Sample {
     leader: Option<usize>,
 }
 
-/// What is known of a hold when it was granted.
+/// The state at the grant of a hold.
 #[derive(Clone, Debug)]
 pub(super) struct Granted {
     pub(super) at: At,
-    /// The replica that led then.
+    /// The leader at that time.
     pub(super) by: Option<usize>,
     /// The shortest ttl since then, in microseconds.
     pub(super) ttl: u64,
@@ -75,14 +77,16 @@ pub(super) struct Reach {
     samples: VecDeque<Sample>,
 }
 
-/// Since when something is so without a break.
+/// Since when a condition has been true without interruption.
 fn since(known: Option<At>, is: bool, now: At) -> Option<At> {
     is.then(|| known.unwrap_or(now))
 }
 
 impl Reach {
-    /// The longest times, from `from` on, in which no replica could renew this hold, and in which neither the leader nor another replica
-    /// that can lead could renew it, in microseconds.
+    /// The longest gaps of a hold, in microseconds.
+    ///
+    /// During the first no replica could renew it. During the second neither the leader nor another replica that can
+    /// lead could renew it.
     fn longest_gaps(&self, place: &Place, from: At, granted: &Granted, needed: usize) -> (u64, u64) {
         let knows = |able: &Able| {
             if able.reached < needed {
@@ -112,7 +116,7 @@ impl Reach {
         long(replica.runs) && long(replica.reaches.get(place).copied())
     }
 
-    /// Whether this process has followed the API server and reached the members of `place` for so long.
+    /// Whether this process has followed the API server and reached the members of `place` for this time.
     fn is_well(&self, process: usize, place: Option<&Place>, now: At, length: u64) -> bool {
         let Some(replica) = self.replicas.get(&process) else { return false };
         let long = |since: Option<At>| since.is_some_and(|since| since + length <= now);
@@ -122,7 +126,7 @@ impl Reach {
 }
 
 impl World {
-    /// Looks at what each replica can do.
+    /// Records the current reachability of each replica.
     pub(crate) fn check_replicas(&mut self) {
         let quorums: Vec<Shared> = self.api.server.objects(Kind::RedisQuorum).cloned().collect();
         let voting: Vec<(Place, Vec<String>, usize)> = quorums.iter().map(|quorum| self.voting(quorum)).collect();
@@ -178,7 +182,7 @@ impl World {
         }
     }
 
-    /// The addresses of a quorum's members that vote, and how many members it has.
+    /// The addresses of a quorum's voting members, and its number of members.
     fn voting(&self, quorum: &Shared) -> (Place, Vec<String>, usize) {
         let of = |server: &&crate::servers::RedisHost| {
             let member = server.name.strip_suffix("-0").unwrap_or_default();
@@ -193,7 +197,9 @@ impl World {
         ((quorum.namespace().to_owned(), quorum.name().to_owned()), hosts, members)
     }
 
-    /// Whether the API server shows the pod of this process. The operator closes a process whose pod is gone or has failed.
+    /// Whether the pod of this process exists.
+    ///
+    /// The operator closes a process whose pod is gone or has failed.
     fn has_pod(&self, namespace: &str, server: &crate::servers::RedisHost) -> bool {
         self.api.server.get(Kind::Pod, namespace, &server.name).is_some_and(|pod| {
             let status = &pod.value["status"];
@@ -206,24 +212,26 @@ impl World {
         (0..self.plan.replicas.len()).find(|process| self.processes[*process].name == self.oracle.leader)
     }
 
-    /// Whether one replica has led for so long, has followed the API server and reached the members of `place` all the time.
+    /// Whether one replica has led for this time, and has followed the API server and reached `place`.
     pub(super) fn leader_is_well(&self, place: Option<&Place>, length: u64) -> bool {
         let led = self.oracle.leads_since + length <= self.now;
         let well = |process| self.oracle.reach.is_well(process, place, self.now, length);
         led && self.leading().is_some_and(well)
     }
 
-    /// Judges a hold that was lost. `needed`: so many members had to answer, among them those that lacked its key.
+    /// Checks a hold that was lost.
+    ///
+    /// `needed` is the number of members that had to answer, among them those that lacked its key.
     pub(super) fn judge_loss(&mut self, name: &str, place: &Place, granted: &Granted, needed: usize) {
         if self.plan.is_drastic() || self.oracle.forced.contains(place) {
             return;
         }
-        // A leader that takes over can be late to find out that a hold has run out.
+        // A new leader can be late to find that a hold has expired.
         let back = 2 * granted.ttl + 15_000_000;
         let from = At(self.now.0.saturating_sub(back)).max(granted.at);
         let (gap, unled) = self.oracle.reach.longest_gaps(place, from, granted, needed);
-        // A leader that does not reach the members for a ttl ends the hold, unless another replica can lead meanwhile, and the Lease was
-        // not let go a short while ago.
+        // A leader that does not reach the members for a ttl ends the hold. The exceptions: another replica can lead at
+        // that time, and the last hand-over was not recent.
         let has_just_begun = self.oracle.leads_since + HAND_OVERS > self.now;
         let reaches = |process| self.oracle.reach.reaches(process, place, self.now, RECOVERS);
         let led = has_just_begun && !self.leading().is_some_and(reaches);

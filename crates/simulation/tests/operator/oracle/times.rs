@@ -1,4 +1,4 @@
-//! What the fields of a lock promise about time: when a hold has to end, when the next one begins, how long a claim waits.
+//! Checks the times of a lock's fields: the end of a hold, the next grant, the wait of a claim.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,25 @@ use redlock_simulation::kube::api::{Change, Entry, Kind};
 use super::quorum_of;
 use super::reach::{Granted, Place};
 
-/// What is due happens within this time, where the leader has been well for as long as [`WELL`].
+/// Due changes happen within this time, if the leader has been healthy for [`WELL`].
 pub(super) const PROMPT: u64 = 2_000_000;
-/// The operator's clock and true time differ by so much at most, and `creationTimestamp` has whole seconds.
+/// Maximum difference of the operator's clock and true time.
+///
+/// `creationTimestamp` has whole seconds.
 const CLOCKS: u64 = 1_500_000;
-/// A leader that has been well for so long has caught up with everything.
+/// A leader that has been healthy for this time has caught up.
 pub(super) const WELL: u64 = 8_000_000;
 
-/// What the oracle remembers of times.
+/// The oracle's history of times.
 #[derive(Debug, Default)]
 pub(super) struct Times {
-    /// The last generation of each lock, by UID, and since when.
+    /// The last generation of each lock and its time, by UID.
     edited: BTreeMap<String, (i64, At)>,
     /// Since when each lock waits for its turn.
     waits: BTreeMap<String, At>,
     /// The last write of each Lease.
     beats: BTreeMap<(String, String), At>,
-    /// Before this moment a key of a quorum is granted to nobody.
+    /// Until this time the key of a quorum cannot be granted.
     delayed: BTreeMap<(Place, String), (At, String)>,
     granted: BTreeMap<String, Granted>,
 }
@@ -60,7 +62,7 @@ fn reason(status: &Value, kind: &str) -> String {
 }
 
 impl World {
-    /// A time that a status names, as true time.
+    /// Converts a time in a status to true time.
     fn time(&self, of: &Value) -> Option<At> {
         let time: MilliTime = serde_json::from_value(of.clone()).ok()?;
         Some(At(u64::try_from(self.true_micros(&time)).unwrap_or(0)))
@@ -108,7 +110,7 @@ impl World {
         }
     }
 
-    /// A claim that never held finishes for its `waitTimeout` alone, and not before that has passed.
+    /// Checks that a claim without a hold finishes only because of its `waitTimeout`, and not earlier.
     fn judge_finish(&mut self, entry: &Entry, lock: &DistributedLock) {
         let Some(before) = entry.before.as_ref().map(|before| &before.value["status"]) else { return };
         let after = &entry.object.value["status"];
@@ -133,7 +135,11 @@ impl World {
         }
     }
 
-    /// A hold has ended. Unless the holder gave it back, or is dead, its key stays free for `lockDelay` after its last validity.
+    /// A hold has ended.
+    ///
+    /// Records until when its key stays free.
+    ///
+    /// Unless the holder released it, or is dead, that is `lockDelay` after its last validity.
     fn remember_delay(&mut self, entry: &Entry, lock: &DistributedLock) {
         let Some(before) = entry.before.as_ref().map(|before| before.value["status"].clone()) else { return };
         let (holder, after) = (&before["holder"], &entry.object.value["status"]);
@@ -154,7 +160,7 @@ impl World {
         let place = (text(&holder["quorum"]["namespace"]), text(&holder["quorum"]["name"]));
         let quorum = self.api.server.get(Kind::RedisQuorum, &place.0, &place.1);
         let most = quorum.and_then(|quorum| serde_json::from_value(quorum.value["spec"]["maxTTL"].clone()).ok());
-        // A delay that the quorum does not allow is no promise.
+        // The operator does not serve a delay above the quorum's limit.
         let most = most.map_or(self.plan.max_ttl * 1_000, length).saturating_sub(length(lock.spec.ttl));
         let until = until + length(delay).min(most);
         let why = format!("{} ended at {} with a lockDelay of {delay}", entry.object.name(), self.now);
@@ -174,7 +180,7 @@ impl World {
         }
     }
 
-    /// A claim whose heartbeat had stopped is not granted.
+    /// Checks that a claim with a stopped heartbeat is not granted.
     fn judge_heartbeat(&mut self, entry: &Entry, lock: &DistributedLock) {
         if lock.spec.claim.as_ref().is_none_or(|claim| claim.heartbeat.is_none()) {
             return;
@@ -189,7 +195,7 @@ impl World {
         }
     }
 
-    /// Whoever was there first, or has the higher priority, comes first.
+    /// Checks that the oldest lock of the highest priority comes first.
     fn judge_turn(&mut self, entry: &Entry, lock: &DistributedLock) {
         let is_free = |lock: &DistributedLock| {
             let claim = lock.spec.claim.as_ref();
@@ -233,7 +239,7 @@ impl World {
         }
     }
 
-    /// What is due has happened.
+    /// Checks that due changes have happened.
     pub(crate) fn check_locks(&mut self) {
         let objects: Vec<_> = self.api.server.objects(Kind::DistributedLock).cloned().collect();
         for object in objects {
@@ -252,7 +258,7 @@ impl World {
         }
     }
 
-    /// What should have happened to a lock that is held.
+    /// The overdue change of a held lock.
     fn late_end(&self, lock: &DistributedLock, status: &Value, edited: At) -> Option<&'static str> {
         let holder = lock.status.as_ref()?.holder.as_ref()?;
         let place = quorum_of(holder);
@@ -277,7 +283,7 @@ impl World {
         if beats {
             let name = (lock.metadata.namespace.clone()?, lock.metadata.name.clone()?);
             let beat = self.oracle.times.beats.get(&name).copied().unwrap_or_default();
-            // A leader counts from when it has begun to follow.
+            // A leader measures from the time at which it has begun to follow.
             let last = beat.max(acquired).max(self.oracle.leads_since + CLOCKS);
             return over(last + ttl + interval, PROMPT + 1_000_000)
                 .then_some("no heartbeat came, and its hold has not begun to end");
@@ -289,7 +295,7 @@ impl World {
             .then_some("it is held, and the validity that is published has run out")
     }
 
-    /// What should have happened to a lock that waits.
+    /// The overdue change of a waiting lock.
     fn late_finish(&self, lock: &DistributedLock, status: &Value, (uid, edited): (&str, At)) -> Option<&'static str> {
         if is(status, "Finished", "True") {
             return self.late_deletion(lock, status, edited);
@@ -300,7 +306,7 @@ impl World {
         let over = (waits + timeout).max(edited) + PROMPT + CLOCKS < self.now;
         (over && !goes && self.leader_is_well(None, WELL)).then_some("waitTimeout is over, and it has not finished")
     }
-    /// A claim that has finished goes when its `ttlAfterFinished` has passed.
+    /// Checks that a finished claim is deleted after `ttlAfterFinished`.
     fn late_deletion(&self, lock: &DistributedLock, status: &Value, edited: At) -> Option<&'static str> {
         let after = length(lock.spec.ttl_after_finished?);
         let mut conditions = status["conditions"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Drawing a plan from its seed.
+//! Draws a plan from its seed.
 
 use crate::rng::Rng;
 use crate::time::At;
@@ -11,9 +11,9 @@ use super::scenarios;
 use super::themes::{self, Theme};
 use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, Plan, WIDE};
 
-/// Beginning: the quorum comes up meanwhile.
+/// The time of the quorum's start, without faults.
 const QUIET: u64 = 7_000_000;
-/// A replica that was told to end is replaced, and knows everything, within this time.
+/// Within this time a terminated replica has a successor with all state.
 const REPLACED: u64 = 4_000_000;
 
 impl Plan {
@@ -88,7 +88,7 @@ impl Plan {
         plan
     }
 
-    /// Whether nothing keeps the replicas from renewing: one after the other they are told to end, and people are at work.
+    /// Whether nothing prevents renewals: replicas are only terminated one after the other, and users act.
     pub(crate) fn is_gentle(&self) -> bool {
         let gentle = |fault: &Fault| match fault {
             Fault::Terminate { .. } | Fault::EndWatches { .. } => true,
@@ -101,13 +101,14 @@ impl Plan {
         !self.core && self.members > 1 && only_gentle && self.replicas_end_one_by_one()
     }
 
-    /// Whether people take away or resize what protects holds.
+    /// Whether users remove or resize what protects holds.
     pub(crate) fn is_drastic(&self) -> bool {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Deed(deed) if is_drastic(deed.kind)))
     }
 
-    /// Whether a replica that ends always finds another one to hand over to. A Deployment makes its successor at once; here it comes only
-    /// after the end.
+    /// Whether a terminated replica always finds another one to hand over to.
+    ///
+    /// A Deployment creates its successor at once. Here it starts only after the end.
     fn replicas_end_one_by_one(&self) -> bool {
         let ends = self.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Terminate { .. }));
         let mut ends: Vec<_> = ends.map(|(at, _)| at.0).collect();
@@ -115,7 +116,7 @@ impl Plan {
         ends.windows(2).all(|pair| pair[1] - pair[0] >= REPLACED)
     }
 
-    /// Whether every replica runs on and reaches all members all the time.
+    /// Whether every replica runs and reaches all members all the time.
     pub(crate) fn keeps_members_in_reach(&self) -> bool {
         let away = |fault: &Fault| match fault {
             Fault::Refuse { .. }
@@ -135,7 +136,7 @@ impl Plan {
         !self.core && !self.faults.iter().any(|(_, fault)| away(fault))
     }
 
-    /// Whether what a leader has sent may arrive after the time of its term.
+    /// Whether requests of a leader can arrive after the end of its term.
     pub(crate) fn has_late_requests(&self) -> bool {
         let late = |fault: &Fault| {
             matches!(
@@ -150,7 +151,7 @@ impl Plan {
         self.core || self.faults.iter().any(|(_, fault)| late(fault))
     }
 
-    /// How long it takes until everything has come to rest.
+    /// Sets how long the end of the run takes to settle.
     pub(super) fn take_time(&mut self) {
         let slow = self.faults.iter().any(|(_, fault)| takes_minutes(fault));
         self.settles = self.long || self.jobs || !slow;
@@ -164,7 +165,7 @@ impl Plan {
             };
     }
 
-    /// Only these faults, by their places in the list: how a plan is made shorter.
+    /// Keeps only the faults at these positions, to shorten a plan.
     fn keep(&mut self, places: Option<&str>) {
         if let Some(places) = places {
             let kept: Vec<usize> = places.split(',').filter_map(|place| place.parse().ok()).collect();
@@ -202,17 +203,17 @@ impl Plan {
         }
     }
 
-    /// What can go wrong in this run, and how long it takes from one to the next.
+    /// Draws the kinds of faults of this run, and the mean time between two of them.
     fn draw_kinds(&self, rng: &mut Rng) -> (Vec<What>, u64) {
         let Some(theme) = self.theme else {
-            // Swarm: which kinds there are in this run. A third of the runs have one kind alone.
+            // Swarm testing: the run has a random set of kinds. A third of the runs have only one kind.
             let mut kinds = kinds::everything();
             rng.shuffle(&mut kinds);
             kinds.truncate(if rng.percent(33) { 1 } else { rng.index(12) + 1 });
             return (kinds, rng.logarithmic(300_000, 4_000_000));
         };
         let mut kinds = theme.kinds();
-        // Not everything each time: what ends a sequence too early is left out now and then.
+        // Some runs leave a kind out that would end a sequence too early.
         let mut left_out = kinds.clone();
         rng.shuffle(&mut left_out);
         left_out.truncate(rng.index(3));
@@ -220,7 +221,7 @@ impl Plan {
         (kinds, rng.logarithmic(theme.pace.0 * 1_000, theme.pace.1 * 1_000))
     }
 
-    /// What takes everything down once is enough, or a few times where it is what the seed is about.
+    /// Limits faults that take everything down to one, or a few if the seed's theme needs them.
     fn is_bearable(&self, at: At, fault: &Fault) -> bool {
         let most = if self.theme.is_some() { 3 } else { 1 };
         let count = |is: &dyn Fn(&Fault) -> bool| self.faults.iter().filter(|(_, other)| is(other)).count();
@@ -228,7 +229,7 @@ impl Plan {
             Fault::Deed(deed) if is_drastic(deed.kind) => {
                 count(&|other| matches!(other, Fault::Deed(other) if is_drastic(other.kind))) < most
             }
-            // So that another replica has got to know everything.
+            // Another replica has to receive all state first.
             Fault::Terminate { .. } if self.theme.is_some_and(|theme| theme.rolls) => {
                 count(&|other| matches!(other, Fault::Terminate { .. })) as u64 * 9_000_000 + self.quiet.0 <= at.0
             }
@@ -249,7 +250,7 @@ impl Plan {
         let replica = rng.index(self.replicas.len());
         let process = rng.index(self.replicas.len() + self.contenders.len());
         let member = rng.index(self.members);
-        // As many short as long ones.
+        // Short lengths are as frequent as long ones.
         let length = rng.logarithmic(1_000, 10_000_000);
         let by = rng.logarithmic(1_000, 3_000_000);
         let share = rng.between(5, 90);
@@ -291,10 +292,10 @@ impl Plan {
     }
 }
 
-/// What a refused request is answered with.
+/// Status codes of refused requests.
 const REFUSALS: [u16; 6] = [429, 500, 503, 504, 409, 403];
 
-/// Half of the seeds have a theme, each of the themes as often.
+/// Half of the seeds have a theme, each with the same probability.
 fn draw_theme(seed: u64, long: bool) -> Option<Theme> {
     let turn = usize::try_from(seed / 2).unwrap();
     let themes: &[Theme] = if long { &themes::LONG } else { &themes::SHORT };
@@ -324,7 +325,7 @@ const fn is_drastic(kind: DeedKind) -> bool {
     matches!(kind, DeedKind::RecreateQuorum | DeedKind::ForceQuorum | DeedKind::DeleteNamespace | DeedKind::Resize)
 }
 
-/// After these it takes minutes until everything rests.
+/// Whether the run needs minutes to settle after this fault.
 fn takes_minutes(fault: &Fault) -> bool {
     match fault {
         Fault::Cluster(mishap) => !matches!(mishap.kind, FaultKind::Exit | FaultKind::Ready | FaultKind::Slow),
@@ -333,7 +334,7 @@ fn takes_minutes(fault: &Fault) -> bool {
     }
 }
 
-/// Milliseconds by which a clock is wrong: a little, seconds, an hour, or a day.
+/// The error of a clock in milliseconds: small, seconds, an hour, or a day.
 fn wrong(rng: &mut Rng) -> i64 {
     let size = *rng.pick(&[50, 1_500, 8_000, 3_600_000, 86_400_000]);
     let millis = rng.between(size / 2, size) as i64;

@@ -1,4 +1,4 @@
-//! The kinds of what can go wrong.
+//! Kinds of faults and actions.
 
 use redlock_simulation::kube::cluster::FaultKind as Breaks;
 use redlock_simulation::kube::people::DeedKind as Does;
@@ -30,7 +30,7 @@ pub(crate) enum Own {
     CutAll,
     Blackout,
     Part,
-    /// Only where the whole API is used.
+    /// Only seeds that use the whole API have it.
     Relist,
     DeafTo,
     Sick,
@@ -65,7 +65,7 @@ impl Own {
     ];
 }
 
-/// Something that can go wrong.
+/// A kind of fault or action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Own(Own),
@@ -73,7 +73,7 @@ pub(crate) enum What {
     Does(Does),
 }
 
-/// All there is.
+/// All kinds.
 pub(super) fn everything() -> Vec<What> {
     let own = Own::ALL.into_iter().map(What::Own);
     let own = own.chain(Breaks::ALL.into_iter().map(What::Breaks));

@@ -1,4 +1,6 @@
-//! Histories that are written down, not drawn: each was found by thinking, and no seed would come upon it soon.
+//! Fixed histories.
+//!
+//! Each was found by analysis, and random seeds would rarely reach it.
 
 use serde_json::{Value, json};
 
@@ -17,19 +19,19 @@ pub(crate) struct Scenario {
 }
 
 pub(crate) const SCENARIOS: [Scenario; 3] = [
-    // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and standby 0 is refused for the former
-    // one. The API server forgets its history, so the standby learns of the new hold by a list, when its published validity is over. What
-    // the members answered for the former hold says nothing of the new one.
+    // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and members refuse
+    // standby 0 for the former one. The API server forgets its history, so the standby lists the new hold after its
+    // published validity has ended. The refusals of the former hold must not affect the new one.
     Scenario { name: "a standby that missed a change of holders", replicas: 3, faults: missed_change },
-    // Standby 0 does not reach the members for longer than a ttl, while the leader renews a lock that publishes only transitions. When
-    // everything has been well for a while the leader dies.
+    // Standby 0 does not reach the members for longer than a ttl, while the leader renews a lock that publishes only
+    // transitions. After a healthy period the leader dies.
     Scenario { name: "a standby that was cut from the members once", replicas: 2, faults: blip },
-    // One hold, and no replica reaches the API server for longer than its ttl. No event wakes the renewing task then, so it must know by
-    // itself when the next renewal is due.
+    // One hold, and no replica reaches the API server for longer than its ttl. No event wakes the renewing task then,
+    // so it needs a timer for the next renewal.
     Scenario { name: "a lone hold without an API server", replicas: 2, faults: outage },
 ];
 
-/// The history that `SCENARIO` asks for.
+/// The history that `SCENARIO` names.
 pub(super) fn wanted() -> Option<Scenario> {
     let name = std::env::var("SCENARIO").ok()?;
     SCENARIOS.into_iter().find(|scenario| scenario.name == name)
@@ -97,7 +99,7 @@ fn outage() -> Vec<(u64, Fault)> {
 }
 
 impl Fault {
-    /// The same at this process.
+    /// The same fault at this process.
     pub(crate) fn at(&self, number: usize) -> Self {
         let mut fault = self.clone();
         if let Self::Kill { process, .. } | Self::CutApi { process, .. } | Self::CutAll { process, .. } = &mut fault {
@@ -108,7 +110,7 @@ impl Fault {
 }
 
 impl Plan {
-    /// Three members whose clocks are right, and nothing goes wrong but what is written.
+    /// Replaces the plan by three members with correct clocks and the faults of the scenario.
     pub(super) fn follow(&mut self, scenario: Scenario) {
         self.replicas = vec![super::Clocks::default(); scenario.replicas];
         self.contenders.truncate(1);

@@ -1,5 +1,7 @@
-//! What a seed is about. Half of the seeds draw from everything that can go wrong, which finds what nobody thought of. The others have
-//! a theme: who holds locks there, and which few things go wrong, so that the long sequences behind the rules happen often enough.
+//! Themes of seeds.
+//!
+//! Half of the seeds draw from all faults, which finds unexpected cases. The others have a theme: which workloads hold
+//! locks, and which few faults occur. Therefore the long sequences behind the rules happen often enough.
 
 use redlock_simulation::kube::cluster::{Aim, FaultKind as Breaks};
 use redlock_simulation::kube::people::{DeedKind as Does, Habits};
@@ -14,34 +16,34 @@ pub(super) use self::electors::ELECTORS;
 pub(super) use self::locked::LOCKED;
 pub(super) use self::wide::WIDE;
 
-/// What a seed is about.
+/// The theme of a seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Theme {
     pub(crate) name: &'static str,
-    /// What people do before anything goes wrong.
+    /// Actions of users before the first fault.
     pub(super) founders: &'static [Does],
     pub(super) own: &'static [(usize, Own)],
     pub(super) breaks: &'static [(usize, Breaks)],
     pub(super) does: &'static [(usize, Does)],
-    /// The mean time between two faults, from and to, in milliseconds.
+    /// The range of the mean time between two faults, in milliseconds.
     pub(super) pace: (u64, u64),
-    /// How long things go wrong, in seconds.
+    /// How long faults occur, in seconds.
     pub(super) trouble: u64,
-    /// So many keys at most.
+    /// Maximum number of keys.
     pub(super) keys: usize,
-    /// The smallest and the largest of the largest times to live.
+    /// The range of the quorum's maxTTL.
     pub(super) max_ttl: (u64, u64),
     pub(super) habits: Habits,
-    /// There is a second quorum.
+    /// Whether there is a second quorum.
     pub(super) second: bool,
-    /// There is a second namespace of locks, and keys are the same in both.
+    /// Whether there is a second namespace of locks with the same keys.
     pub(super) annex: bool,
     pub(super) aim: Aim,
-    /// All clocks are wrong.
+    /// Whether all clocks are wrong.
     pub(super) clocks: bool,
-    /// Replicas end one after the other, as in an upgrade.
+    /// Whether replicas end one after the other, as in an upgrade.
     pub(super) rolls: bool,
-    /// Jobs hold locks.
+    /// Whether Jobs hold locks.
     pub(super) jobs: bool,
 }
 
@@ -64,16 +66,16 @@ const USUAL: Theme = Theme {
     jobs: false,
 };
 
-/// Those that need minutes in which the cluster takes its usual time.
+/// Themes that need minutes with the cluster's usual delays.
 pub(super) const LONG: [Theme; 1] = [TWINS];
 
 pub(super) const SHORT: [Theme; 13] =
     [PODS, JOBS, ENDINGS, REACH, DEFAULTS, SHAPES, CLOCKS, WRITES, FENCE, REMAKES, NAMESPACES, LIMITS, LEADERS];
 
-/// These are rarer: of the seeds without a theme one in eight has one of them instead.
+/// Rare themes: one in eight of the seeds without a theme has one of them instead.
 pub(super) const RARE: [Theme; 2] = [FORCED, BEATS];
 
-/// Pods that hold, on machines that vanish, fall silent, or lose sight of them.
+/// Pods that hold locks, on machines that vanish, are disconnected, or cannot locate their containers.
 const PODS: Theme = Theme {
     name: "pods",
     founders: &[Does::Elect, Does::PodClaim, Does::PodClaim, Does::Elect, Does::PodClaim],
@@ -96,7 +98,7 @@ const PODS: Theme = Theme {
     ..USUAL
 };
 
-/// Claims that belong to Jobs, whose pods work through their grace period, or on machines that nobody reaches.
+/// Claims of Jobs whose pods run through their grace period, or on disconnected machines.
 const JOBS: Theme = Theme {
     name: "jobs",
     founders: &[Does::JobClaim, Does::JobClaim, Does::JobClaim, Does::JobClaim],
@@ -115,7 +117,7 @@ const JOBS: Theme = Theme {
     ..USUAL
 };
 
-/// Holds that run out, while writes fail and leaders change.
+/// Holds that expire, while writes fail and leaders change.
 const ENDINGS: Theme = Theme {
     name: "endings",
     founders: &[Does::Claim, Does::JobClaim, Does::ForeignClaim, Does::Claim],
@@ -162,7 +164,7 @@ const REACH: Theme = Theme {
     ..USUAL
 };
 
-/// The default quorum moves, and those who remember where things were restart.
+/// The default quorum moves, and replicas restart that had the earlier default in memory.
 const DEFAULTS: Theme = Theme {
     name: "defaults",
     founders: &[Does::Claim, Does::Claim, Does::Elect, Does::Claim],
@@ -190,7 +192,7 @@ const SHAPES: Theme = Theme {
     ..USUAL
 };
 
-/// Wall clocks that are wrong and jump, while leaders change and holds run out.
+/// Wrong wall clocks that step, while leaders change and holds expire.
 const CLOCKS: Theme = Theme {
     name: "clocks",
     founders: &[Does::Claim, Does::Elect, Does::PodClaim, Does::Claim],
@@ -250,7 +252,7 @@ const FENCE: Theme = Theme {
     ..USUAL
 };
 
-/// Quorums that go and come back with other limits, while what they promised is believed.
+/// Quorums that are deleted and created again with other limits, while earlier holds are valid.
 const REMAKES: Theme = Theme {
     name: "remakes",
     founders: &[Does::Elect, Does::Elect, Does::PodClaim, Does::Claim],
@@ -263,7 +265,7 @@ const REMAKES: Theme = Theme {
     ..USUAL
 };
 
-/// Quorums whose finalizers people take away.
+/// Quorums whose finalizers users remove.
 const FORCED: Theme = Theme {
     name: "forced",
     founders: &[Does::Claim, Does::Elect, Does::PodClaim, Does::Claim],
@@ -275,7 +277,7 @@ const FORCED: Theme = Theme {
     ..USUAL
 };
 
-/// Claims that are held for a minimum, and whose holders fall silent or say that they are done.
+/// Claims with minHold, whose holders stop their heartbeat or release the lock.
 const BEATS: Theme = Theme {
     name: "beats",
     founders: &[Does::Claim, Does::Claim, Does::Claim, Does::StopBeating],
@@ -285,7 +287,7 @@ const BEATS: Theme = Theme {
     ..USUAL
 };
 
-/// A namespace goes with its claims and its pods, while others use the same keys.
+/// A namespace is deleted with its claims and pods, while other namespaces use the same keys.
 const NAMESPACES: Theme = Theme {
     name: "namespaces",
     founders: &[Does::Claim, Does::Claim, Does::PodClaim, Does::Claim, Does::ForeignClaim],
@@ -303,7 +305,7 @@ const NAMESPACES: Theme = Theme {
     ..USUAL
 };
 
-/// Limits that are lowered below what is held, before operators restart.
+/// Limits that are lowered below the lengths of current holds, before operators restart.
 const LIMITS: Theme = Theme {
     name: "limits",
     founders: &[Does::Claim, Does::Claim, Does::Elect],
@@ -322,7 +324,7 @@ const LIMITS: Theme = Theme {
     ..USUAL
 };
 
-/// Leaders that are stopped, cut off from the API server or from the members, and come back.
+/// Leaders that are stopped or disconnected from the API server or the members, and return.
 const LEADERS: Theme = Theme {
     name: "leaders",
     founders: &[Does::Elect, Does::Elect, Does::Claim],
@@ -342,14 +344,14 @@ const LEADERS: Theme = Theme {
     ..USUAL
 };
 
-/// Members on machines that others take the place of, some of them with the same IDs.
+/// Members on machines that other machines replace, some of them with the same IDs.
 const TWINS: Theme = Theme {
     name: "twins",
     founders: &[Does::Claim],
     own: &[(1, Own::Kill)],
     breaks: &[(1, Breaks::Cut), (6, Breaks::ReplaceNode), (2, Breaks::ForceDelete)],
     habits: Habits { long: true, slots: 0, ..Habits::USUAL },
-    // A node has to be Ready for two minutes before it says anything of what ran there.
+    // A node has to be Ready for two minutes before it is evidence of its earlier containers.
     pace: (15_000, 40_000),
     trouble: 170,
     aim: Aim::Members,
@@ -357,7 +359,9 @@ const TWINS: Theme = Theme {
 };
 
 impl Theme {
-    /// Everything that goes wrong, the likelier the more often.
+    /// All kinds of the theme.
+    ///
+    /// Kinds that occur more often are more likely.
     pub(super) fn kinds(&self) -> Vec<What> {
         let own = self.own.iter().flat_map(|(times, own)| vec![What::Own(*own); *times]);
         let breaks = self.breaks.iter().flat_map(|(times, breaks)| vec![What::Breaks(*breaks); *times]);

@@ -27,11 +27,11 @@ async fn a_pod_ends_when_its_kubelet_says_so() {
     assert_eq!(sooner.metadata.deletion_grace_period_seconds, Some(5));
     api.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
     assert!(api.get_opt("p").await.unwrap().is_none());
-    // One that runs nowhere has nothing to end.
+    // A pod without a node has nothing to end.
     api.create(&post, &pod("q", None)).await.unwrap();
     api.delete("q", &DeleteParams::default()).await.unwrap();
     assert!(api.get_opt("q").await.unwrap().is_none());
-    // Nor has one that has ended.
+    // A pod that has ended has nothing to end.
     api.create(&post, &pod("r", Some("n"))).await.unwrap();
     api.patch_status("r", &PatchParams::default(), &Patch::Merge(json!({"status": {"phase": "Failed"}})))
         .await

@@ -12,7 +12,7 @@ use super::*;
 
 type Context = (Api<DistributedLock>, Arc<Mutex<Vec<String>>>);
 
-/// What a watcher says, in words.
+/// Describes an event of a watcher.
 fn summary(event: &Event<DistributedLock>) -> String {
     match event {
         Event::Init => "init".into(),
@@ -40,7 +40,7 @@ async fn a_watch_is_resumed_where_it_was_cut_and_lists_again_only_after_410() {
     assert_eq!(events.next().await.unwrap(), "deleted a", "resumed, nothing lost");
     let lists = |lab: &Lab| lab.lock().requests.iter().filter(|request| request.contains("limit=")).count();
     assert_eq!(lists(&lab), 1);
-    // Cut while the server forgets what the watch has not seen.
+    // Cut the watch after the server has forgotten changes that the watch has not sent.
     lab.cut();
     api.delete("b", &DeleteParams::default()).await.unwrap();
     api.create(&post, &lock("c")).await.unwrap();

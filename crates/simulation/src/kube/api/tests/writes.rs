@@ -90,7 +90,7 @@ async fn deletion_knows_preconditions_finalizers_and_generations() {
     assert_eq!(code(api.get("a").await), 404);
     let again = api.create(&post(), &lock("a")).await.unwrap();
     assert_ne!(again.uid(), made.uid());
-    // An old object written over a new one of its name.
+    // A replacement with the metadata of a deleted object of the same name.
     assert_eq!(code(api.replace_status("a", &post(), &made).await), 409);
     assert!(api.delete("a", &DeleteParams::default()).await.unwrap().is_right());
     assert_eq!(code(api.replace_status("a", &post(), &made).await), 409, "its UID is that of nothing");

@@ -5,7 +5,9 @@ fn ready(world: &World, node: &str) -> String {
     nodes::ready(&node.value).unwrap()["status"].as_str().unwrap().to_owned()
 }
 
-/// A pod that runs on one of three nodes, which is cut off.
+/// A pod on one of three nodes.
+///
+/// Its node is disconnected.
 fn cut_off(seed: u64) -> (World, Shared, String, MachineId) {
     let mut world = World::new(seed, 3);
     world.create(Kind::StatefulSet, stateful_set("m"));

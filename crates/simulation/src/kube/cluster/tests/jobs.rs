@@ -23,7 +23,7 @@ fn suspend(world: &mut World, suspend: bool) {
     world.api.merge(Kind::Job, ("default", "j"), &json!({"spec": {"suspend": suspend}}), Part::Main, by).unwrap();
 }
 
-/// The condition Suspended, the active pods, and those that are counted.
+/// The condition Suspended, and the active, succeeded and failed pods.
 fn reported(world: &World) -> (Value, Value, Value, Value) {
     let status = &job(world).value["status"];
     let conditions = status["conditions"].as_array().into_iter().flatten();

@@ -12,7 +12,9 @@ fn workloads(world: &mut World) {
     world.create(Kind::Job, json!({"metadata": {"name": "j"}, "spec": {"template": template}}));
 }
 
-/// What happened, in words that tell two runs apart.
+/// Runs random faults and describes them.
+///
+/// The text differs if two runs differ.
 fn broken(seed: u64, steps: u64) -> (World, String) {
     let mut world = World::new(seed, 4);
     workloads(&mut world);
@@ -44,7 +46,7 @@ fn after_any_faults_a_healed_cluster_works_again_and_can_be_emptied() {
         let (mut world, _) = broken(seed, 60);
         world.cluster.heal_all(&mut world.api, world.now);
         world.run(20_000);
-        // What came back has been healed, too.
+        // Machines that came back are healed, too.
         world.cluster.heal_all(&mut world.api, world.now);
         world.run(150_000);
         for name in ["m-0", "n-0"] {

@@ -6,10 +6,10 @@ use redlock_simulation::kube::people::{DeedKind as Does, Habits};
 use super::super::kinds::Own;
 use super::{Theme, USUAL};
 
-/// Those of the seeds from [`ELECTORS`](crate::plan::ELECTORS) on.
+/// Themes of the seeds from [`ELECTORS`](crate::plan::ELECTORS) on.
 pub(in crate::plan) const ELECTORS: [Theme; 2] = [CANDIDATES, GATE];
 
-/// Candidates on machines that fall silent or vanish, and leaders that step down.
+/// Candidates on machines that are disconnected or vanish, and leaders that step down.
 const CANDIDATES: Theme = Theme {
     name: "candidates",
     own: &[(1, Own::Kill), (1, Own::CutAll)],

@@ -6,10 +6,10 @@ use redlock_simulation::kube::people::{DeedKind as Does, Habits};
 use super::super::kinds::Own;
 use super::{Theme, USUAL};
 
-/// Those of the seeds from [`LOCKED_JOBS`](crate::plan::LOCKED_JOBS) on.
+/// Themes of the seeds from [`LOCKED_JOBS`](crate::plan::LOCKED_JOBS) on.
 pub(in crate::plan) const LOCKED: [Theme; 3] = [LOCKED_JOBS, LOCKED_MACHINES, LOCKED_WRITES];
 
-/// Jobs that hold locks, and what people do to them and to their claims.
+/// Jobs that hold locks, and actions of users on them and their claims.
 const LOCKED_JOBS: Theme = Theme {
     name: "locked jobs",
     founders: &[Does::LockedJob, Does::LockedJob, Does::NamedJob, Does::LockedJob],
@@ -35,7 +35,7 @@ const LOCKED_JOBS: Theme = Theme {
     ..USUAL
 };
 
-/// Jobs that hold locks, with pods on machines that vanish or fall silent, while operators restart.
+/// Jobs that hold locks, with pods on machines with faults, while operators restart.
 const LOCKED_MACHINES: Theme = Theme {
     name: "locked jobs, machines",
     founders: &[Does::LockedJob, Does::LockedJob, Does::NamedJob, Does::LockedJob],
@@ -55,7 +55,7 @@ const LOCKED_MACHINES: Theme = Theme {
     ..LOCKED_JOBS
 };
 
-/// Jobs that hold locks, while writes fail, leaders are frozen, and members are out of reach.
+/// Jobs that hold locks, while writes fail, leaders are frozen, and members are unreachable.
 const LOCKED_WRITES: Theme = Theme {
     name: "locked jobs, writes",
     own: &[

@@ -6,12 +6,12 @@ use redlock_simulation::kube::people::{DeedKind as Does, Habits};
 use super::super::kinds::Own;
 use super::{Theme, USUAL};
 
-/// Those of the seeds from [`WIDE`](crate::plan::WIDE) on.
+/// Themes of the seeds from [`WIDE`](crate::plan::WIDE) on.
 pub(in crate::plan) const WIDE: [Theme; 3] = [ANSWERS, AWAY, QUEUES];
 
 const HABITS: Habits = Habits { wide: true, ..Habits::USUAL };
 
-/// Pods that are asked whether they are well, on nodes that are cordoned.
+/// Pods with liveness checks, on nodes that are cordoned.
 const ANSWERS: Theme = Theme {
     name: "answers",
     founders: &[Does::Elect, Does::PodClaim, Does::Elect, Does::OwnedClaim],
@@ -32,7 +32,7 @@ const ANSWERS: Theme = Theme {
     ..USUAL
 };
 
-/// Replicas that lose the API server for longer than a ttl, learn of what happened by lists, and come back under other names.
+/// Replicas that lose the API server for longer than a ttl, list again, and get other names.
 const AWAY: Theme = Theme {
     name: "away",
     founders: &[Does::Elect, Does::Claim, Does::Claim, Does::Elect],
