@@ -1,4 +1,4 @@
-//! An administrator who looks into members with the operator's own password.
+//! An administrator who inspects members with the operator's own password.
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Secret;
@@ -6,7 +6,7 @@ use redlock_operator::{quorum::model::auth::Auth, redis_member::acl::OPERATOR_US
 
 use crate::quorums::Quorum;
 
-/// What answers on a member's own machine.
+/// The container that answers on a member's own machine.
 const CONTAINER: &str = "redis";
 
 /// The administrator of one quorum without TLS.
@@ -25,11 +25,12 @@ impl<'a> Administrator<'a> {
 
     /// Until when the process of a member certainly keeps a key, in milliseconds since boot.
     ///
-    /// The clock is read before the question, so the key stays for longer than this by the time on the way. `None`: there is no such key.
+    /// It reads the clock before the request, so the key stays longer by the request's latency. `None` if there is no
+    /// such key.
     pub(crate) async fn keeps_until(&self, member: usize, key: &str) -> anyhow::Result<Option<u64>> {
         let client = self.client(member).join(" ");
-        // The operator's user cannot read keys, so the administrator gives it that right. Nothing takes the right back, since another test
-        // can read the same member at this moment.
+        // The operator's user cannot read keys, so the administrator adds that right. Nothing removes the right, since
+        // another test can read the same member at this moment.
         let grant = format!("{client} ACL SETUSER {OPERATOR_USER} '(~* -@all +pttl)' >/dev/null");
         let script = format!("{grant}; read up rest </proc/uptime; echo $up $({client} PTTL {key})");
         let answer = self.exec(member, &["sh", "-c", &script]).await?;
@@ -50,7 +51,9 @@ impl<'a> Administrator<'a> {
     }
 }
 
-/// The first number of `/proc/uptime`, in milliseconds. Every machine of the local cluster has the same.
+/// The first number of `/proc/uptime`, in milliseconds.
+///
+/// Every machine of the local cluster has the same.
 pub(crate) fn since_boot(up: &str) -> Option<u64> {
     up.replace('.', "").parse::<u64>().ok().map(|hundredths| hundredths * 10)
 }

@@ -1,9 +1,9 @@
-//! Who believes to hold a key, and until when, as far as the statuses tell.
+//! The beliefs of holders, as far as statuses show them.
 //!
-//! A holder believes what it has read: until the last `validUntil` that was published for it, by the API server's clock, it may
-//! work. Nobody else is to be told that it holds the key before that, unless the former holder's container has really ended or
-//! the holder has given the lock back. The API server of the local cluster has the clock of this machine, whatever clock a replica
-//! of the operator believes in.
+//! A holder believes what it has read. It can work until the last `validUntil` that was published for it, by the API
+//! server's clock. Before that, no status can name another holder, unless the former holder's container has ended or
+//! the holder has released the lock. The API server of the local cluster has the clock of this machine, whatever the
+//! clock of an operator replica.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,23 +16,29 @@ use crate::{
     spans::millis,
 };
 
-/// Between a write to the API server and this machine's sight of it. The machine is busy.
+/// From a write to the API server to its arrival at the test.
+///
+/// The machine is busy.
 const SIGHT: Duration = Duration::from_secs(2);
 
-/// One hold as it was published. Times are in milliseconds of Unix time.
+/// One hold as it was published.
+///
+/// Times are in milliseconds of Unix time.
 #[derive(Clone, Debug)]
 pub(crate) struct Belief {
     pub(crate) lock: String,
     pub(crate) token: i64,
-    /// When a status was first seen that named the holder.
+    /// When the first status with this holder arrived.
     pub(crate) told: i64,
-    /// What that status said.
+    /// The time of acquisition in that status.
     pub(crate) acquired: i64,
-    /// The last validity that was published.
+    /// The last published validity.
     pub(crate) until: i64,
 }
 
-/// What was published of all holds on one key. `locks` are all the objects that use it.
+/// The published beliefs of all holds on one key.
+///
+/// `locks` are all the objects that use it.
 pub(crate) fn beliefs<'a>(locks: impl IntoIterator<Item = &'a Lock>) -> anyhow::Result<Vec<Belief>> {
     let mut holds: BTreeMap<i64, Belief> = BTreeMap::new();
     for lock in locks {
@@ -59,8 +65,9 @@ fn published(version: &Version<DistributedLock>) -> Option<(i64, i64, i64)> {
     Some((status.fencing_token?, status.acquired_at?.as_millis(), status.valid_until?.as_millis()))
 }
 
-/// Nobody held the key while somebody else believed to hold it. `ended` says when the holder of a token really ended or gave the
-/// lock back. Gives the holds, in their order.
+/// Checks that no holder had the key while another one believed to hold it.
+///
+/// `ended` has the time at which the holder of a token ended or released the lock. Returns the holds in their order.
 pub(crate) fn check_apart(locks: &[&Lock], ended: &[(i64, i64)]) -> anyhow::Result<Vec<Belief>> {
     let holds = beliefs(locks.iter().copied())?;
     for pair in holds.windows(2) {
@@ -81,13 +88,13 @@ pub(crate) fn check_apart(locks: &[&Lock], ended: &[(i64, i64)]) -> anyhow::Resu
     Ok(holds)
 }
 
-/// Tokens of one quorum rise with the holds.
+/// Checks that the tokens of one quorum rise with the holds.
 pub(crate) fn check_tokens(holds: &[Belief]) -> anyhow::Result<()> {
     ensure!(holds.is_sorted_by(|before, after| before.token < after.token), "tokens do not rise: {holds:?}");
     Ok(())
 }
 
-/// The next holder, whose hold is `next`, came not before the last validity of the one before, and at most `slack` after it.
+/// Checks that `next` came after the last validity of the earlier hold, and at most `slack` later.
 pub(crate) fn check_followed(locks: &[&Lock], next: &Version<DistributedLock>, slack: Duration) -> anyhow::Result<()> {
     let holds = check_apart(locks, &[])?;
     let token = status(&next.object).fencing_token.context("the next holder has no token")?;
@@ -98,7 +105,7 @@ pub(crate) fn check_followed(locks: &[&Lock], next: &Version<DistributedLock>, s
     Ok(())
 }
 
-/// No status ever promised more than one ttl, by the API server's clock.
+/// Checks that no status promised more than one ttl, by the API server's clock.
 pub(crate) fn check_no_promise_beyond_ttl(lock: &Lock, ttl: Duration) -> anyhow::Result<()> {
     for version in lock.recorder.versions() {
         let Some((_, acquired, until)) = published(&version) else { continue };

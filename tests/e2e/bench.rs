@@ -1,4 +1,4 @@
-//! What one test works with: a namespace of its own, and ways to make, watch and read objects there.
+//! The environment of one test: a namespace of its own, and functions for objects there.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -16,12 +16,12 @@ use crate::{
     votes::{Tally, VoteMonitor},
 };
 
-/// On every namespace of these tests.
+/// The label of every namespace of these tests.
 pub(crate) const PART_OF: &str = "app.kubernetes.io/part-of=redlock-e2e";
-/// A namespace must be gone within this time, with everything in it.
+/// A namespace with all its objects must be gone within this time.
 const NAMESPACE_GONE_LIMIT: Duration = Duration::from_secs(180);
 
-/// One test's place.
+/// The environment of one test.
 #[derive(Clone)]
 pub(crate) struct Bench(Arc<Inner>);
 
@@ -30,7 +30,7 @@ pub(crate) struct Inner {
     pub(crate) figures: Arc<Figures>,
     /// The test's namespace.
     pub(crate) namespace: String,
-    /// Asks the quorums in it for votes.
+    /// The vote monitor of the quorums in the namespace.
     votes: OnceCell<VoteMonitor>,
 }
 
@@ -43,7 +43,7 @@ impl Deref for Bench {
 }
 
 impl Bench {
-    /// Makes the namespace, with the strictest pod security.
+    /// Creates the namespace, with the strictest pod security.
     pub(crate) async fn open(test: &str, cluster: Arc<Cluster>, figures: Arc<Figures>) -> anyhow::Result<Self> {
         let short: String = test.replace('_', "-").chars().take(40).collect();
         let namespace = format!("e2e-{}-{:04x}", short.trim_end_matches('-'), rand::random::<u16>());
@@ -52,7 +52,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Does something with a second namespace beside this one, which goes afterwards whatever comes of it.
+    /// Runs a test with a second namespace, and deletes that namespace whatever the result.
     pub(crate) async fn beside(
         &self,
         name: &str,
@@ -77,12 +77,12 @@ impl Bench {
         Ok(())
     }
 
-    /// Removes the namespace and waits until nothing of it is left.
+    /// Deletes the namespace and waits until it is gone.
     pub(crate) async fn close(&self) -> anyhow::Result<()> {
         let namespaces = Api::<Namespace>::all(self.cluster.client.clone());
         let recorder = Recorder::of(namespaces.clone(), &self.namespace).await?;
         match namespaces.delete(&self.namespace, &kube::api::DeleteParams::background()).await {
-            // The test has done so itself.
+            // The test has already deleted it.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             deleted => deleted?,
         };
@@ -98,7 +98,7 @@ impl Bench {
         Api::namespaced(self.cluster.client.clone(), &self.namespace)
     }
 
-    /// Makes an object in the test's namespace.
+    /// Creates an object in the test's namespace.
     pub(crate) async fn create<K>(&self, object: Value) -> anyhow::Result<K>
     where
         K: Watchable + Resource<Scope = NamespaceResourceScope>,
@@ -118,12 +118,14 @@ impl Bench {
         Ok(())
     }
 
-    /// The client that asks every member of every quorum in the namespace for votes, all the time. The end of the test checks them.
+    /// The monitor that requests votes of every member of every quorum in the namespace.
+    ///
+    /// The end of the test checks the votes.
     pub(crate) async fn votes(&self) -> anyhow::Result<&VoteMonitor> {
         self.votes.get_or_try_init(|| VoteMonitor::start(self)).await
     }
 
-    /// Checks the votes, if there is somebody who asked for any.
+    /// Checks the votes, if there is a monitor.
     pub(crate) async fn end_votes(&self) -> anyhow::Result<Option<Tally>> {
         match self.votes.get() {
             Some(votes) => votes.end(self).await.map(Some),
@@ -139,7 +141,9 @@ impl Bench {
         Recorder::of(self.api::<K>(), name).await
     }
 
-    /// kubectl in the test's namespace, which must succeed.
+    /// Runs kubectl in the test's namespace.
+    ///
+    /// It must succeed.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let all: Vec<&str> = ["-n", &self.namespace].into_iter().chain(arguments.iter().copied()).collect();
         self.cluster.kubectl(&all).await
@@ -150,14 +154,16 @@ impl Bench {
         self.kubectl(&["patch", kind, name, "--type=merge", "--patch", patch]).await.map(drop)
     }
 
-    /// Takes a lock away from its holder, by the annotation `break` or `break-force`.
+    /// Ends a hold by the annotation `break` or `break-force`.
     pub(crate) async fn break_lock(&self, lock: &str, how: &str, why: &str) -> anyhow::Result<()> {
         let me = self.cluster.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
         let annotations = json!({format!("redlock-operator.io/{how}"): format!("{}: {why}", me.trim())});
         self.patch("dlock", lock, &json!({"metadata": {"annotations": annotations}}).to_string()).await
     }
 
-    /// The same for a patch that must be refused; gives the message.
+    /// Merges a patch that must be refused.
+    ///
+    /// Returns the message.
     pub(crate) async fn patch_refused(&self, kind: &str, name: &str, patch: &str) -> anyhow::Result<String> {
         let arguments = ["-n", &self.namespace, "patch", kind, name, "--type=merge", "--patch", patch];
         let output = self.cluster.kubectl_output(&arguments, "").await?;
@@ -165,7 +171,9 @@ impl Bench {
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// `kubectl apply` of a manifest that must be refused; gives the message.
+    /// Applies a manifest that must be refused.
+    ///
+    /// Returns the message.
     pub(crate) async fn refused(&self, manifest: &str) -> anyhow::Result<String> {
         let output = self.cluster.kubectl_output(&["-n", &self.namespace, "apply", "-f", "-"], manifest).await?;
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -173,17 +181,17 @@ impl Bench {
         Ok(message)
     }
 
-    /// Now, for measuring.
+    /// The current time for measurements.
     pub(crate) fn now(&self) -> Boottime {
         SystemClock.boottime()
     }
 
-    /// Now, for comparing with what objects say.
+    /// The current time for a comparison with times in objects.
     pub(crate) fn wall(&self) -> UnixMillis {
         SystemClock.wall()
     }
 
-    /// All that helps to see why a test failed.
+    /// Diagnostic output for a failed test.
     pub(crate) async fn dump(&self) -> String {
         let ns = ["-n", self.namespace.as_str()];
         let operator = ["-n", self.cluster.operator_namespace.as_str()];

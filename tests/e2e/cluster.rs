@@ -1,4 +1,4 @@
-//! The cluster under test: how it is reached, and what kind it is.
+//! The cluster under test, and access to it.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
 use crate::faults::Faults;
 
-/// No single command takes longer, unless it is told to wait.
+/// The timeout of a command without a longer one.
 const COMMAND_LIMIT: Duration = Duration::from_secs(180);
 
 /// The cluster under test.
@@ -24,16 +24,18 @@ pub(crate) struct Cluster {
     pub(crate) operator_namespace: String,
     /// An image with redis-server, redis-cli and sh.
     pub(crate) redis_image: String,
-    /// The same from Valkey, under Redis' names.
+    /// The same image with Valkey, under the names of Redis.
     pub(crate) valkey_image: String,
-    /// Redis whose wall clock is off by the milliseconds in /dev/shm/clock. Local cluster only.
+    /// An image with Redis whose wall clock differs by the milliseconds in /dev/shm/clock.
+    ///
+    /// Local cluster only.
     pub(crate) redis_clock_image: String,
     root: PathBuf,
     kubectl: PathBuf,
     pub(crate) kubeconfig: PathBuf,
 }
 
-/// The checkout whose local cluster is meant: that of `cargo test`, or the one that this program was built in.
+/// The checkout with the local cluster: that of `cargo test`, or the one that built this program.
 pub(crate) fn checkout() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
@@ -83,7 +85,7 @@ impl Cluster {
         })
     }
 
-    /// Runs helm and gives what it printed, whether it succeeded or not.
+    /// Runs helm and returns its output, whether or not it succeeded.
     pub(crate) async fn helm(&self, arguments: &[&str]) -> anyhow::Result<Output> {
         let local = self.root.join(".local/bin/helm");
         self.run(if local.exists() { &local } else { Path::new("helm") }, arguments, "").await
@@ -94,19 +96,23 @@ impl Cluster {
         self.run_deploy(None, &[]).await
     }
 
-    /// The same with other values of the chart.
+    /// Installs or upgrades the operator with these values of the chart.
     pub(crate) async fn deploy_with(&self, values: &[&str]) -> anyhow::Result<()> {
         let values: Vec<&str> = values.iter().flat_map(|value| ["--set", *value]).collect();
         self.run_deploy(None, &values).await
     }
 
-    /// Upgrades the operator to its other image, with other settings and other pods. `dev/image.sh operator-next` makes that image.
+    /// Upgrades the operator to its other image, with other settings and other pods.
+    ///
+    /// `dev/image.sh operator-next` makes that image.
     pub(crate) async fn deploy_next(&self) -> anyhow::Result<()> {
         let values = ["--set", "limits.locksPerNamespace=9999", "--set-string", "podLabels.upgraded=true"];
         self.run_deploy(Some("redlock-operator.local/redlock-operator:next"), &values).await
     }
 
-    /// Runs commands as a user would, with the tools of the checkout, and gives what they printed. All must succeed.
+    /// Runs commands as a user, with the tools of the checkout, and returns their output.
+    ///
+    /// All must succeed.
     pub(crate) async fn shell(&self, script: &str) -> anyhow::Result<String> {
         let tools = self.root.join(".local/bin");
         let script = format!("export PATH={}:$PATH; set -euo pipefail\n{script}", tools.display());
@@ -126,22 +132,24 @@ impl Cluster {
         Ok(())
     }
 
-    /// Runs kubectl and gives what it printed, whether it succeeded or not.
+    /// Runs kubectl and returns its output, whether or not it succeeded.
     pub(crate) async fn kubectl_output(&self, arguments: &[&str], input: &str) -> anyhow::Result<Output> {
         self.run(&self.kubectl, arguments, input).await
     }
 
-    /// The command that people run, as it is in this checkout.
+    /// The path of the command `redlock` of this checkout.
     pub(crate) fn redlock_path(&self) -> &'static str {
         env!("CARGO_BIN_EXE_redlock")
     }
 
-    /// Runs that command and gives what it printed, whether it succeeded or not.
+    /// Runs that command and returns its output, whether or not it succeeded.
     pub(crate) async fn redlock(&self, arguments: &[&str]) -> anyhow::Result<Output> {
         self.run(Path::new(self.redlock_path()), arguments, "").await
     }
 
-    /// Starts it, with its output going to a file. It ends when what is returned is dropped.
+    /// Starts the command with its output in a file.
+    ///
+    /// It ends when the returned child is dropped.
     pub(crate) fn redlock_into(&self, arguments: &[&str], file: &Path) -> anyhow::Result<tokio::process::Child> {
         let mut command = Command::new(self.redlock_path());
         command.env("KUBECONFIG", &self.kubeconfig).args(arguments).kill_on_drop(true);
@@ -157,7 +165,7 @@ impl Cluster {
         let mut stdin = child.stdin.take();
         let run = async {
             if let Some(stdin) = &mut stdin {
-                // A program that does not read its input is no failure of ours.
+                // A program that does not read its input has not failed.
                 let _unread = stdin.write_all(input.as_bytes()).await;
             }
             drop(stdin);
@@ -171,7 +179,7 @@ impl Cluster {
         }
     }
 
-    /// Runs a script as a person would whose kubectl is set to this namespace.
+    /// Runs a script as a user whose kubectl is set to this namespace.
     pub(crate) async fn shell_in(&self, namespace: &str, script: &str) -> anyhow::Result<Output> {
         let config = std::env::temp_dir().join(format!("{namespace}.kubeconfig"));
         let config = config.to_str().context("not a name")?;
@@ -186,7 +194,7 @@ impl Cluster {
         output
     }
 
-    /// Runs kubectl, which must succeed, and gives what it printed.
+    /// Runs kubectl, which must succeed, and returns its output.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let output = self.kubectl_output(arguments, "").await?;
         let error = String::from_utf8_lossy(&output.stderr);

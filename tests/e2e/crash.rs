@@ -1,9 +1,9 @@
 //! Replicas of the operator that die at a chosen write.
 //!
-//! The operator's own code (caches, sessions, renewal, lock controller) runs in the test, against the cluster's API server and
-//! real Redis servers. Everything that one replica sends passes a [`gate`], which counts its writes and lets nothing through
-//! after the chosen one. For everybody else that is a SIGKILL at this write, and the test chooses each write in turn, which
-//! nobody can do to a process from outside.
+//! The operator's own code (caches, sessions, renewal, lock controller) runs in the test, against the cluster's API
+//! server and real Redis servers. All requests of one replica pass a [`gate`], which counts its writes and blocks
+//! everything after the chosen one. Every other component observes a SIGKILL at this write. The test chooses each write
+//! in turn, which is impossible with a separate process.
 
 pub(crate) mod gate;
 pub(crate) mod redis;

@@ -1,4 +1,6 @@
-//! Faults that need the host: only the local cluster has one that we may use.
+//! Faults that need the host.
+//!
+//! Only the local cluster has one that the tests can use.
 
 use std::{
     collections::BTreeMap,
@@ -17,29 +19,29 @@ use tokio::{process::Command, time::timeout};
 /// The API server needs a while to stop and to start.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Where the API server listens.
+/// The port of the API server.
 pub(crate) const API_SERVER_PORT: u16 = 6443;
-/// Where members listen.
+/// The port of members.
 pub(crate) const MEMBER_PORT: u16 = 6379;
 
 /// Injects faults by `dev/cluster.sh`.
 pub(crate) struct Faults {
     script: Option<PathBuf>,
-    /// Of two clusters that one network joins this is the second one.
+    /// Whether this is the second of two clusters with one network.
     is_second: bool,
     api_server_is_away: AtomicBool,
-    /// Nodes whose network cable is out.
+    /// Nodes that are disconnected.
     cut: Mutex<Vec<String>>,
-    /// What ends the faults that go on, by their number.
+    /// Commands that end the current faults, by their number.
     going_on: Mutex<BTreeMap<u64, Vec<String>>>,
 }
 
-/// A fault that goes on until it is ended.
+/// A fault that lasts until it is ended.
 #[must_use]
 pub(crate) struct Injected(u64);
 
 impl Faults {
-    /// For a cluster of somebody else.
+    /// A cluster that is not local: no faults.
     pub(crate) fn none() -> Self {
         Self {
             script: None,
@@ -60,12 +62,12 @@ impl Faults {
         Self { script: Some(root.join("dev/clusters.sh")), is_second: true, ..Self::none() }
     }
 
-    /// Whether there are any.
+    /// Whether faults are available.
     pub(crate) fn available(&self) -> bool {
         self.script.is_some()
     }
 
-    /// `dev/cluster.sh` with these arguments.
+    /// Builds a command of `dev/cluster.sh` with these arguments.
     pub(crate) fn command(&self, arguments: &[&str]) -> anyhow::Result<Command> {
         let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
         let mut command = Command::new(script);
@@ -73,7 +75,9 @@ impl Faults {
         Ok(command)
     }
 
-    /// Begins a fault by one command of `dev/cluster.sh`; the other one ends it, at the end of the test at the latest.
+    /// Begins a fault by one command of `dev/cluster.sh`.
+    ///
+    /// The other command ends it, at the end of the test at the latest.
     pub(crate) async fn inject(&self, begin: &[&str], end: &[&str]) -> anyhow::Result<Injected> {
         let number = {
             let mut going_on = self.going_on.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,11 +103,11 @@ impl Faults {
         }
     }
 
-    /// Ends whatever still goes on.
+    /// Ends all current faults.
     pub(crate) async fn end_all(&self) -> anyhow::Result<()> {
         let numbers: Vec<_> = self.going_on.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
         for number in numbers {
-            // What it was done to may be gone.
+            // The target of the fault can be gone.
             let _gone = self.end(Injected(number)).await;
         }
         self.start_api_server().await.and(self.heal_nodes().await)
@@ -128,22 +132,26 @@ impl Faults {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs a shell script beside the control plane, waiting for its end, where nothing can be awaited.
+    /// Runs a shell script on the control plane's network, synchronously.
     pub(crate) fn clean_up_beside_the_control_plane(&self, script: &str) {
         if let Some(program) = &self.script {
             let mut command = std::process::Command::new(program);
             command.args(["in-cp", "--", "bash", "-uc", script]).stdin(Stdio::null());
-            // The cluster ends what is left.
+            // The end of the cluster removes what is left.
             let _ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
         }
     }
 
-    /// Runs a shell script beside the control plane, from where pods and nodes are reached by address; gives what it printed.
+    /// Runs a shell script on the control plane's network, which reaches pods and nodes by address.
+    ///
+    /// Returns its output.
     pub(crate) async fn beside_the_control_plane(&self, script: &str) -> anyhow::Result<String> {
         self.output(&["in-cp", "--", "bash", "-c", script]).await
     }
 
-    /// A command of this machine on a node's network, with the cluster's names: its arguments are to be added.
+    /// A command of this machine on a node's network, with the cluster's names.
+    ///
+    /// The caller adds arguments.
     pub(crate) fn on_node(&self, node: usize) -> anyhow::Result<Command> {
         let Some(script) = &self.script else { bail!("this cluster's nodes cannot be entered") };
         let mut command = Command::new(script);
@@ -166,7 +174,7 @@ impl Faults {
         self.run(&["resume-container", namespace, pod, container]).await
     }
 
-    /// Drops on a node what one of these rules of nftables says, coming and going.
+    /// Drops packets on a node that match one of these nftables rules, in both directions.
     pub(crate) async fn drop_on(&self, node: &str, rules: &[String]) -> anyhow::Result<Injected> {
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let (node, rules) = (node.trim_start_matches("node"), rules.join("; "));
@@ -177,18 +185,20 @@ impl Faults {
         self.inject(&["in-node", node, "--", "nft", &drop], &heal).await
     }
 
-    /// Drops on a node what the pod with this address sends to a port of others.
+    /// Drops packets on a node from the pod with this address to a port.
     pub(crate) async fn cut_off(&self, node: &str, address: &str, port: u16) -> anyhow::Result<Injected> {
         self.drop_on(node, &[format!("ip saddr {address} tcp dport {port} drop")]).await
     }
 
-    /// The API server is killed and stays away.
+    /// Kills the API server.
+    ///
+    /// It stays down.
     pub(crate) async fn stop_api_server(&self) -> anyhow::Result<()> {
         self.api_server_is_away.store(true, Ordering::SeqCst);
         self.run(&["apiserver-stop"]).await
     }
 
-    /// The API server comes back, if it is away.
+    /// Starts the API server, if it is down.
     pub(crate) async fn start_api_server(&self) -> anyhow::Result<()> {
         if self.api_server_is_away.load(Ordering::SeqCst) {
             self.run(&["apiserver-start"]).await?;
@@ -197,21 +207,21 @@ impl Faults {
         Ok(())
     }
 
-    /// Pulls the network cable of a node of the local cluster, `nodeN`.
+    /// Disconnects a node of the local cluster, `nodeN`.
     pub(crate) async fn cut_node(&self, node: &str) -> anyhow::Result<()> {
         let number = node.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).push(number.clone());
         self.run(&["node-cut", &number]).await
     }
 
-    /// Ends a node's kubelet and starts another.
+    /// Restarts a node's kubelet.
     pub(crate) async fn restart_kubelet(&self, node: &str) -> anyhow::Result<()> {
         let number = node.trim_start_matches(|c: char| !c.is_ascii_digit());
         self.run(&["kubelet-stop", number]).await?;
         self.run(&["kubelet-start", number]).await
     }
 
-    /// Plugs all cables in again.
+    /// Connects all nodes again.
     pub(crate) async fn heal_nodes(&self) -> anyhow::Result<()> {
         let cut = std::mem::take(&mut *self.cut.lock().unwrap_or_else(PoisonError::into_inner));
         for number in cut {

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::ensure;
 
-/// All times measured so far, by what they are of.
+/// All times measured up to now, by their name.
 #[derive(Default)]
 pub(crate) struct Figures(Mutex<Vec<(String, Vec<Duration>)>>);
 
@@ -22,7 +22,7 @@ impl Figures {
         }
     }
 
-    /// Fails unless the median of what was measured is under `limit`.
+    /// Fails unless the median of these measurements is under `limit`.
     pub(crate) fn ensure_median_under(&self, of: &str, limit: Duration) -> anyhow::Result<()> {
         let figures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let times = figures.iter().find(|(name, _)| name == of).map(|(_, times)| times.as_slice()).unwrap_or_default();
@@ -57,7 +57,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The middle time, or the mean of the two in the middle.
 fn median(times: &[Duration]) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();

@@ -1,4 +1,6 @@
-//! A lock client that knows nothing of Kubernetes: redis-cli in a pod, with the Secret that the quorum gives its clients.
+//! A lock client without any knowledge of Kubernetes.
+//!
+//! It is redis-cli in a pod, with the Secret that the quorum gives its clients.
 
 use std::time::Duration;
 
@@ -15,14 +17,14 @@ use crate::{
     quorums::Quorum,
 };
 
-/// A pod with an image that the node has is running within this time.
+/// A pod with a pulled image is running within this time.
 const START_LIMIT: Duration = Duration::from_secs(40);
 
 /// `redis MEMBER COMMAND...`, with members counted from 0.
 const REDIS: &str = r#"redis() { m=$(($1 + 1)); shift; [ ! -e /client/ca.crt ] || set -- --cacert /client/ca.crt "$@"
 redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
 
-/// How long a client with an old list holds a lock at most.
+/// Maximum duration of a lock that a client with an old list holds.
 pub(crate) const OLD_LIST_TTL: Duration = Duration::from_secs(3);
 
 const OLD_LIST: &str = r#"
@@ -49,7 +51,9 @@ while :; do
     sleep 0.2
 done"#;
 
-/// A member that does not answer at once has shown nothing. In a mounted Secret all files change at once, so one round asks one state.
+/// A member that does not answer at once has no value.
+///
+/// In a mounted Secret all files change at once, so one round reads one version.
 const READER: &str = r#"
 while :; do
     says=; verdict=seen
@@ -80,8 +84,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts it, once the quorum's Secret is there. The cluster's DNS learns of new Services from the API server, at its own
-    /// pace after an outage, so a client is ready when every member has answered under its name.
+    /// Starts it after the quorum's Secret exists.
+    ///
+    /// After an outage the cluster's DNS needs time to load new Services from the API server. Therefore a client is
+    /// ready when every member has answered under its name.
     pub(crate) async fn start(quorum: &Quorum) -> anyhow::Result<Self> {
         start(quorum, "outside", OUTSIDE, "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done").await?;
         let client = Self { bench: quorum.bench.clone() };
@@ -92,7 +98,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Runs a Redis command on a member and gives the answer, an error's text included.
+    /// Runs a Redis command on a member and returns the reply, or the text of an error.
     pub(crate) async fn redis(&self, member: usize, command: &[&str]) -> anyhow::Result<String> {
         let script = format!("{REDIS}; redis \"$@\"");
         let member = member.to_string();
@@ -100,14 +106,18 @@ impl Client {
         Ok(self.bench.kubectl(&arguments).await?.trim().to_owned())
     }
 
-    /// Runs a shell script; there is a function `redis MEMBER COMMAND...`.
+    /// Runs a shell script.
+    ///
+    /// It can call a function `redis MEMBER COMMAND...`.
     pub(crate) async fn shell(&self, script: &str) -> anyhow::Result<String> {
         let script = format!("{REDIS}; {script}");
         Ok(self.bench.kubectl(&["exec", "outside", "--", "sh", "-c", &script]).await?.trim().to_owned())
     }
 }
 
-/// A pod that asks again and again; its log is the record.
+/// A pod that repeats a request.
+///
+/// Its log is the record.
 pub(crate) struct Monitor {
     bench: Bench,
     name: String,
@@ -116,28 +126,32 @@ pub(crate) struct Monitor {
 /// One line of a monitor's log.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// When the container runtime took it, in milliseconds of its node's wall clock.
+    /// When the container runtime received the line, in milliseconds of its node's wall clock.
     pub(crate) at: i64,
     pub(crate) text: String,
 }
 
 impl Monitor {
-    /// Prints the answer to this shell command, ten times a second. `n` counts, and there is a function `redis MEMBER
-    /// COMMAND...`.
+    /// Prints the reply to this shell command ten times a second.
+    ///
+    /// `n` counts, and there is a function `redis MEMBER COMMAND...`.
     pub(crate) async fn start(quorum: &Quorum, name: &str, command: &str) -> anyhow::Result<Self> {
         let script = format!("n=0; while :; do n=$((n + 1)); echo \"$({command})\"; sleep 0.1; done");
         Self::run(quorum, name, &script).await
     }
 
-    /// Runs this shell script; there is a function `redis MEMBER COMMAND...`.
+    /// Runs this shell script.
+    ///
+    /// It can call a function `redis MEMBER COMMAND...`.
     pub(crate) async fn run(quorum: &Quorum, name: &str, script: &str) -> anyhow::Result<Self> {
         start(quorum, name, OUTSIDE, &format!("{REDIS}; {script}")).await?;
         Ok(Self { bench: quorum.bench.clone(), name: name.into() })
     }
 
-    /// A Redlock client that reads the list of members once, when it starts, and keeps it whatever happens. It takes the lock on
-    /// `key` again and again, for [`OLD_LIST_TTL`] at most, and prints `try`, then `held` or `no` with the number of votes
-    /// and of refusals, then `over` before it gives the lock up.
+    /// A Redlock client that reads the list of members once at its start, and keeps it.
+    ///
+    /// It takes the lock on `key` repeatedly, for [`OLD_LIST_TTL`] at most. It prints `try`, then `held` or `no` with
+    /// the number of votes and of refusals, and `over` before the release.
     pub(crate) async fn with_old_list(quorum: &Quorum, name: &str, key: &str) -> anyhow::Result<Self> {
         let ttl = OLD_LIST_TTL.as_millis();
         let script = format!("key={key}; ttl={ttl}; {OLD_LIST}");
@@ -145,15 +159,17 @@ impl Monitor {
         Ok(Self { bench: quorum.bench.clone(), name: name.into() })
     }
 
-    /// A client that only looks, named `client` like its pod. Ten times a second it reads its Secret and asks all members in it for
-    /// `key`. It prints `seen` when a majority of each list shows a value and a time, and otherwise `gap` and what was answered.
+    /// A read-only client, named `client` like its pod.
+    ///
+    /// Ten times a second it reads its Secret and asks all members in it for `key`. It prints `seen` when a majority of
+    /// each list has a value and a time. Otherwise it prints `gap` and the replies.
     pub(crate) async fn of_reader(quorum: &Quorum, client: &str, key: &str) -> anyhow::Result<Self> {
         let script = format!("key={key}; {READER}");
         start(quorum, client, client, &script).await?;
         Ok(Self { bench: quorum.bench.clone(), name: client.into() })
     }
 
-    /// Everything so far.
+    /// All lines up to now.
     pub(crate) async fn lines(&self) -> anyhow::Result<Vec<Line>> {
         let text = self.bench.kubectl(&["logs", &self.name, "--timestamps"]).await?;
         text.lines()
@@ -165,7 +181,7 @@ impl Monitor {
             .collect()
     }
 
-    /// Waits until the log has a line for which this is true, among those later than `after`.
+    /// Waits until the log has a line that matches, later than `after`.
     pub(crate) async fn until(
         &self,
         after: i64,
@@ -173,7 +189,7 @@ impl Monitor {
         what: &str,
         is_so: impl Fn(&Line) -> bool,
     ) -> anyhow::Result<Vec<Line>> {
-        // Logs cannot be waited for otherwise: `kubectl logs --follow` would have to be read in the same way.
+        // Logs cannot be watched: `kubectl logs --follow` would need a poll of its output, too.
         poll::until(limit, &format!("in the log of pod {}: {what}", self.name), || async {
             let lines = self.lines().await?;
             Ok(lines.iter().any(|line| line.at > after && is_so(line)).then_some(lines))
@@ -182,16 +198,16 @@ impl Monitor {
     }
 }
 
-/// A pod that looks all the time on how many of three members a key lives.
+/// A pod that checks repeatedly on how many of three members a key exists.
 pub(crate) struct KeyMonitor(Monitor);
 
 impl KeyMonitor {
-    /// It looks at least so often, on a busy machine too.
+    /// The mean period of the checks is below this, on a busy machine too.
     const PERIOD: i64 = 600;
-    /// And never pauses for longer.
+    /// Maximum pause between two checks.
     const LONGEST_PAUSE: i64 = 2_000;
 
-    /// Starts when the key lives on all members.
+    /// Starts when the key exists on all members.
     pub(crate) async fn start(quorum: &Quorum, key: &str) -> anyhow::Result<Self> {
         let command = format!("echo $(redis 0 PTTL {key}) $(redis 1 PTTL {key}) $(redis 2 PTTL {key})");
         let monitor = Monitor::start(quorum, "monitor", &command).await?;
@@ -199,7 +215,7 @@ impl KeyMonitor {
         Ok(Self(monitor))
     }
 
-    /// Whenever it looked between these wall-clock times, in milliseconds, the key lived on a majority.
+    /// Checks that the key existed on a majority between these wall-clock times, in milliseconds.
     pub(crate) async fn check_alive(&self, from: i64, to: i64) -> anyhow::Result<()> {
         let lines = self.0.until(to, SOON, "the monitor goes on", |_| true).await?;
         let meanwhile: Vec<_> = lines.iter().filter(|line| (from..to).contains(&line.at)).collect();

@@ -1,4 +1,6 @@
-//! What the program is asked for, and the file in which it reports: `cargo test --test e2e -- SUITE [FILTER] [--list] [--junit FILE]`.
+//! Arguments of the program, and the file with its results.
+//!
+//! `cargo test --test e2e -- SUITE [FILTER] [--list] [--junit FILE]`
 
 use std::{fmt::Write as _, path::PathBuf, time::Duration};
 
@@ -31,13 +33,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether a test is meant.
+    /// Whether the arguments select a test.
     pub(crate) fn means(&self, test: &Test) -> bool {
         let is_named = if self.exact { test.name == self.filter } else { test.name.contains(&self.filter) };
         is_named && !self.skip.iter().any(|skip| test.name.contains(skip))
     }
 
-    /// Prints the tests that are meant, as libtest does.
+    /// Prints the selected tests in the format of libtest.
     pub(crate) fn print(&self, suites: &[(&str, &[Test])]) {
         for (suite, tests) in suites.iter().filter(|(name, _)| self.suite.as_deref().is_none_or(|suite| suite == *name))
         {
@@ -47,7 +49,7 @@ impl Arguments {
         }
     }
 
-    /// Writes the results to the file that was asked for, if one was.
+    /// Writes the results to the file of `--junit`.
     pub(crate) fn report(&self, outcomes: &[Outcome]) -> anyhow::Result<()> {
         let Some(path) = &self.junit else { return Ok(()) };
         let suite = self.suite.as_deref().unwrap_or_default();
@@ -58,7 +60,7 @@ impl Arguments {
     }
 }
 
-/// How one test went.
+/// The result of one test.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) test: &'static str,
@@ -66,7 +68,7 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<(), Missed>,
 }
 
-/// Why a test has not passed.
+/// The reason why a test has not passed.
 #[derive(Debug)]
 pub(crate) enum Missed {
     Failed(String),
@@ -96,7 +98,7 @@ fn junit(suite: &str, outcomes: &[Outcome]) -> String {
             Err(Missed::Failed(why)) => format!("<failure message=\"failed\">{}</failure>", escaped(why)),
         };
         let took = took.as_secs_f64();
-        // A String takes whatever is written to it.
+        // A write to a String cannot fail.
         let _always = writeln!(
             text,
             "<testcase classname=\"e2e::{suite}\" name=\"{test}\" time=\"{took:.3}\">{inner}</testcase>"
@@ -105,7 +107,7 @@ fn junit(suite: &str, outcomes: &[Outcome]) -> String {
     text + "</testsuite>\n</testsuites>\n"
 }
 
-/// What XML has no other meaning for.
+/// Escapes characters with a meaning in XML.
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()

@@ -1,4 +1,4 @@
-//! Looking back at all that was seen of a lock.
+//! Checks of a lock's recorded versions.
 
 use anyhow::{Context as _, ensure};
 use redlock_operator::api::{DistributedLock, DistributedLockStatus, LockHolder};
@@ -8,8 +8,9 @@ use crate::{
     record::Version,
 };
 
-/// From the first version in which it was held, the lock was held without a gap, by one holder under one token; every
-/// validity was published before the one before it had ended. Gives the number of renewals that were seen.
+/// Checks that one holder held the lock without a gap from its first hold on, with one token.
+///
+/// Every validity was published before the earlier one ended. Returns the number of observed renewals.
 pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> anyhow::Result<usize> {
     let mut versions = versions.iter().skip_while(|version| !is_held(&version.object));
     let first = status(&versions.next().context("it was never held")?.object);
@@ -41,13 +42,14 @@ pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> an
     Ok(renewals)
 }
 
-/// From the first version in which it was held, the lock was held by one holder under one token. What was published may have run out
-/// meanwhile, while nobody could publish: the keys had not.
+/// Checks that one holder held the lock with one token from its first hold on.
+///
+/// The published validity can have expired while no publication was possible. The keys must not.
 pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow::Result<()> {
     let held = versions.iter().skip_while(|version| !is_held(&version.object));
     let seen: Vec<_> = held.map(|version| (is_held(&version.object), status(&version.object))).collect();
     let first = seen.first().map(|(_, status)| status.clone()).context("it was never held")?;
-    // A newer version of the operator adds to what is recorded of a hold.
+    // A newer version of the operator adds fields to the record of a hold.
     let hold = |status: &DistributedLockStatus| {
         let holder = status.holder.clone();
         (holder.map(|holder| (holder.identity, holder.nonce, holder.container_id, holder.slot)), status.fencing_token)
@@ -59,7 +61,7 @@ pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow:
     Ok(())
 }
 
-/// The rejoin delay that is recorded with a hold grows with what is in force.
+/// Compares holders without the rejoin delay, which grows when the setting in force changes.
 fn same_holder(one: Option<&LockHolder>, other: Option<&LockHolder>) -> bool {
     let lasting =
         |holder: Option<&LockHolder>| holder.map(|holder| LockHolder { rejoin_delay: None, ..holder.clone() });

@@ -1,4 +1,6 @@
-//! Peers that mean harm: this program, started once more beside the control plane, from where pods are reached and reach it.
+//! Hostile peers: this program, started again on the control plane's network.
+//!
+//! From there it reaches pods, and they reach it.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -12,19 +14,23 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
 };
 
-/// The argument that makes this program such a peer; [`Harm`] follows.
+/// The argument that makes this program such a peer.
+///
+/// [`Harm`] follows.
 pub(crate) const ARGUMENT: &str = "hostile-peer";
 /// A forgetful master answers for this long after each connect.
 const REMEMBERS: Duration = Duration::from_millis(700);
-/// Elements that an endless answer announces.
+/// Number of elements that an endless answer announces.
 const ANNOUNCED: usize = 1_000_000_000;
 
-/// What the peer does.
+/// The behaviour of the peer.
 #[derive(Clone, Debug)]
 pub(crate) enum Harm {
-    /// A master that answers `AUTH` and, whatever is asked next, an array without end.
+    /// A master that answers `AUTH`, and then answers every request with an array without end.
     Endless { listen: SocketAddr },
-    /// A master that answers as the one at `behind`, and, once the file `from` exists, only for a moment after each connect.
+    /// A master that answers like the one at `behind`.
+    ///
+    /// Once the file `from` exists, it answers only for a moment after each connect.
     Forgetful { listen: SocketAddr, behind: SocketAddr, from: PathBuf },
     /// `count` connections from each address, each with half a request.
     Half { to: SocketAddr, count: usize, from: Vec<IpAddr> },
@@ -61,7 +67,7 @@ impl Harm {
     }
 }
 
-/// Does harm until it is killed.
+/// Runs until it is killed.
 pub(crate) async fn run(words: &[String]) -> anyhow::Result<()> {
     match Harm::parse(words)? {
         Harm::Endless { listen } => serve(listen, endless).await,
@@ -80,7 +86,7 @@ where
     loop {
         let (stream, _) = listener.accept().await?;
         let served = peer(stream);
-        // A peer that goes away is the usual end.
+        // A peer usually ends by closing its connection.
         tokio::spawn(async move { drop(served.await) });
     }
 }
@@ -111,12 +117,12 @@ async fn forgetful(mut peer: TcpStream, behind: SocketAddr, from: PathBuf) -> an
         ended = copy_bidirectional(&mut peer, &mut master) => return Ok(ended.map(drop)?),
         () = forgets => {}
     }
-    // It listens on, and says nothing any more.
+    // It keeps the connection open and sends nothing.
     tokio::io::copy(&mut peer, &mut tokio::io::sink()).await?;
     Ok(())
 }
 
-/// Keeps connections with half a request open. A connection that is closed is opened again.
+/// Keeps connections with half a request open, and opens closed ones again.
 async fn half(to: SocketAddr, count: usize, from: &[IpAddr]) -> anyhow::Result<()> {
     let keep = |from: IpAddr| async move {
         loop {

@@ -1,6 +1,7 @@
-//! Lock clients in other languages, each with a library of its own: the programs of tests/clients, which `dev/clients.sh`
-//! installs. They run as processes of this machine on a node's network, with the cluster's names, and know nothing of
-//! Kubernetes but what is in the Secret that the quorum gives its clients.
+//! Lock clients in other languages, each with a library of its own.
+//!
+//! `dev/clients.sh` installs the programs of tests/clients. They run as processes of this machine on a node's network,
+//! with the cluster's names. They know only the Secret that the quorum gives its clients.
 //!
 //! A program reads commands from stdin and answers each with a line. It ends with its input.
 //!
@@ -10,16 +11,17 @@
 //! | `extend TTL` | `held FROM UNTIL`, or `unsupported` |
 //! | `release` | `released` |
 //! | `example KEY` | `true` or `false`: the example of docs/clients.md took the lock, or not |
-//! | `plain KEY TTL` | `ok LOCK`: `acquire` as the library does it when it is used without care (redlock-py) |
+//! | `plain KEY TTL` | `ok LOCK`: `acquire` of the library without further checks (redlock-py) |
 //! | `raw MEMBER COMMAND...` | `ok ANSWER`: one Redis command, on the library's own connection |
 //! | `cycles WORKERS MILLISECONDS` | `cycles COUNT FAILED ACQUIRE50 ACQUIRE99 RELEASE50 RELEASE99`: for `make bench` (crates/bench) |
 //!
-//! Times are in milliseconds, FROM and UNTIL of Unix time: when the library returned, and the end of the validity that it
-//! computed. Anything that fails is answered with `error` and what the library said.
+//! Times are in milliseconds, FROM and UNTIL of Unix time. FROM is the return of the library, and UNTIL the end of the
+//! validity that it computed. The answer to a failure is `error` and the library's message.
 //!
-//! `cycles` lets so many workers acquire and release until the time has passed: each a key of its own, which begins with the
-//! library's name, for 10 s and with one try. The answer is how many cycles there were, how many attempts failed, and p50 and p99
-//! of both operations in microseconds. redsync, node-redlock, pottery and Redisson know it.
+//! `cycles` makes this number of workers acquire and release until the time has passed. Each has a key of its own,
+//! which begins with the library's name, for 10 s and with one try. The answer has the number of cycles, the number of
+//! failed attempts, and p50 and p99 of both operations in microseconds. redsync, node-redlock, pottery and Redisson
+//! support it.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -35,14 +37,16 @@ use crate::{locks::SOON, quorums::Quorum};
 
 /// The node on whose network they run.
 const NODE: usize = 1;
-/// No answer takes longer: a JVM starts within this time.
+/// The timeout of an answer.
+///
+/// A JVM starts within this time.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A library and the language that its program is in.
+/// A library, and the language of its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Library {
     pub(crate) name: &'static str,
-    /// It can extend a lock by itself.
+    /// Whether it can extend a lock.
     pub(crate) extends: bool,
 }
 
@@ -53,7 +57,7 @@ const fn library(name: &'static str, extends: bool) -> Library {
 pub(crate) const REDLOCK_PY: Library = library("redlock-py", false);
 pub(crate) const NODE_REDLOCK: Library = library("node-redlock", true);
 pub(crate) const REDSYNC: Library = library("redsync", true);
-/// Its locks are hashes.
+/// Redisson, whose locks are hashes.
 pub(crate) const REDISSON: Library = library("redisson", false);
 pub(crate) const LIBRARIES: [Library; 6] =
     [REDLOCK_PY, library("pottery", true), NODE_REDLOCK, REDSYNC, library("rslock", true), REDISSON];
@@ -96,7 +100,7 @@ impl LockClient {
         Ok(Self { library, stdin, answers, log, _child: child })
     }
 
-    /// Sends one line, and gives the answer.
+    /// Sends one line, and returns the answer.
     pub(crate) async fn ask(&mut self, command: &str) -> anyhow::Result<String> {
         self.stdin.write_all(format!("{command}\n").as_bytes()).await?;
         self.stdin.flush().await?;
@@ -118,18 +122,22 @@ impl LockClient {
         }
     }
 
-    /// Tries once to take a lock; `None` if it is not given, or if the library failed.
+    /// Tries once to take a lock.
+    ///
+    /// Returns `None` if the lock is refused, or if the library fails.
     pub(crate) async fn attempt(&mut self, key: &str, ttl: Duration) -> anyhow::Result<Option<Held>> {
         let answer = self.ask(&format!("acquire {key} {}", ttl.as_millis())).await?;
         if answer.starts_with("error") { Ok(None) } else { self.held(&answer) }
     }
 
-    /// Tries once to take a lock; `None` if it is not given.
+    /// Tries once to take a lock.
+    ///
+    /// Returns `None` if the lock is refused.
     pub(crate) async fn acquire(&mut self, key: &str, ttl: Duration) -> anyhow::Result<Option<Held>> {
         self.ask_held(&format!("acquire {key} {}", ttl.as_millis())).await
     }
 
-    /// Tries until it has the lock.
+    /// Retries until it holds the lock.
     pub(crate) async fn acquire_within(&mut self, limit: Duration, key: &str, ttl: Duration) -> anyhow::Result<Held> {
         let name = self.library.name;
         let trying = async {
@@ -137,49 +145,51 @@ impl LockClient {
                 if let Some(held) = self.acquire(key, ttl).await? {
                     return Ok(held);
                 }
-                // A lock cannot be waited for otherwise by those who do not watch its object.
+                // A client that does not watch the object can only poll.
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
         timeout(limit, trying).await.with_context(|| format!("{name} did not get {key} within {limit:?}"))?
     }
 
-    /// Extends the lock that it has.
+    /// Extends the held lock.
     pub(crate) async fn extend(&mut self, ttl: Duration) -> anyhow::Result<Held> {
         let held = self.ask_held(&format!("extend {}", ttl.as_millis())).await?;
         held.with_context(|| format!("{} has lost its lock", self.library.name))
     }
 
-    /// Releases the lock that it has.
+    /// Releases the held lock.
     pub(crate) async fn release(&mut self) -> anyhow::Result<()> {
         let answer = self.ask("release").await?;
         ensure!(answer == "released", "{}: release: {answer} (see {})", self.library.name, self.log.display());
         Ok(())
     }
 
-    /// Runs the example of docs/clients.md, which takes and releases the lock; false if it was not given.
+    /// Runs the example of docs/clients.md, which takes and releases the lock.
+    ///
+    /// Returns false if the lock was refused.
     pub(crate) async fn example(&mut self, key: &str) -> anyhow::Result<bool> {
         let answer = self.ask(&format!("example {key}")).await?;
         let log = self.log.display();
         answer.parse().with_context(|| format!("{}: the example: {answer} (see {log})", self.library.name))
     }
 
-    /// The answer to a Redis command.
+    /// The reply to a Redis command.
     pub(crate) async fn raw(&mut self, member: usize, command: &str) -> anyhow::Result<String> {
         self.ask(&format!("raw {member} {command}")).await
     }
 }
 
-/// What a client's Secret says.
+/// The contents of a client's Secret.
 pub(crate) struct Login {
     /// One line per member.
     pub(crate) urls: String,
-    /// With TLS.
+    /// The authority, with TLS.
     pub(crate) ca: Option<Vec<u8>>,
 }
 
 impl Login {
-    /// Of the client `outside`, once its Secret is there.
+    /// Reads the Secret of the client `outside`, when it exists.
     pub(crate) async fn of(quorum: &Quorum) -> anyhow::Result<Self> {
         let secrets = quorum.bench.record::<Secret>(&format!("{}-client-outside", quorum.name)).await?;
         let secret = secrets.until(SOON, "the client's Secret exists", |version| !version.gone).await?.object;

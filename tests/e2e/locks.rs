@@ -1,4 +1,4 @@
-//! Locks that tests make, and what their status says.
+//! Locks of tests, and their statuses.
 
 use std::time::Duration;
 
@@ -14,10 +14,12 @@ use crate::{
     record::{Recorder, Version},
 };
 
-/// How long a test waits for something that takes a fraction of a second.
+/// The timeout for changes that normally take a fraction of a second.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// A claim on `key` by a holder named like the object. With no quorum it is the default one.
+/// A claim on `key` by a holder with the name of the object.
+///
+/// Without a quorum it uses the default one.
 pub(crate) fn claim(name: &str, key: &str, quorum: Option<&str>, ttl: Duration) -> Value {
     let mut lock = json!({
         "metadata": {"name": name},
@@ -61,7 +63,7 @@ impl Lock {
         self.bench.delete::<DistributedLock>(&self.name).await
     }
 
-    /// Deletes it and waits for its end.
+    /// Deletes it and waits until it is gone.
     pub(crate) async fn remove(&self) -> anyhow::Result<()> {
         self.delete().await?;
         self.recorder.until_gone(SOON).await?;
@@ -69,12 +71,12 @@ impl Lock {
     }
 }
 
-/// What the status says.
+/// The status of a lock.
 pub(crate) fn status(lock: &DistributedLock) -> DistributedLockStatus {
     lock.status.clone().unwrap_or_default()
 }
 
-/// The condition Held is true.
+/// Whether the condition Held is true.
 pub(crate) fn is_held(lock: &DistributedLock) -> bool {
     lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, "Held"))
 }

@@ -1,8 +1,9 @@
 //! End-to-end tests against a running cluster with the operator installed.
 //!
-//! `cargo test --test e2e -- SUITE [FILTER]` runs the tests of a suite whose name contains FILTER, one after the other, on
-//! the cluster of `KUBECONFIG`, or else on the local one. The last line is `N passed, N failed`. `--list` prints their names, with or
-//! without a suite, and `--junit FILE` writes the results into a file; `--help` tells the rest.
+//! `cargo test --test e2e -- SUITE [FILTER]` runs the tests of a suite whose name contains FILTER, one after the other.
+//! It uses the cluster of `KUBECONFIG`, or else the local one. The last line is `N passed, N failed`. `--list` prints
+//! their names, with or without a suite, and `--junit FILE` writes the results into a file. `--help` prints all
+//! options.
 
 #![allow(clippy::too_many_lines, reason = "a test tells one story")]
 
@@ -77,10 +78,14 @@ const SUITES: &[(&str, &[Test])] = &[
     ("install", suite_install::TESTS),
 ];
 
-/// The suite beside whose tests a client asks for votes: the others measure, and it would take its share of the machine.
+/// The suite whose tests run with a vote monitor.
+///
+/// The other suites measure, and the monitor would use some of the CPU.
 const VOTES_WATCHED: &str = "quorum";
 
-/// Plays another part than that of the tests: a process that a test started is this program, too.
+/// Runs another role than the tests.
+///
+/// A process that a test started is this program, too.
 fn play(runtime: std::io::Result<Runtime>, part: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     match runtime.map(|runtime| runtime.block_on(part)) {
         Ok(Ok(())) => ExitCode::SUCCESS,

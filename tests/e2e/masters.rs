@@ -1,5 +1,8 @@
-//! Redis masters that nobody in the cluster runs: plain redis-server processes in a network namespace of their own, on the network of
-//! the nodes. They are started and ended one by one, by their PIDs.
+//! External Redis masters: plain redis-server processes in a network namespace of their own.
+//!
+//! It is on the network of the nodes.
+//!
+//! The tests start and end them one by one, by their PIDs.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -19,14 +22,15 @@ use crate::{
     quorums::{Quorum, is_ready},
 };
 
-/// From nothing to Ready, on top of maxTTL.
+/// From the creation to Ready, in addition to maxTTL.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// The Secret with the user, and its keys.
-/// A quorum of the name `q` has the Secret `masters-q`.
+/// The prefix of the name of the user's Secret: quorum `q` has `masters-q`.
 const SECRET: &str = "masters-";
 const USER: &str = "redlock";
 
-/// The last part of the first address of a peer: those of masters are lower.
+/// The last byte of the first address of a peer.
+///
+/// Masters have lower ones.
 const FIRST_PEER: u8 = 222;
 
 /// Masters, and the network namespace that they are in.
@@ -35,24 +39,26 @@ pub(crate) struct Masters {
     name: String,
     host: u8,
     password: String,
-    /// What they serve, if they speak TLS.
+    /// The server certificate, if they use TLS.
     certificate: Option<Pair>,
 }
 
 impl Masters {
-    /// Makes the network namespace, and starts so many masters.
+    /// Creates the network namespace, and starts this number of masters.
     pub(crate) async fn start(bench: &Bench, count: usize) -> anyhow::Result<Self> {
         Self::start_with(bench, count, None).await
     }
 
-    /// The same, with TLS and without plain TCP: their certificate is for their IP address, by this authority.
+    /// Starts masters with TLS and without plain TCP.
+    ///
+    /// This authority signs their certificate for their IP address.
     pub(crate) async fn start_tls(bench: &Bench, count: usize, authority: &Pair) -> anyhow::Result<Self> {
         Self::start_with(bench, count, Some(authority)).await
     }
 
     async fn start_with(bench: &Bench, count: usize, authority: Option<&Pair>) -> anyhow::Result<Self> {
         let number = rand::random::<u16>();
-        // The nodes and the control plane have the lower addresses. One for the masters, the next one for the same masters too.
+        // The nodes and the control plane have the lower addresses. The masters have one, and the next one as an alias.
         let host = 100 + (number % 60) as u8 * 2;
         let password = format!("{:016x}", rand::random::<u64>());
         let mut masters =
@@ -75,7 +81,7 @@ impl Masters {
              ip -n {name} route add default via 10.99.1.1
              mkdir -p {directory}",
             directory = masters.directory(),
-            // The nodes remember who had an address a moment ago.
+            // The nodes cache earlier owners of an address.
             mac = format_args!("02:00:00:00:00:{host:02x}"),
         );
         bench.cluster.faults.beside_the_control_plane(&script).await?;
@@ -97,7 +103,7 @@ impl Masters {
         7_000 + index
     }
 
-    /// The IP address of all of them.
+    /// The IP address of all masters.
     pub(crate) fn ip(&self) -> String {
         self.host(0)
     }
@@ -112,7 +118,9 @@ impl Masters {
         format!("{}:{}", self.host(1), Self::port(index))
     }
 
-    /// Starts a master, with exactly the user that the documentation asks its owner for; nobody else may log in.
+    /// Starts a master with exactly the user of the documentation.
+    ///
+    /// No other user can log in.
     pub(crate) async fn start_one(&self, index: usize) -> anyhow::Result<()> {
         let user = external_user(USER).replace("PASSWORD", &self.password);
         let user = user.replacen("ACL SETUSER", "user", 1).replacen(" reset ", " ", 1);
@@ -158,7 +166,9 @@ impl Masters {
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
-    /// Starts something that means harm where the masters are. It ends with them.
+    /// Starts a hostile peer in the network namespace of the masters.
+    ///
+    /// It ends with them.
     pub(crate) async fn start_hostile(&self, harm: Harm) -> anyhow::Result<()> {
         let program = std::env::current_exe()?;
         let script = format!(
@@ -173,14 +183,14 @@ impl Masters {
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
-    /// An address here that no master has, by number.
+    /// An unused address in the network namespace, by number.
     pub(crate) fn free_address(&self, index: usize) -> anyhow::Result<SocketAddr> {
         Ok(format!("{}:{}", self.host(0), Self::port(index) + 500).parse()?)
     }
 
-    /// Adds so many addresses of peers to the network namespace.
+    /// Adds this number of peer addresses to the network namespace.
     ///
-    /// They lie above those of the masters, so only one test can have them at a time.
+    /// They are above those of the masters, so only one test can use them at a time.
     pub(crate) async fn add_peers(&self, count: u8) -> anyhow::Result<Vec<IpAddr>> {
         let peers: Vec<IpAddr> = (0..count).map(|peer| [10, 99, 1, FIRST_PEER + peer].into()).collect();
         let add: Vec<_> =
@@ -189,7 +199,9 @@ impl Masters {
         Ok(peers)
     }
 
-    /// Puts something between a master and the operator that forgets its peers after [`Self::forget`]. Gives its address.
+    /// Starts a proxy before a master that forgets its peers after [`Self::forget`].
+    ///
+    /// Returns its address.
     pub(crate) async fn start_forgetful(&self, index: usize) -> anyhow::Result<String> {
         let (listen, behind) = (self.free_address(index)?, self.address(index).parse()?);
         let from = PathBuf::from(self.directory()).join("forget");
@@ -197,19 +209,21 @@ impl Masters {
         Ok(listen.to_string())
     }
 
-    /// From now on what forgets answers each peer for a moment only.
+    /// From now on the proxy answers each peer only for a moment.
     pub(crate) async fn forget(&self) -> anyhow::Result<()> {
         let script = format!("touch {}/forget", self.directory());
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
-    /// A signal to the process of a master.
+    /// Sends a signal to the process of a master.
     pub(crate) async fn signal(&self, index: usize, signal: &str) -> anyhow::Result<()> {
         let script = format!("kill -{signal} $(cat {}/{index}.pid)", self.directory());
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
-    /// SIGKILL, and a new process in its place. When it was killed, in milliseconds of the wall clock.
+    /// Kills a master and starts a new process.
+    ///
+    /// Returns the time of the kill, in milliseconds of the wall clock.
     pub(crate) async fn restart(&self, index: usize) -> anyhow::Result<i64> {
         let at = self.bench.wall().0;
         self.signal(index, "KILL").await?;
@@ -217,12 +231,12 @@ impl Masters {
         Ok(at)
     }
 
-    /// A master as an external member of this name, of a quorum `q`.
+    /// A master as an external member of a quorum `q`, with this member name.
     pub(crate) fn member(&self, name: &str, index: usize) -> Value {
         json!({"name": name, "address": self.address(index), "secretRef": {"name": format!("{SECRET}q")}})
     }
 
-    /// A manifest of a quorum of so many own members, and these external ones.
+    /// A manifest of a quorum with this number of managed members, and these external ones.
     pub(crate) fn manifest(&self, name: &str, members: usize, addresses: &[String], max_ttl: Duration) -> Value {
         let external = addresses.iter().enumerate().map(|(index, address)| {
             json!({"name": format!("vm-{index}"), "address": address, "secretRef": {"name": format!("{SECRET}{name}")}})
@@ -240,7 +254,9 @@ impl Masters {
         })
     }
 
-    /// Creates the Secret with the user and the quorum, in the namespace of `bench`, and does not wait.
+    /// Creates the Secret with the user, and the quorum, in the namespace of `bench`.
+    ///
+    /// It does not wait.
     pub(crate) async fn create(&self, bench: &Bench, manifest: Value) -> anyhow::Result<Quorum> {
         let quorum = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let name = format!("{SECRET}{quorum}");
@@ -255,7 +271,7 @@ impl Masters {
         Quorum::create(bench, manifest).await
     }
 
-    /// The same, and waits until it is Ready.
+    /// Creates the quorum, and waits until it is Ready.
     pub(crate) async fn ready(&self, bench: &Bench, manifest: Value) -> anyhow::Result<Quorum> {
         let quorum = self.create(bench, manifest).await?;
         quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;

@@ -8,16 +8,16 @@ use kube::{Api, api::ListParams};
 
 use crate::{cluster::Cluster, record::Recorder};
 
-/// The Lease, the Deployment and, up to the instance, the label of the operator.
+/// The name of the Lease and the Deployment, and the app label.
 pub(crate) const NAME: &str = "redlock-operator";
-/// Its replicas, as the local cluster installs it.
+/// The number of replicas on the local cluster.
 pub(crate) const REPLICAS: usize = 2;
-/// Its pods.
+/// The label selector of its pods.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=redlock-operator";
-/// Another replica leads within this time, whatever happened to the last one.
+/// Another replica leads within this time, whatever happened to the earlier leader.
 pub(crate) const LEADER_LIMIT: Duration = Duration::from_secs(15);
 
-/// The image that the operator runs with.
+/// The image of the installed operator.
 pub(crate) async fn image(cluster: &Cluster) -> anyhow::Result<String> {
     let deployment = format!("deployment/{NAME}");
     let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
@@ -25,14 +25,14 @@ pub(crate) async fn image(cluster: &Cluster) -> anyhow::Result<String> {
     Ok(image.trim().to_owned())
 }
 
-/// Who leads, and for which time.
+/// The leader and its term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Leader {
     pub(crate) pod: String,
     pub(crate) term: i32,
 }
 
-/// Who leads, and for which time, as this version of the Lease says.
+/// The leader and its term in this version of the Lease.
 pub(crate) fn leader_of(lease: &Lease) -> Option<Leader> {
     let spec = lease.spec.as_ref()?;
     let pod = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
@@ -43,17 +43,17 @@ fn leases(cluster: &Cluster) -> Api<Lease> {
     Api::namespaced(cluster.client.clone(), &cluster.operator_namespace)
 }
 
-/// Watches who leads.
+/// Watches the Lease.
 pub(crate) async fn watch_leader(cluster: &Cluster) -> anyhow::Result<Recorder<Lease>> {
     Recorder::of(leases(cluster), NAME).await
 }
 
-/// Asks who leads.
+/// Reads the current leader.
 pub(crate) async fn leader(cluster: &Cluster) -> anyhow::Result<Leader> {
     leader_of(&leases(cluster).get(NAME).await?).context("no replica of the operator leads")
 }
 
-/// Who leads now.
+/// The leader in the last recorded version.
 pub(crate) fn current(leases: &Recorder<Lease>) -> anyhow::Result<Leader> {
     leader_of(&leases.last()?.object).context("no replica of the operator leads")
 }
@@ -69,7 +69,7 @@ pub(crate) async fn until_next_term(leases: &Recorder<Lease>, before: &Leader) -
 /// Waits until this replica leads.
 pub(crate) async fn until_leads(leases: &Recorder<Lease>, pod: &str) -> anyhow::Result<()> {
     let leads = |lease: &Lease| leader_of(lease).is_some_and(|leader| leader.pod == pod);
-    // The last version: it may have led before.
+    // The last version: it can have led before.
     let mark = leases.mark().saturating_sub(1);
     leases.until_after(mark, LEADER_LIMIT, &format!("{pod} leads"), |version| leads(&version.object)).await?;
     Ok(())
@@ -81,7 +81,7 @@ pub(crate) async fn pods(cluster: &Cluster) -> anyhow::Result<Vec<Pod>> {
     Ok(pods.list(&ListParams::default().labels(SELECTOR)).await?.items)
 }
 
-/// How often the containers of all operator pods were restarted, by pod.
+/// The restarts of the containers of all operator pods, by pod.
 pub(crate) async fn restarts(cluster: &Cluster) -> anyhow::Result<Vec<(Option<String>, i32)>> {
     let mut restarts: Vec<_> = pods(cluster)
         .await?
@@ -95,14 +95,14 @@ pub(crate) async fn restarts(cluster: &Cluster) -> anyhow::Result<Vec<(Option<St
     Ok(restarts)
 }
 
-/// All replicas are there and up to date.
+/// Waits until all replicas are available and up to date.
 pub(crate) async fn all_available(cluster: &Cluster) -> anyhow::Result<()> {
     let deployment = format!("deployment/{NAME}");
     cluster.kubectl(&["-n", &cluster.operator_namespace, "rollout", "status", &deployment, "--timeout=120s"]).await?;
     Ok(())
 }
 
-/// What a replica answers on its own HTTP port.
+/// The response of a replica's own HTTP port.
 pub(crate) async fn read(cluster: &Cluster, pod: &str, path: &str) -> anyhow::Result<String> {
     let namespace = &cluster.operator_namespace;
     cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy/{path}")]).await
@@ -121,7 +121,7 @@ pub(crate) async fn roll(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["-n", &cluster.operator_namespace, "rollout", "restart", &deployment]).await.map(drop)
 }
 
-/// Changes the number of replicas, and waits until there are that many.
+/// Sets the number of replicas, and waits until they run.
 pub(crate) async fn scale(cluster: &Cluster, replicas: usize) -> anyhow::Result<()> {
     let (deployment, replicas) = (format!("deployment/{NAME}"), format!("--replicas={replicas}"));
     cluster.kubectl(&["-n", &cluster.operator_namespace, "scale", &deployment, &replicas]).await?;
@@ -138,7 +138,7 @@ pub(crate) fn memory() -> Vec<u64> {
     memory_of("VmRSS:")
 }
 
-/// The most resident memory that these processes have had, in KiB.
+/// The peak of the resident memory of these processes, in KiB.
 pub(crate) fn peak_memory() -> Vec<u64> {
     memory_of("VmHWM:")
 }

@@ -1,4 +1,6 @@
-//! Pods that tests run: they meet the pod security standard `restricted`.
+//! Pods of tests.
+//!
+//! They meet the pod security standard `restricted`.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -8,29 +10,31 @@ use crate::{bench::Bench, operators};
 /// User of the Redis images.
 const REDIS_UID: i64 = 999;
 
-/// Of a pod.
+/// The security context of a pod.
 pub(crate) fn pod_security() -> Value {
     json!({"runAsNonRoot": true, "runAsUser": REDIS_UID, "runAsGroup": REDIS_UID, "fsGroup": REDIS_UID,
         "seccompProfile": {"type": "RuntimeDefault"}})
 }
 
-/// Of a container.
+/// The security context of a container.
 pub(crate) fn container_security() -> Value {
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
 }
 
-/// The pod is Ready.
+/// Whether the pod is Ready.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The node that a pod runs on and its address, once it has both.
+/// The node and the address of a pod, when it has both.
 pub(crate) fn place(pod: &Pod) -> Option<(String, String)> {
     Some((pod.spec.as_ref()?.node_name.clone()?, pod.status.as_ref()?.pod_ip.clone()?))
 }
 
-/// A Deployment whose pods say their name: `CONFIG GET dbfilename` on port 6379. Redis stands for an application.
+/// A Deployment whose pods return their name: `CONFIG GET dbfilename` on port 6379.
+///
+/// Redis serves as the application.
 pub(crate) fn application(name: &str, replicas: i32, image: &str) -> Value {
     json!({
         "metadata": {"name": name},
@@ -58,8 +62,10 @@ pub(crate) fn application(name: &str, replicas: i32, image: &str) -> Value {
     })
 }
 
-/// A pod that runs once, with the command at `/redlock/redlock` and a client's Secret at `/client`. An init container of the operator's
-/// image puts the command there; `main` is the container that uses it.
+/// A pod with the command at `/redlock/redlock` and a client's Secret at `/client`.
+///
+/// An init container of the operator's image copies the command. `main` is the container that uses it. The pod runs
+/// once.
 pub(crate) async fn with_command(bench: &Bench, name: &str, secret: &str, mut main: Value) -> anyhow::Result<Value> {
     let security = container_security();
     main["name"] = json!("main");

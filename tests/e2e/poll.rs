@@ -1,4 +1,6 @@
-//! Waiting for what cannot be watched: Redis, logs, commands. Objects of Kubernetes have a [`Recorder`](crate::record::Recorder).
+//! Polls of things that cannot be watched: Redis, logs, commands.
+//!
+//! Kubernetes objects have a [`Recorder`](crate::record::Recorder).
 
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Asks until there is an answer, and gives it.
+/// Polls until there is an answer, and returns it.
 pub(crate) async fn until<T, F: Future<Output = anyhow::Result<Option<T>>>>(
     limit: Duration,
     what: &str,
@@ -24,7 +26,7 @@ pub(crate) async fn until<T, F: Future<Output = anyhow::Result<Option<T>>>>(
     timeout(limit, answered).await.with_context(|| format!("not within {limit:?}: {what}"))?
 }
 
-/// Asks for this long, and each time it is so.
+/// Checks for this time that the condition stays true.
 pub(crate) async fn stays<F: Future<Output = anyhow::Result<bool>>>(
     lasts: Duration,
     what: &str,
@@ -37,7 +39,7 @@ pub(crate) async fn stays<F: Future<Output = anyhow::Result<bool>>>(
         }
     };
     timeout(lasts, asked).await.unwrap_or(Ok(()))?;
-    // The last time at the end.
+    // Check once more at the end.
     ensure!(is_so().await?, "no longer: {what}");
     Ok(())
 }

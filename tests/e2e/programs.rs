@@ -1,4 +1,6 @@
-//! Processes of the programs in `go/examples`, which `dev/go.sh example` builds. Each prints `leads MICROSECONDS [TOKEN]` while it leads.
+//! Processes of the programs in `go/examples`, which `dev/go.sh example` builds.
+//!
+//! Each prints `leads MICROSECONDS [TOKEN]` while it leads.
 
 use std::{
     process::{ExitStatus, Stdio},
@@ -15,10 +17,10 @@ use tokio::{
 
 use crate::{bench::Bench, cluster, poll};
 
-/// A leader that still leads has printed so within this time, in microseconds.
+/// The maximum age of a leader's last line, in microseconds.
 const LATELY: i64 = 3_000_000;
 
-/// A program with client-go's election as released, and the flags that docs/any-controller.md names.
+/// A program with client-go's released election, and the flags of docs/any-controller.md.
 pub(crate) type Released = &'static [&'static str];
 pub(crate) const CLIENT_GO: Released = &["elector"];
 pub(crate) const CONTROLLER_RUNTIME: Released = &[
@@ -33,10 +35,10 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// The name of their Lease.
 pub(crate) const LEASE: &str = "controller.example.com";
 
-/// The time in which a process led, by what it printed, in microseconds of Unix time.
+/// The interval in which a process led, from its output, in microseconds of Unix time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
-    /// `None` from a program that knows of no lock.
+    /// The token, or `None` from a program without a lock.
     pub(crate) token: Option<i64>,
     pub(crate) first: i64,
     pub(crate) last: i64,
@@ -50,7 +52,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts `command`, which is a program of `go/examples` with its arguments.
+    /// Starts `command`: a program of `go/examples` with its arguments.
     pub(crate) fn start(
         bench: &Bench,
         name: &str,
@@ -94,7 +96,7 @@ impl Program {
         poll::until(limit, &format!("{} leads", self.name), term).await
     }
 
-    /// Its loop has given up, and the process with it.
+    /// Checks that its loop has ended, and the process with it.
     pub(crate) async fn gives_up(&mut self, limit: Duration) -> anyhow::Result<()> {
         let ended = self.ended(limit).await.with_context(|| format!("{} leads on", self.name))?;
         ensure!(ended.code() == Some(1), "{ended:?}");
@@ -107,7 +109,7 @@ impl Program {
     }
 }
 
-/// What the service account of programs that elect by a Lease needs.
+/// Grants the rights of programs that elect by a Lease to their service account.
 pub(crate) async fn allow_leases(bench: &Bench) -> anyhow::Result<()> {
     let role = ["create", "role", "electors", "--verb=get,create,update", "--resource=leases.coordination.k8s.io"];
     bench.kubectl(&role).await?;
@@ -129,7 +131,7 @@ async fn read(mut lines: Lines<BufReader<ChildStdout>>, led: watch::Sender<Vec<T
     }
 }
 
-/// One led after the other, each once, and tokens rise.
+/// Checks that one led after the other, each once, with rising tokens.
 pub(crate) fn check(programs: &[&Program]) -> anyhow::Result<()> {
     let mut terms: Vec<Term> = programs.iter().flat_map(|program| program.terms.borrow().clone()).collect();
     terms.sort_by_key(|term| term.first);

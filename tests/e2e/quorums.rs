@@ -1,4 +1,4 @@
-//! Quorums that belong to one test, and the installed default one.
+//! Quorums of one test, and the installed default one.
 
 use std::time::Duration;
 
@@ -14,12 +14,14 @@ use crate::{
     record::{Recorder, Version},
 };
 
-/// From nothing to Ready, on top of maxTTL.
+/// From the creation to Ready, in addition to maxTTL.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// The chart's default maxTTL is 30 s, and it may just have been installed.
+/// The limit for the default quorum.
+///
+/// Its maxTTL is 30 s, and the chart can have just been installed.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(150);
 
-/// Waits for the quorum that locks use when they name none.
+/// Waits for the quorum that locks use if they name none.
 pub(crate) async fn default_is_ready(cluster: &Cluster) -> anyhow::Result<()> {
     let quorums: Api<RedisQuorum> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
     let is_default =
@@ -30,7 +32,7 @@ pub(crate) async fn default_is_ready(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All members are admitted and nothing is in progress.
+/// Whether all members are admitted and nothing is in progress.
 pub(crate) fn is_ready(version: &Version<RedisQuorum>) -> bool {
     let status = version.object.status.as_ref();
     status.is_some_and(|status| is_true(&status.conditions, "Ready")) && !version.gone
@@ -44,7 +46,7 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Creates it and does not wait.
+    /// Creates it without a wait.
     pub(crate) async fn create(bench: &Bench, manifest: Value) -> anyhow::Result<Self> {
         let name = manifest["metadata"]["name"].as_str().context("a quorum without a name")?.to_owned();
         let recorder = bench.record::<RedisQuorum>(&name).await?;
@@ -52,12 +54,12 @@ impl Quorum {
         Ok(Self { bench: bench.clone(), name, recorder })
     }
 
-    /// Creates a usual one and waits until all members are admitted.
+    /// Creates a usual quorum and waits until all members are admitted.
     pub(crate) async fn ready(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
         Self::ready_as(bench, manifest(bench, name, max_ttl), max_ttl).await
     }
 
-    /// Creates it with these fields of the specification as well, and does not wait.
+    /// Creates it with additional fields of the specification, without a wait.
     pub(crate) async fn create_with(
         bench: &Bench,
         name: &str,
@@ -83,12 +85,12 @@ impl Quorum {
         format!("{}-{index}", self.name)
     }
 
-    /// Names of the members whose votes count now.
+    /// Names of the current voters.
     pub(crate) fn members(&self) -> anyhow::Result<Vec<String>> {
         Ok(self.recorder.last()?.object.status.unwrap_or_default().voters)
     }
 
-    /// The first version in which this is true of the member, among those seen after `mark`.
+    /// The first version after `mark` in which the condition is true of the member.
     pub(crate) async fn member_until(
         &self,
         mark: usize,
@@ -108,23 +110,25 @@ impl Quorum {
     }
 }
 
-/// Of the client `outside` of the quorum `q`.
+/// The Secret of the client `outside` of the quorum `q`.
 pub(crate) const CLIENT_SECRET: &str = "q-client-outside";
 
-/// What that Secret says: one for each member, in their order.
+/// The URLs in that Secret: one for each member, in their order.
 pub(crate) async fn client_urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
     let secret = bench.api::<Secret>().get(CLIENT_SECRET).await?;
     let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
     Ok(String::from_utf8(urls.0)?.lines().map(str::to_owned).collect())
 }
 
-/// What the status says of a member.
+/// The status of a member.
 pub(crate) fn member_of<'a>(quorum: &'a RedisQuorum, name: &str) -> Option<&'a MemberStatus> {
     quorum.status.as_ref()?.members.iter().find(|member| member.name == name)
 }
 
-/// A member's admission came after everything that the process before could have promised, by `since`, and not much later
-/// than it was announced.
+/// Checks a member's admission.
+///
+/// It came after the end of everything that the earlier process could have promised, by `since`. It was not much later
+/// than announced.
 pub(crate) fn check_admission(
     member: &MemberStatus,
     announced: i64,
@@ -145,8 +149,9 @@ pub(crate) fn check_admission(
     Ok(())
 }
 
-/// The manifest of a test's quorum. Tests read what goes over the wire, and time it; those of TLS ask for it, and the installed default
-/// quorum has it.
+/// The manifest of a test's quorum, without TLS, because tests read and time its traffic.
+///
+/// Tests of TLS enable it, and the installed default quorum has it.
 pub(crate) fn manifest(bench: &Bench, name: &str, max_ttl: Duration) -> Value {
     let namespace = &bench.namespace;
     json!({

@@ -1,4 +1,6 @@
-//! Watches that remember every version they saw and when. Tests wait on them and look back at them; nothing is polled.
+//! Watches that record every version with its time.
+//!
+//! Tests await versions and examine earlier ones. Nothing is polled.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,7 +26,9 @@ use tokio::{sync::watch, task::AbortHandle, time::timeout};
 /// A watch begins within this time.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// Watches that break begin anew at this pace: what happens right after an API server came back is to be seen.
+/// The backoff of broken watches.
+///
+/// It is constant, because tests check what happens right after an API server returned.
 pub(crate) struct Steady;
 
 impl Iterator for Steady {
@@ -39,14 +43,14 @@ impl Backoff for Steady {
     fn reset(&mut self) {}
 }
 
-/// One version of an object, or its end.
+/// One version of an object, or its deletion.
 #[derive(Clone, Debug)]
 pub(crate) struct Version<K> {
-    /// When it was seen.
+    /// When it arrived.
     pub(crate) at: Boottime,
-    /// The same moment on the wall clock, for comparison with what objects say.
+    /// The same moment on the wall clock, for a comparison with times in objects.
     pub(crate) wall: UnixMillis,
-    /// The object was deleted, or left what is watched.
+    /// The object was deleted, or left the selection.
     pub(crate) gone: bool,
     pub(crate) object: K,
 }
@@ -57,13 +61,13 @@ impl<K> Version<K> {
     }
 }
 
-/// The objects that there are after all these versions.
+/// The objects that exist after all these versions.
 fn present<K: Resource>(versions: &[Version<K>]) -> impl Iterator<Item = &K> {
     let last: HashMap<_, _> = versions.iter().filter_map(|version| Some((version.object.uid()?, version))).collect();
     last.into_values().filter(|version| !version.gone).map(|version| &version.object)
 }
 
-/// Remembers every version of the watched objects, oldest first.
+/// Records every version of the watched objects, oldest first.
 pub(crate) struct Recorder<K> {
     what: String,
     versions: Arc<Mutex<Vec<Version<K>>>>,
@@ -77,7 +81,7 @@ impl<K> Drop for Recorder<K> {
     }
 }
 
-/// A kind of which objects can be watched.
+/// A kind whose objects can be watched.
 pub(crate) trait Watchable:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
@@ -89,7 +93,7 @@ impl<K> Watchable for K where
 }
 
 impl<K: Watchable> Recorder<K> {
-    /// Watches one object, which need not exist yet.
+    /// Watches one object, which does not need to exist yet.
     pub(crate) async fn of(api: Api<K>, name: &str) -> anyhow::Result<Self> {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         Self::start(api, config, format!("{} {name}", K::kind(&()))).await
@@ -120,7 +124,8 @@ impl<K: Watchable> Recorder<K> {
                 match event {
                     Ok(Event::Apply(object)) => versions.push(Version::now(false, object)),
                     Ok(Event::Delete(object)) => versions.push(Version::now(true, object)),
-                    // Watches break when an API server goes, and begin anew. What is not in the new list has gone meanwhile.
+                    // Watches break when an API server ends, and begin again. Objects that the new list lacks were
+                    // deleted in between.
                     Ok(Event::Init) => listed.clear(),
                     Ok(Event::InitApply(object)) => {
                         listed.extend(object.uid());
@@ -145,18 +150,20 @@ impl<K: Watchable> Recorder<K> {
         Ok(recorder)
     }
 
-    /// Everything seen so far.
+    /// All versions up to now.
     pub(crate) fn versions(&self) -> Vec<Version<K>> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was seen last.
+    /// The last version.
     pub(crate) fn last(&self) -> anyhow::Result<Version<K>> {
         let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         versions.last().cloned().with_context(|| format!("{}: never seen", self.what))
     }
 
-    /// What was seen after `mark` versions, once there is something; never anything if the watch has ended.
+    /// The versions after the first `mark`, when there are any.
+    ///
+    /// It waits without end if the watch has ended.
     pub(crate) async fn after(&self, mark: usize) -> Vec<Version<K>> {
         let mut count = self.count.clone();
         if count.wait_for(|count| *count > mark).await.is_err() {
@@ -165,12 +172,14 @@ impl<K: Watchable> Recorder<K> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(mark..).unwrap_or_default().to_vec()
     }
 
-    /// How many versions were seen: with [`Self::until_after`], names a moment to look from.
+    /// The number of versions up to now.
+    ///
+    /// [`Self::until_after`] uses it as a starting point.
     pub(crate) fn mark(&self) -> usize {
         *self.count.borrow()
     }
 
-    /// The first version ever seen for which this is true, once there is one.
+    /// Waits for the first version that matches.
     pub(crate) async fn until(
         &self,
         limit: Duration,
@@ -180,7 +189,7 @@ impl<K: Watchable> Recorder<K> {
         self.until_after(0, limit, what, is_so).await
     }
 
-    /// The first version for which this is true among those seen after `mark` ones.
+    /// Waits for the first version that matches, after the first `mark` versions.
     pub(crate) async fn until_after(
         &self,
         mark: usize,
@@ -212,7 +221,7 @@ impl<K: Watchable> Recorder<K> {
         }
     }
 
-    /// For so long nothing for which this is true is seen, nor was among those seen after `mark` versions.
+    /// Checks that no version after the first `mark` matches for this time.
     pub(crate) async fn never_during(
         &self,
         mark: usize,
@@ -227,7 +236,7 @@ impl<K: Watchable> Recorder<K> {
         }
     }
 
-    /// The object is gone.
+    /// Waits until the object is gone.
     pub(crate) async fn until_gone(&self, limit: Duration) -> anyhow::Result<Version<K>> {
         self.until(limit, "gone", |version| version.gone).await
     }

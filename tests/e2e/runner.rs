@@ -1,4 +1,4 @@
-//! Runs tests one after the other and says how they went.
+//! Runs tests one after the other and reports their results.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ use crate::{
     quorums,
 };
 
-/// A test that takes longer, besides the time that it was given, hangs.
+/// The timeout of a test, in addition to its given time.
 const TEST_LIMIT: Duration = Duration::from_secs(600);
 
-/// For how long the tests that go on for as long as they are told do so: `CHAOS_SECONDS`.
+/// The length of tests with a configurable duration: `CHAOS_SECONDS`.
 pub(crate) fn given_time() -> Duration {
     let seconds = std::env::var("CHAOS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(75))
@@ -30,7 +30,7 @@ pub(crate) fn given_time() -> Duration {
 pub(crate) struct Test {
     /// A sentence, with underscores.
     pub(crate) name: &'static str,
-    /// It injects faults that only the local cluster offers.
+    /// Whether it injects faults that only the local cluster offers.
     pub(crate) needs_local: bool,
     /// The test itself.
     pub(crate) run: fn(Bench) -> BoxFuture<'static, anyhow::Result<()>>,
@@ -50,15 +50,19 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// Times measured on a busy machine say little.
+/// Describes the load: times measured on a busy machine prove little.
 fn load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     load.split(' ').next().map(|load| format!(" (load average {load} on {cores} cores)")).unwrap_or_default()
 }
 
-/// Runs the tests that are meant; true if none failed. With `votes` a client asks all members for votes beside each test, and none may
-/// be given between a start and its admission.
+/// Runs the selected tests.
+///
+/// Returns true if none failed.
+///
+/// With `votes` a monitor requests votes of all members during each test. No process can vote between its start and its
+/// admission.
 pub(crate) async fn run(tests: &[Test], arguments: &Arguments, votes: bool) -> anyhow::Result<bool> {
     let cluster = Arc::new(Cluster::find().await?);
     let figures = Arc::new(Figures::default());
@@ -67,7 +71,7 @@ pub(crate) async fn run(tests: &[Test], arguments: &Arguments, votes: bool) -> a
     let mut outcomes = Vec::new();
     for test in tests.iter().filter(|test| arguments.means(test)) {
         outcomes.push(run_one(test, &cluster, &figures, votes).await);
-        // After each test: a run that is stopped leaves what it knows.
+        // After each test, so that an aborted run leaves its results.
         arguments.report(&outcomes)?;
     }
     println!("\nmeasured{}:\n{figures}", load());
@@ -103,8 +107,8 @@ async fn run_one(test: &Test, cluster: &Arc<Cluster>, figures: &Arc<Figures>, vo
         println!("kept     namespace {}", bench.namespace);
         return failed(format!("{error:#}"));
     }
-    // Before the next test, which may kill the operator: a pod whose end the operator missed costs two minutes of certainty. A test has
-    // passed when its namespace is gone, too.
+    // Close before the next test, which can kill the operator: the end of a pod that the operator missed costs two
+    // minutes of wait. A test has passed when its namespace is gone, too.
     let closed = tokio::spawn(close(bench)).await.unwrap_or_else(|panic| Err(panic.to_string()));
     if let Err(error) = &closed {
         println!("{error}\nFAILED   {}: its namespace could not be removed", test.name);
@@ -145,7 +149,7 @@ async fn close(bench: Bench) -> Result<(), String> {
     }
 }
 
-/// Another run may be going on, so its namespaces are left alone.
+/// Leaves the namespaces alone, because another run can be active.
 async fn warn_of_leftovers(cluster: &Cluster) -> anyhow::Result<()> {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let left = namespaces.list(&ListParams::default().labels(PART_OF)).await?;

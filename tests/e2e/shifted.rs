@@ -1,9 +1,13 @@
-//! A replica of the operator whose wall clock is wrong: this program, started once more on a node's network. It runs all of the
-//! operator's own code, leadership included, against the cluster's API server and members. Only `CLOCK_REALTIME` is shifted. A
-//! library cannot shift it for the installed operator, which reads it without one.
+//! A replica of the operator whose wall clock is wrong.
 //!
-//! Input, a line each: [`Orders`], then by how many milliseconds the clock is to be off from then on. The end of the input is a
-//! SIGTERM.
+//! It is this program, started again on a node's network.
+//!
+//! It runs all of the operator's own code, including leadership, against the cluster's API server and members. Only
+//! `CLOCK_REALTIME` is shifted. A preloaded library cannot shift it for the installed operator, which reads the
+//! clock without a library.
+//!
+//! Input, a line each: [`Orders`], then the offset of the clock in milliseconds from that moment on. The end of the
+//! input is a SIGTERM.
 
 use std::{
     path::PathBuf,
@@ -42,7 +46,7 @@ use crate::{bench::Bench, cluster::Cluster, operators, record::Version};
 
 /// The argument that makes this program such a replica.
 pub(crate) const ARGUMENT: &str = "shifted-replica";
-/// It leads within this time after the installed replicas have gone.
+/// It leads within this time after the installed replicas have ended.
 const LEAD_LIMIT: Duration = Duration::from_secs(60);
 /// It hands over and waits for its successor.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -57,7 +61,7 @@ struct Orders {
     offset: i64,
 }
 
-/// The machine's clocks, but for the wall clock.
+/// The machine's clocks with a shifted wall clock.
 struct Shifted(Arc<AtomicI64>);
 
 impl Clock for Shifted {
@@ -74,7 +78,7 @@ impl Clock for Shifted {
     }
 }
 
-/// The process.
+/// The main function of the process.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let Orders { name, namespace, kubeconfig, server, offset } =
@@ -121,17 +125,19 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     operator.work(terminated).await
 }
 
-/// A running one. It ends, without a word, with its guard.
+/// A running replica.
+///
+/// It ends without a hand-over when it is dropped.
 pub(crate) struct ShiftedReplica {
-    /// As the Lease names it.
+    /// Its name in the Lease.
     pub(crate) name: String,
-    /// Until it was told to end.
+    /// `None` after the request to end.
     stdin: Option<ChildStdin>,
     process: Child,
 }
 
 impl ShiftedReplica {
-    /// Starts it on the network of `node`. It stands by as every replica does.
+    /// Starts it on the network of `node` as a standby.
     pub(crate) async fn start(cluster: &Cluster, node: &str, offset: i64) -> anyhow::Result<Self> {
         let services: Api<Service> = Api::namespaced(cluster.client.clone(), "default");
         let service = services.get("kubernetes").await?.spec.and_then(|spec| spec.cluster_ip);
@@ -153,14 +159,14 @@ impl ShiftedReplica {
         Ok(Self { name, stdin: Some(stdin), process })
     }
 
-    /// From now on its wall clock is off by so many milliseconds.
+    /// Sets the offset of its wall clock in milliseconds.
     pub(crate) async fn shift(&mut self, offset: i64) -> anyhow::Result<()> {
         let stdin = self.stdin.as_mut().context("it was told to end")?;
         stdin.write_all(format!("{offset}\n").as_bytes()).await?;
         Ok(stdin.flush().await?)
     }
 
-    /// Tells it to stop, if nothing has yet, and waits for its end.
+    /// Requests its end, if that has not happened yet, and waits for it.
     pub(crate) async fn end(&mut self) -> anyhow::Result<()> {
         self.stdin = None;
         let ended = timeout(END_LIMIT, self.process.wait()).await;
@@ -170,7 +176,9 @@ impl ShiftedReplica {
     }
 }
 
-/// A replica with this clock leads instead of the installed operator, which comes back whatever comes of it.
+/// Runs a test while a replica with this clock leads instead of the installed operator.
+///
+/// The installed operator returns whatever the result.
 pub(crate) async fn led_by_shifted(
     bench: &Bench,
     node: &str,

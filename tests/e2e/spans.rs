@@ -1,16 +1,18 @@
-//! Who held a lock from when to when, and that no two did at once.
+//! Intervals of holds, and the check that no two overlap.
 
 use std::time::Duration;
 
 use anyhow::ensure;
 
-/// One hold. Times are in milliseconds of Unix time; all that is compared runs on one machine.
+/// One hold.
+///
+/// Times are in milliseconds of Unix time. All compared clocks are of one machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) who: String,
-    /// When the holder knew that it had the lock.
+    /// When the holder received the lock.
     pub(crate) from: i64,
-    /// The end of its validity, or when it began to release if that was earlier.
+    /// The end of its validity, or the start of its release if that was earlier.
     pub(crate) until: i64,
 }
 
@@ -19,7 +21,7 @@ pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// No two holds overlap.
+/// Checks that no two holds overlap.
 pub(crate) fn check_exclusion(spans: &[Span]) -> anyhow::Result<()> {
     let mut spans: Vec<_> = spans.iter().filter(|span| span.from < span.until).collect();
     spans.sort_by_key(|span| span.from);

@@ -1,5 +1,9 @@
-//! Everything at once: claims, an election and clients outside contend while things break in an order that a seed decides.
-//! `CHAOS_SECONDS` says for how long, `SEED` repeats the order (not the timing). What every holder believed goes to `checker`.
+//! All faults together.
+//!
+//! Claims, an election and outside clients contend during faults in an order that a seed decides.
+//!
+//! `CHAOS_SECONDS` is the length, and `SEED` repeats the order (not the timing). `checker` judges the beliefs of all
+//! holders.
 
 mod clients;
 mod history;
@@ -59,18 +63,20 @@ pub(crate) const TESTS: &[Test] = tests![
 
 const MAX_TTL: Duration = Duration::from_secs(3);
 const NODES: usize = 3;
-/// When nothing breaks any more, all is well again within this time.
+/// After the last fault everything is healthy within this time.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(180);
-/// For one holder after another to get its turn.
+/// The time for each holder to get its turn.
 const TURN_LIMIT: Duration = Duration::from_secs(90);
-/// The control run needs not go on for long.
+/// The length of the control run, which can be short.
 const CONTROL_LIMIT: Duration = Duration::from_secs(120);
 
 fn seed() -> u64 {
     std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| u64::from(rand::random::<u16>()))
 }
 
-/// A client on each node, for as long as the tasks are not dropped.
+/// Starts a client on each node.
+///
+/// They end when the tasks are dropped.
 fn start_clients(
     bench: &Bench,
     history: &Arc<History>,
@@ -95,7 +101,7 @@ fn start_clients(
     (clients, tasks)
 }
 
-/// A client that ends by itself ends the test.
+/// Fails the test if a client has ended.
 fn still_running(tasks: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
     match tasks.try_join_next() {
         Some(ended) => ended?.context("clients outside"),
@@ -103,7 +109,9 @@ fn still_running(tasks: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> 
     }
 }
 
-/// What people do today: plain Redis servers, which vote as soon as they start. The same clients, nemesis and judge.
+/// The usual setup without an operator: plain Redis servers, which vote as soon as they start.
+///
+/// The clients, the nemesis and the checker are the same.
 async fn without_a_fence_two_holders_are_seen(bench: Bench) -> anyhow::Result<()> {
     let (seed, length) = (seed(), (given_time() / 3).min(CONTROL_LIMIT));
     println!("seed {seed}, {} s, without a fence", length.as_secs());
@@ -161,13 +169,13 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
                 still_running(&mut outside)?;
                 sleep(rng.millis(200, 1_500)).await;
                 if rng.percent(60) {
-                    // Otherwise the next fault meets what the last one left.
+                    // Otherwise the next fault would hit the effects of the last one.
                     let _unready = timeout(rng.millis(1_000, 15_000), ready_again(&quorum)).await;
                 }
             }
         }
     }
-    // What was seen is judged in any case.
+    // The recorded beliefs are checked in any case.
     let recovered = match recovers(&bench, &quorum, &history, begun).await {
         Ok(()) => settles(&quorum).await,
         stuck => stuck,
@@ -202,7 +210,7 @@ async fn ready_again(quorum: &Quorum) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The last change of the members comes to its end.
+/// Waits until the last change of the members has ended.
 async fn settles(quorum: &Quorum) -> anyhow::Result<()> {
     let mark = quorum.recorder.mark().saturating_sub(1);
     let is_settled = |version: &Version<RedisQuorum>| {
@@ -214,7 +222,7 @@ async fn settles(quorum: &Quorum) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nothing breaks any more: all members vote, and every key has new holders.
+/// Checks that all members vote, and that every key has new holders, after the last fault.
 async fn recovers(bench: &Bench, quorum: &Quorum, history: &History, begun: i64) -> anyhow::Result<()> {
     bench.cluster.faults.end_all().await?;
     operators::all_available(&bench.cluster).await?;
@@ -250,7 +258,7 @@ impl Scene {
         let history = Arc::new(History::default());
         let mut wanted = manifest(bench, "q", MAX_TTL);
         wanted["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
-        // Two cores for everything: an answer may take its time.
+        // Two cores run everything, so a reply can take longer.
         wanted["spec"]["nodeTimeout"] = "100ms".into();
         let deployments: Recorder<Deployment> = bench.record("app").await?;
         bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;

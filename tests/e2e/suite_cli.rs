@@ -1,4 +1,4 @@
-//! The command `redlock`, as people and scripts run it, against the cluster.
+//! The command `redlock` for users and scripts, against the cluster.
 
 mod acting;
 mod agents;

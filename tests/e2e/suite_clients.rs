@@ -1,4 +1,4 @@
-//! Lock clients outside the operator, each with a library of its own language, on the operator's keys.
+//! Outside lock clients, each with a library of its own language, on the operator's keys.
 
 mod both_ways;
 mod contention;

@@ -1,5 +1,7 @@
-//! Exclusion at the edge of Kubernetes: nodes, pods, Jobs and namespaces that go while their containers run, edits while locks are
-//! held, wrong clocks of the operator, upgrades, and everything restarted at once. Each test watches who believes to hold a key.
+//! Exclusion at the edge of Kubernetes.
+//!
+//! Nodes, pods, Jobs and namespaces are deleted while their containers run. Users edit held locks, the operator's
+//! clocks are wrong, upgrades happen, and everything restarts at once. Each test checks all beliefs in a key.
 
 mod clocks;
 mod departures;

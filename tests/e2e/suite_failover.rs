@@ -1,4 +1,4 @@
-//! `make bench ONLY=failover`: how soon the next leader follows one that was killed, three ways in the same cluster.
+//! `make bench ONLY=failover`: the time from the kill of a leader to the next one, in three setups.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ pub(crate) const TESTS: &[Test] = tests![
     local self::the_go_module,
 ];
 
-/// Kills of each way.
+/// Number of kills in each setup.
 const ROUNDS: usize = 20;
 const LONG: Duration = Duration::from_secs(90);
-/// The leader leads alone for this time before it is killed, so that the next candidate waits.
+/// The leader leads for this time before it is killed, so that the next candidate waits.
 const ALONE: Duration = Duration::from_secs(5);
 const NAMES: [&str; 2] = ["app-0", "app-1"];
 
@@ -52,7 +52,7 @@ impl Way {
         match self {
             Self::Plain => Program::start(bench, name, CLIENT_GO, &[("LEASE", LEASE), ("IDENTITY", name)]),
             Self::Gated => {
-                // The container of a leader that was killed starts again.
+                // The container of a killed leader starts again.
                 let pod = bench.record::<Pod>(name).await?;
                 pod.until(LONG, "the pod is ready", |version| is_ready(&version.object)).await?;
                 Program::of_pod(bench, CLIENT_GO, name).await
@@ -61,7 +61,7 @@ impl Way {
         }
     }
 
-    /// Kills the process and, where it acts for a pod, the container of that pod.
+    /// Kills the process and, if it belongs to a pod, the container of that pod.
     async fn kill(self, bench: &Bench, program: &mut Program) -> anyhow::Result<()> {
         if let Self::Gated = self {
             bench.cluster.faults.kill_container(&bench.namespace, &program.name, "app").await?;

@@ -1,4 +1,6 @@
-//! Controllers with client-go's own election, unchanged, whose Lease goes to the pod that holds a lock.
+//! Controllers with client-go's own unchanged election.
+//!
+//! Their Lease goes to the pod that holds a lock.
 
 pub(crate) mod controllers;
 

@@ -1,5 +1,7 @@
-//! What a stranger does with a cluster and a terminal: install, take a lock, elect a leader, upgrade, uninstall. Most of these tests remove
-//! the operator with its kinds and install it again, so nothing else may run on the cluster beside them.
+//! The first steps of a new user: install, take a lock, elect a leader, upgrade, uninstall.
+//!
+//! Most of these tests remove the operator with its kinds and install it again. Therefore nothing else can run on the
+//! cluster at the same time.
 
 mod pages;
 mod platforms;
@@ -40,7 +42,7 @@ async fn images(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     Ok(settings)
 }
 
-/// Helm, which must succeed.
+/// Runs helm, which must succeed.
 async fn helm(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
     let output = cluster.helm(&[arguments, &["--namespace", &cluster.operator_namespace]].concat()).await?;
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -48,7 +50,7 @@ async fn helm(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Removes the operator, its kinds with all objects of them, and its namespace.
+/// Removes the operator, its kinds with all objects, and its namespace.
 async fn empty(cluster: &Cluster) -> anyhow::Result<()> {
     let kinds = ["crd/distributedlocks.redlock-operator.io", "crd/redisquorums.redlock-operator.io"];
     cluster.kubectl(&["delete", kinds[0], kinds[1], "--ignore-not-found", "--timeout=150s"]).await?;
@@ -59,7 +61,7 @@ async fn empty(cluster: &Cluster) -> anyhow::Result<()> {
     check_empty(cluster).await
 }
 
-/// Nothing of the operator is left in the cluster.
+/// Checks that the cluster has no objects of the operator.
 async fn check_empty(cluster: &Cluster) -> anyhow::Result<()> {
     let label = "--selector=app.kubernetes.io/part-of=redlock-operator";
     let kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas,\
@@ -75,7 +77,7 @@ async fn check_empty(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs what removes the operator, and has the usual one in the cluster afterwards, whatever came of it.
+/// Runs a test that removes the operator, and installs the usual one afterwards, whatever the result.
 async fn then_as_before(bench: &Bench, test: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let result = test.await;
     let back = async {

@@ -1,4 +1,7 @@
-//! Locks in full: queues, times, death and doubt, elections, requests by people, failover of the operator, and many at once.
+//! All features of locks.
+//!
+//! The tests cover queues, times, death and doubt, elections, requests of users, failover of the operator, and many
+//! locks at once.
 
 mod containers;
 mod crash_points;

@@ -1,4 +1,4 @@
-//! The main job: each line of the demo and of issue 3's "Must hold".
+//! The main features: each line of the demo, and of "Must hold" in issue 3.
 
 mod api_server_away;
 mod claims;

@@ -1,5 +1,7 @@
-//! One tenant cannot stop anybody else, and who may do what: the operator's own account, and what people and pods of one namespace can do
-//! to the holders of another.
+//! One tenant cannot stop another one.
+//!
+//! The tests also check rights: those of the operator's own account, and those of users and pods of one namespace on
+//! the holders of another.
 
 mod attacks;
 mod holders;

@@ -1,5 +1,7 @@
-//! The end of the operator: `helm uninstall` refuses while locks are held, and ends otherwise, whatever is left of Redis. Each test
-//! installs the operator again.
+//! The end of the operator.
+//!
+//! `helm uninstall` fails while locks are held. Otherwise it succeeds, whatever is left of Redis. Each test installs
+//! the operator again.
 
 use std::time::Duration;
 
@@ -66,7 +68,7 @@ async fn ends_and_keeps(bench: &Bench, quorum: &Quorum, waiting: &Lock) -> anyho
         crds.get_opt("redisquorums.redlock-operator.io").await?.is_some(),
         "the kinds went, and every lock with them"
     );
-    // Nobody is there to take finalizers off any more, and they hold nothing up.
+    // No operator is left to remove finalizers, and they delay nothing.
     waiting.remove().await?;
     bench.delete::<RedisQuorum>("q").await?;
     quorum.recorder.until_gone(SOON).await.context("the quorum stays")?;

@@ -1,4 +1,6 @@
-//! Votes that members give to clients outside the operator: every one of them must come from an admitted process.
+//! Votes of members for outside clients.
+//!
+//! Every vote must come from an admitted process.
 
 pub(crate) mod monitor;
 mod targets;
@@ -30,15 +32,16 @@ use crate::{
     record::{Recorder, Version},
 };
 
-/// Where it runs.
+/// The node on whose network it runs.
 const NODE: usize = 1;
-/// A process that was killed is followed by one that is admitted within this time.
+/// A killed process has an admitted successor within this time.
 const ADMITTED_LIMIT: Duration = Duration::from_secs(60);
-/// A member is closed within this time after the status says that it is fenced: the record comes first.
+/// A member is closed within this time after the status with its fence: the record comes first.
 const CLOSED_LIMIT: i64 = 2_000;
 
-/// The status says by the API server's clock when a member was admitted, as the operator knows that clock from `Date` headers, which are
-/// cut to seconds. Fences last for longer.
+/// The error of the admission time in a status.
+///
+/// The operator reads the API server's clock from `Date` headers, which have whole seconds. Fences last longer.
 const CLOCK_ERROR: i64 = 500;
 
 /// One `SET key value NX PX` to one process of a member.
@@ -49,17 +52,21 @@ pub(crate) struct Attempt {
     /// Milliseconds of Unix time.
     pub(crate) sent: i64,
     pub(crate) received: i64,
-    /// The process voted; else it refused.
+    /// Whether the process voted.
+    ///
+    /// Otherwise it refused.
     pub(crate) voted: bool,
 }
 
-/// A client that asks every member of every quorum in a namespace for a vote every 20 ms, in a process of its own on a node's network, as
-/// the quorum's client `outside`. It follows the quorums: new ones, other members, passwords, certificates.
+/// A client that requests a vote of every member of every quorum in a namespace every 20 ms.
+///
+/// It is a process of its own on a node's network, as the quorum's client `outside`. It follows the quorums: new ones,
+/// other members, passwords, certificates.
 pub(crate) struct VoteMonitor {
     attempts: Arc<Mutex<Vec<Attempt>>>,
     count: watch::Receiver<usize>,
     quorums: Arc<Recorder<RedisQuorum>>,
-    /// Its end closes the input of the process, and that is its end.
+    /// Its end closes the input of the process, and so ends the process.
     follow: AbortHandle,
     reading: Mutex<Option<JoinHandle<()>>>,
     _child: Child,
@@ -72,7 +79,7 @@ impl Drop for VoteMonitor {
 }
 
 impl VoteMonitor {
-    /// Starts it, before there is any quorum.
+    /// Starts it before there is a quorum.
     pub(crate) async fn start(bench: &Bench) -> anyhow::Result<Self> {
         let quorums = Arc::new(Recorder::labelled(bench.api::<RedisQuorum>(), "").await?);
         let secrets = Recorder::labelled(bench.api::<Secret>(), "").await?;
@@ -96,7 +103,7 @@ impl VoteMonitor {
         Ok(Self { attempts, count, quorums, follow, reading: Mutex::new(Some(reading)), _child: child })
     }
 
-    /// Everything so far.
+    /// All attempts up to now.
     pub(crate) fn attempts(&self) -> Vec<Attempt> {
         self.attempts_after(0)
     }
@@ -105,7 +112,7 @@ impl VoteMonitor {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner).get(mark..).unwrap_or_default().to_vec()
     }
 
-    /// The first attempt for which this is true, once there is one.
+    /// Waits for the first attempt that matches.
     pub(crate) async fn until(
         &self,
         limit: Duration,
@@ -130,7 +137,7 @@ impl VoteMonitor {
         found.with_context(|| format!("the vote monitor has not seen within {limit:?}: {what}"))?
     }
 
-    /// The process of a member that is admitted, in a version seen after `mark`, votes.
+    /// Waits for a vote of the member's process that is admitted in a version after `mark`.
     pub(crate) async fn until_voted(&self, quorum: &Quorum, mark: usize, member: usize) -> anyhow::Result<()> {
         let admitted = |m: &MemberStatus| m.state == MemberState::Admitted;
         let (_, status) = quorum.member_until(mark, member, ADMITTED_LIMIT, "is admitted", admitted).await?;
@@ -139,13 +146,15 @@ impl VoteMonitor {
         self.until(SOON, "a vote of the admitted process", votes).await.map(drop)
     }
 
-    /// The process of a member that is admitted now, or next, votes.
+    /// Waits for a vote of the member's process that is admitted now, or next.
     pub(crate) async fn until_it_votes(&self, quorum: &Quorum, member: usize) -> anyhow::Result<()> {
         self.until_voted(quorum, quorum.recorder.mark().saturating_sub(1), member).await
     }
 
-    /// Ends it, and checks everything that it saw. Admissions are on record before they have any effect, so whatever was voted on is in
-    /// the versions when they have come as far as the API server is now.
+    /// Ends it, and checks all of its attempts.
+    ///
+    /// An admission is on record before it has any effect. Therefore the versions have it when they have reached the
+    /// current state of the API server.
     pub(crate) async fn end(&self, bench: &Bench) -> anyhow::Result<Tally> {
         self.follow.abort();
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -173,7 +182,7 @@ fn version(quorum: &RedisQuorum) -> Option<u64> {
     quorum.metadata.resource_version.as_ref()?.parse().ok()
 }
 
-/// What was seen of one process.
+/// Counters of one process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     pub(crate) votes: usize,
@@ -185,12 +194,12 @@ pub(crate) struct Count {
 pub(crate) struct Tally(pub(crate) BTreeMap<(String, String), Count>);
 
 impl Tally {
-    /// The processes of a member that were seen.
+    /// Number of recorded processes of a member.
     pub(crate) fn processes(&self, member: &str) -> usize {
         self.0.keys().filter(|(name, _)| name == member).count()
     }
 
-    /// Of all processes together.
+    /// The sum over all processes.
     pub(crate) fn all(&self) -> Count {
         let add =
             |all: Count, one: &Count| Count { votes: all.votes + one.votes, refusals: all.refusals + one.refusals };
@@ -207,16 +216,18 @@ impl fmt::Display for Tally {
     }
 }
 
-/// When one process might vote, by what the status said.
+/// When one process could vote, by the status.
 #[derive(Clone, Copy, Debug)]
 struct Admission {
     from: i64,
     until: Option<i64>,
 }
 
-/// Every vote was given by a process that was admitted: at the answer its admission was on record, and at the question it had
-/// not been taken back for longer than closing takes. `versions` must go back to before the first attempt. A process is
-/// known by its `run_id`, read on the very connection that the attempt went over.
+/// Checks that an admitted process gave every vote.
+///
+/// At the reply its admission was on record. At the request the admission had not been withdrawn for longer than
+/// closing takes. `versions` must reach back to before the first attempt. The `run_id` identifies a process, and comes
+/// from the connection of the attempt.
 pub(crate) fn check_votes(versions: &[Version<RedisQuorum>], attempts: &[Attempt]) -> anyhow::Result<Tally> {
     let admissions = admissions(versions);
     let mut tally = Tally::default();

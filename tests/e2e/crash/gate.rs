@@ -1,5 +1,8 @@
-//! Counts what one replica writes about one lock, to the API server and to Redis, and cuts the replica off after the n-th write.
-//! Or holds back what the replica watches, so that it acts on what was true before.
+//! Counts the writes of one replica about one lock, and cuts the replica off after the n-th.
+//!
+//! The writes go to the API server and to Redis.
+//!
+//! It can also delay the watches of the replica, so that it acts on an earlier state.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -24,39 +27,39 @@ use tokio::{
 };
 use tower::{Layer, Service};
 
-/// In the names of all objects and keys whose writes are counted.
+/// A part of the names of all objects and keys whose writes are counted.
 pub(crate) const SUBJECT: &str = "subject";
 
-/// What one replica sends goes through this.
+/// The requests of one replica pass it.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// The last write that passes was done.
+    /// Whether the last permitted write has finished.
     cut: watch::Sender<bool>,
-    /// News of these objects is held back, by their plural.
+    /// Watches of these objects deliver nothing, by their plural.
     held_back: watch::Sender<Option<&'static str>>,
-    /// What the next write to an object meets.
+    /// The fault of the next write to an object.
     mishap: watch::Sender<Mishap>,
 }
 
-/// What one write to the API server meets.
+/// The fault of one write to the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Mishap {
     #[default]
     Nothing,
-    /// The write to the path that ends so will have to wait.
+    /// The next write to a path with this end will wait.
     Delays(&'static str),
-    /// It waits.
+    /// The write waits.
     Delayed,
-    /// The API server has a fault when the path that ends so is written.
+    /// The API server answers the next write to a path with this end with a fault.
     Fails(&'static str),
 }
 
 #[derive(Default)]
 struct State {
-    /// So many more writes pass; without a number all do.
+    /// The number of writes that still pass, or `None` for all.
     left: Option<usize>,
     writes: Vec<String>,
 }
@@ -64,13 +67,13 @@ struct State {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Passage {
     Free,
-    /// Nothing passes after it.
+    /// The last write that passes.
     Last,
     Closed,
 }
 
 impl Gate {
-    /// Everything passes.
+    /// A gate without limits.
     pub(crate) fn open() -> Self {
         Self(Arc::new(Inner {
             state: Mutex::default(),
@@ -80,33 +83,36 @@ impl Gate {
         }))
     }
 
-    /// The next write to the path that ends so waits: somebody else may write before. One that waits already goes on.
+    /// Delays the next write to a path with this end, so that another client can write first.
+    ///
+    /// A write that waits already continues.
     pub(crate) fn delay_write(&self, path: &'static str) {
         self.0.mishap.send_replace(Mishap::Delays(path));
     }
 
-    /// That write waits.
+    /// Waits until that write waits.
     pub(crate) async fn until_delayed(&self) {
         self.until_mishap(|mishap| *mishap == Mishap::Delayed).await;
     }
 
-    /// It goes on.
+    /// Lets it continue.
     pub(crate) fn go_on(&self) {
         self.0.mishap.send_replace(Mishap::Nothing);
     }
 
-    /// The next write to the path that ends so is answered with a fault of the API server, and not done. One that
-    /// waits already goes on.
+    /// Answers the next write to a path with this end with a fault of the API server, without effect.
+    ///
+    /// A write that waits already continues.
     pub(crate) fn fail_write(&self, path: &'static str) {
         self.0.mishap.send_replace(Mishap::Fails(path));
     }
 
-    /// That write has failed.
+    /// Waits until that write has failed.
     pub(crate) async fn until_failed(&self) {
         self.until_mishap(|mishap| *mishap == Mishap::Nothing).await;
     }
 
-    /// What this request meets.
+    /// The fault of this request.
     fn meets(&self, request: &Request<Body>) -> Mishap {
         let is_write = |path: &str| request.method() != Method::GET && request.uri().path().ends_with(path);
         let mut met = Mishap::Nothing;
@@ -123,7 +129,7 @@ impl Gate {
 
     async fn until_mishap(&self, is_so: impl Fn(&Mishap) -> bool) {
         let mut mishap = self.0.mishap.subscribe();
-        // The gate is there for as long as this is.
+        // The sender lives in the gate.
         let _ended = mishap.wait_for(is_so).await;
     }
 
@@ -131,24 +137,26 @@ impl Gate {
         self.until_mishap(|mishap| *mishap != Mishap::Delayed).await;
     }
 
-    /// From now on the replica hears nothing new of these objects, named by their plural: whatever it lists is old.
+    /// Watches of these objects, named by their plural, deliver nothing from now on.
+    ///
+    /// Lists are old.
     pub(crate) fn hold_back(&self, objects: &'static str) {
         self.0.held_back.send_replace(Some(objects));
     }
 
-    /// What was held back arrives.
+    /// Delivers what was held back.
     pub(crate) fn let_through(&self) {
         self.0.held_back.send_replace(None);
     }
 
-    /// A watch with this path may go on.
+    /// Waits until a watch with this path can continue.
     async fn until_let_through(&self, path: &str) {
         let mut held_back = self.0.held_back.subscribe();
-        // The gate is there for as long as this is.
+        // The sender lives in the gate.
         let _ended = held_back.wait_for(|objects| objects.is_none_or(|objects| !path.ends_with(objects))).await;
     }
 
-    /// From now on so many writes pass, and then nothing any more, in either direction.
+    /// Lets this number of writes pass, and then blocks everything in both directions.
     pub(crate) fn arm(&self, writes: usize) {
         *self.state() = State { left: Some(writes), writes: Vec::new() };
         if writes == 0 {
@@ -156,7 +164,7 @@ impl Gate {
         }
     }
 
-    /// The last write was done.
+    /// Waits until the last write has finished.
     pub(crate) async fn until_cut(&self) {
         let mut cut = self.0.cut.subscribe();
         if cut.wait_for(|cut| *cut).await.is_err() {
@@ -197,7 +205,9 @@ impl Gate {
     }
 }
 
-/// Events are left out: whether one was written changes nothing.
+/// Describes a write.
+///
+/// Events are left out, because they have no effect.
 fn api_write(request: &Request<Body>) -> Option<String> {
     let path = request.uri().path();
     let about = path.contains(SUBJECT) || path.contains("/redisquorums/");
@@ -213,7 +223,7 @@ impl<S> Layer<S> for Gate {
     }
 }
 
-/// The way to the API server, through a gate.
+/// The transport to the API server, through a gate.
 pub(crate) struct Gated<S> {
     gate: Gate,
     inner: S,
@@ -261,7 +271,7 @@ where
     }
 }
 
-/// What an API server answers whose etcd does not.
+/// The response of an API server whose etcd does not answer.
 fn fault() -> Response<Answer> {
     let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"etcdserver: request timed out","code":500}"#;
     let mut response = Response::new(Answer::from(status));
@@ -270,7 +280,7 @@ fn fault() -> Response<Answer> {
     response
 }
 
-/// An answer that goes on only while news of its objects is let through.
+/// A response that continues only while the gate delivers its objects.
 fn slowed<B>(body: B, gate: Gate, path: String) -> Answer
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -285,7 +295,7 @@ where
     }))
 }
 
-/// The way to one Redis server, through the gate of the moment.
+/// A proxy to one Redis server, through the current gate.
 pub(crate) struct Proxy(AbortHandle);
 
 impl Drop for Proxy {
@@ -295,7 +305,9 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Listens at `near` and passes on to `far`. Connections keep the gate that they were made through.
+    /// Listens at `near` and forwards to `far`.
+    ///
+    /// Each connection keeps the gate of its start.
     pub(crate) async fn start(near: &str, far: String, gate: watch::Receiver<Gate>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(near).await?;
         let task = tokio::spawn(async move {
@@ -320,7 +332,9 @@ async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, gate: Gat
     }
 }
 
-/// One command after the other, so that a pipeline can be cut anywhere. The end of the replica's connection ends this one.
+/// Forwards one command after the other, so that a pipeline can be cut anywhere.
+///
+/// The end of the replica's connection ends this one.
 async fn pass_commands(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, gate: Gate) {
     let mut waiting = Vec::new();
     let mut buffer = vec![0; 16_384];
@@ -343,7 +357,7 @@ fn redis_write(command: &[u8]) -> Option<String> {
     text.contains(SUBJECT).then(|| text.split("\r\n").skip(4).step_by(2).take(1).collect())
 }
 
-/// Length of the first whole command: an array of strings, as clients send them.
+/// Length of the first complete command: an array of strings.
 fn command_length(bytes: &[u8]) -> Option<usize> {
     let (words, mut at) = number(bytes, b'*', 0)?;
     for _word in 0..words {
@@ -353,7 +367,7 @@ fn command_length(bytes: &[u8]) -> Option<usize> {
     (at <= bytes.len()).then_some(at)
 }
 
-/// The number in a line that begins with `kind`, and where the next line begins.
+/// The number in a line that begins with `kind`, and the start of the next line.
 fn number(bytes: &[u8], kind: u8, at: usize) -> Option<(usize, usize)> {
     let line = bytes.get(at..)?.strip_prefix(&[kind])?;
     let length = line.iter().position(|byte| *byte == b'\r')?;

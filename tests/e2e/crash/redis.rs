@@ -1,4 +1,4 @@
-//! A Redis server on this machine, as a member whose fence is over.
+//! A Redis server on this machine, as a member whose fence has ended.
 
 use std::{
     path::PathBuf,
@@ -20,14 +20,14 @@ use redlock_operator::{
 };
 
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// Of the membership.
+/// The epoch of the membership.
 const EPOCH: i64 = 1;
 
-/// A process that ends with its guard.
+/// A process that ends when it is dropped.
 pub(crate) struct Server {
     process: Child,
     directory: PathBuf,
-    /// The test's own connection, with the rights of a client outside the operator.
+    /// The test's own connection, with the rights of an outside client.
     pub(crate) client: MultiplexedConnection,
     pub(crate) run_id: RunId,
 }
@@ -40,7 +40,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts it at `ip` under the users of the member `name`, and opens these.
+    /// Starts it at `ip` with the users of the member `name`, and opens them.
     pub(crate) async fn start(ip: &str, name: &str, namespace: &str, auth: &Auth) -> anyhow::Result<Self> {
         let (locker, outside) = (UserRule::locker_name(EPOCH), UserRule::client_name("outside", EPOCH));
         let prefix = KeyPrefix::parse(&format!("{namespace}/"))?;

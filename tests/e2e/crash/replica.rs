@@ -1,5 +1,6 @@
-//! One replica of the operator, on threads of its own. It keeps locks as every replica does, but for the Lease: the test
-//! says who leads.
+//! One replica of the operator, on threads of its own.
+//!
+//! It keeps locks like every replica. The test sets its leadership instead of the Lease.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -32,16 +33,16 @@ use crate::poll;
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// How a replica reaches the rest of the world.
+/// The transports of a replica.
 pub(crate) struct Reach {
     pub(crate) config: Config,
     pub(crate) gate: Gate,
-    /// Where it believes the members to be.
+    /// The addresses of the members from the replica's view.
     pub(crate) place: fn(&str) -> String,
     pub(crate) quorum: ObjectRef<RedisQuorum>,
 }
 
-/// It ends, without a word, with its guard.
+/// It ends without a hand-over when it is dropped.
 pub(crate) struct Replica {
     runtime: Option<Runtime>,
     terms: watch::Sender<Option<Term>>,
@@ -57,23 +58,23 @@ impl Drop for Replica {
 }
 
 impl Replica {
-    /// Starts it, and waits until it could hold a lock.
+    /// Starts it, and waits until it can hold a lock.
     pub(crate) async fn start(name: &str, reach: Reach) -> anyhow::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (terms, leadership) = watch::channel(None);
         let started = runtime.spawn(start(name.to_owned(), reach, leadership));
-        // Its guard shuts the runtime down also if it does not start.
+        // Dropping it stops the runtime, even if it does not start.
         let replica = Self { runtime: Some(runtime), terms };
         timeout(START_LIMIT, started).await.context("the replica does not start")???;
         Ok(replica)
     }
 
-    /// It leads from now on.
+    /// Makes it the leader from now on.
     pub(crate) fn lead(&self) {
         self.terms.send_replace(Some(Term::new(1)));
     }
 
-    /// It no longer leads.
+    /// Ends its leadership.
     pub(crate) fn hand_over(&self) {
         self.end_term();
     }
@@ -101,7 +102,7 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     Ok(())
 }
 
-/// TCP to where the replica believes a member to be.
+/// TCP to the addresses of [`Reach::place`].
 struct Via(fn(&str) -> String);
 
 impl Connect for Via {

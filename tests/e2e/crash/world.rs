@@ -1,5 +1,7 @@
-//! A place for replicas that die: three Redis servers on this machine as the members of a quorum, one replica that works on, and
-//! a lock that must not notice anything. The installed operator is away meanwhile.
+//! An environment for replicas that die.
+//!
+//! It has three Redis servers on this machine as the members of a quorum, one replica that survives, and a lock that
+//! must not be affected. The installed operator is scaled down during the test.
 
 use std::time::Duration;
 
@@ -30,29 +32,34 @@ use crate::{
     quorums,
 };
 
-/// Loopback addresses of the members, as pods have them.
+/// Prefix of the members' loopback addresses in their pods.
 const DIRECT: &str = "127.77.0.";
-/// The same members through the gate.
+/// Prefix of the same members' addresses through the gate.
 const GATED: &str = "127.78.0.";
 const MEMBERS: usize = 3;
 const MAX_TTL: Duration = Duration::from_secs(30);
-/// Shorter than a change of leader; twice the shortest that a lock may have, since the cluster is on this machine, too.
+/// Shorter than a change of leader.
+///
+/// It is twice the minimum ttl, because the cluster is on this machine, too.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
-/// The shortest that a lock may have. It takes a machine with nothing else to do.
+/// The minimum ttl.
+///
+/// It needs an idle machine.
 pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The place.
+/// The environment.
 pub(crate) struct World {
     pub(crate) bench: Bench,
     pub(crate) servers: Vec<Server>,
-    /// Held all the time.
+    /// A lock that is held all the time.
     pub(crate) steady: Lock,
     survivor: Replica,
     through: watch::Sender<Gate>,
     _proxies: Vec<Proxy>,
 }
 
-/// Does something in a world, and puts the installed operator back whatever comes of it.
+/// Runs a test in an environment, and starts the installed operator again whatever the result.
+///
 /// `steady` is the ttl of the lock that is held all the time.
 pub(crate) async fn within(
     bench: &Bench,
@@ -68,7 +75,7 @@ pub(crate) async fn within(
         }
         Err(error) => Err(error),
     };
-    // The next tests' operator must find nothing of this quorum.
+    // The operator of the next tests must not find this quorum.
     let gone = remove_quorum(bench).await;
     let back = operators::scale(&bench.cluster, operators::REPLICAS).await;
     result.and(gone).and(back)
@@ -100,7 +107,7 @@ impl World {
         Ok(Self { bench: bench.clone(), servers, steady, survivor, through, _proxies: proxies })
     }
 
-    /// A replica that leads instead of the survivor, and whose writes can be counted.
+    /// A replica that leads instead of the survivor, and whose writes are counted.
     pub(crate) async fn victim(&self) -> anyhow::Result<(Replica, Gate)> {
         let (victim, gate) = self.standby().await?;
         let mark = self.steady.recorder.mark();
@@ -112,7 +119,7 @@ impl World {
         Ok((victim, gate))
     }
 
-    /// A replica that does not lead yet, and what it writes and hears goes through this gate.
+    /// A standby whose requests and watches pass this gate.
     pub(crate) async fn standby(&self) -> anyhow::Result<(Replica, Gate)> {
         let gate = Gate::open();
         self.through.send_replace(gate.clone());
@@ -121,18 +128,18 @@ impl World {
         Ok((replica, gate))
     }
 
-    /// The replica leads instead of the survivor.
+    /// Makes the replica the leader instead of the survivor.
     pub(crate) async fn hand_over_to(&self, replica: &Replica) {
         self.survivor.hand_over();
         replica.lead();
     }
 
-    /// The replica that works on leads again.
+    /// Makes the survivor the leader again.
     pub(crate) fn survivor_leads(&self) {
         self.survivor.lead();
     }
 
-    /// The lock that was held all the time has been held all the time.
+    /// Checks that the steady lock was held all the time.
     pub(crate) fn check_steady(&self) -> anyhow::Result<()> {
         let versions = self.steady.recorder.versions();
         let held: Vec<_> = versions.iter().skip_while(|v| !is_held(&v.object)).map(|v| status(&v.object)).collect();
@@ -142,12 +149,12 @@ impl World {
         Ok(())
     }
 
-    /// The key as the test names it.
+    /// The key in the test's terms.
     pub(crate) fn key(&self) -> String {
         format!("{}/{SUBJECT}", self.bench.namespace)
     }
 
-    /// Every member has on the key what the statuses name, and nothing if they name nobody.
+    /// Checks that every member has the value of the holder in the statuses, or no value without a holder.
     pub(crate) async fn keys_agree(&self, locks: &[&Lock]) -> anyhow::Result<()> {
         let mut found = Vec::new();
         let agreed = async {
@@ -177,13 +184,13 @@ impl World {
         }
     }
 
-    /// A pod that no kubelet knows of.
+    /// A pod that no kubelet runs.
     pub(crate) async fn pod(&self, name: &str) -> anyhow::Result<()> {
         pod(&self.bench, name, json!({"app": SUBJECT}), "").await?;
         Ok(())
     }
 
-    /// The containers of those pods have terminated, as their kubelet would report it.
+    /// Reports the containers of those pods as terminated, like their kubelet.
     pub(crate) async fn end_pods(&self) -> anyhow::Result<()> {
         let pods = self.bench.api::<Pod>();
         for pod in self.pods().await? {
@@ -220,10 +227,10 @@ fn reach(bench: &Bench, gate: Gate, place: fn(&str) -> String) -> Reach {
     Reach { config: bench.cluster.config.clone(), gate, place, quorum }
 }
 
-/// Says in the API server that these servers are the admitted members of quorum `q`.
+/// Writes these servers into the status of quorum `q` as admitted members.
 async fn admit(bench: &Bench, auth: &Auth, servers: &[Server]) -> anyhow::Result<()> {
     let mut manifest = quorums::manifest(bench, "q", MAX_TTL);
-    // The longest that the shortest lock allows: this machine runs a whole cluster beside the replicas.
+    // The maximum for the minimum ttl: this machine also runs a whole cluster.
     manifest["spec"]["nodeTimeout"] = json!("100ms");
     let mut quorum: RedisQuorum = bench.create(manifest).await?;
     let uid = quorum.metadata.uid.clone();

@@ -1,4 +1,4 @@
-//! The processes of [`super::outside`]: one in the network of each node.
+//! The processes of [`super::outside`]: one on the network of each node.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::cluster::Cluster;
 
-/// Runs clients, and starts another in place of one that ends.
+/// Runs clients, and replaces those that end.
 pub(crate) struct Clients {
     cluster: Arc<Cluster>,
     history: Arc<History>,
     urls: watch::Receiver<Vec<String>>,
-    /// Process IDs, as the nodes count them, by node.
+    /// Process IDs in the PID namespace of the nodes, by node.
     running: Mutex<BTreeMap<usize, u32>>,
 }
 
@@ -33,7 +33,9 @@ impl Clients {
         Arc::new(Self { cluster, history, urls, running: Mutex::default() })
     }
 
-    /// Keeps a client running on a node for as long as this future is polled. `orders` are for its n-th life.
+    /// Keeps a client running on a node while this future is polled.
+    ///
+    /// `orders` are for its n-th life.
     pub(crate) async fn keep(&self, node: usize, orders: impl Fn(u64) -> Orders) -> anyhow::Result<()> {
         for life in 0.. {
             self.live(node, &orders(life)).await.with_context(|| format!("the client on node{node}"))?;
@@ -57,12 +59,12 @@ impl Clients {
                 changed = urls.changed() => {
                     changed?;
                     let now = urls.borrow_and_update().clone();
-                    // A client that was killed does not read. The end of its output follows.
+                    // A killed client does not read. The end of its output follows.
                     let _gone = write(&mut input, &now).await;
                 }
                 line = output.next_line() => {
                     let Some(line) = line? else { break };
-                    // The last line of a process that was killed may be cut short.
+                    // The last line of a killed process can be incomplete.
                     let Ok(line) = serde_json::from_str(&line) else { continue };
                     if let Line::Started { pid } = line {
                         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(node, pid);
@@ -75,7 +77,7 @@ impl Clients {
         Ok(())
     }
 
-    /// The client that runs on a node.
+    /// The PID of the client on a node.
     pub(crate) fn pid(&self, node: usize) -> Option<u32> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied()
     }

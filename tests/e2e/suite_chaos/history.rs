@@ -1,4 +1,4 @@
-//! What all holders saw, as it comes in.
+//! The beliefs of all holders, as they arrive.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use redlock_operator::time::{Clock as _, SystemClock};
 use super::outside::Line;
 use crate::checker::{Fault, Hold, Loss, LossKind, Millis};
 
-/// Names one hold: its holder, and its number among the holds of that holder.
+/// The ID of one hold: its holder, and its number among the holds of that holder.
 pub(crate) type Id = (String, u64);
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct Log {
 #[derive(Default)]
 pub(crate) struct History(Mutex<Log>);
 
-/// Now, on the clock of the history.
+/// The current time on the clock of the history.
 pub(crate) fn now() -> Millis {
     SystemClock.wall().0
 }
@@ -37,7 +37,7 @@ impl History {
         self.log().holds.insert(id, hold);
     }
 
-    /// Changes what is known of a hold.
+    /// Changes the record of a hold.
     pub(crate) fn change(&self, id: &Id, change: impl FnOnce(&mut Hold)) {
         if let Some(hold) = self.log().holds.get_mut(id) {
             change(hold);
@@ -52,7 +52,7 @@ impl History {
         self.change(id, |hold| hold.losses.push(Loss { at, kind }));
     }
 
-    /// The holder was killed: whatever it held, it believes in nothing any more.
+    /// The holder was killed: its beliefs end.
     pub(crate) fn died(&self, who: &str, at: Millis) {
         let mut log = self.log();
         for hold in log.holds.values_mut().filter(|hold| hold.who == who && hold.end() > at) {
@@ -64,7 +64,7 @@ impl History {
         self.log().faults.push(fault);
     }
 
-    /// Records a line of a client outside of the cluster.
+    /// Records a line of an outside client.
     pub(crate) fn record(&self, line: Line) {
         match line {
             Line::Started { .. } => {}

@@ -1,4 +1,4 @@
-//! What can go wrong, and how it is made to.
+//! Kinds of faults, and how the nemesis injects them.
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// For the operator's quorum.
+    /// The kinds for the operator's quorum.
     pub(crate) const ALL: &[Self] = &[
         Self::KillMember,
         Self::KillTwoMembers,
@@ -76,7 +76,7 @@ impl Kind {
         Self::FreezeClient,
     ];
 
-    /// For plain Redis servers, which know neither an operator nor claims.
+    /// The kinds for plain Redis servers, without an operator and claims.
     pub(crate) const PLAIN: &[Self] = &[
         Self::KillMember,
         Self::KillTwoMembers,
@@ -90,7 +90,7 @@ impl Kind {
         Self::FreezeClient,
     ];
 
-    /// For people.
+    /// The name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::KillMember => "a member killed",

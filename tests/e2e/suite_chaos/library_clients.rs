@@ -1,5 +1,6 @@
-//! Holders that use somebody else's lock library, in its own language: the programs of `tests/clients`, among all the others and on
-//! the same keys. They believe what their library returns.
+//! Holders that use a lock library in its own language: the programs of `tests/clients`.
+//!
+//! They contend with all other holders on the same keys. They believe what their library returns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +19,10 @@ use crate::{
     spans::millis,
 };
 
-/// Between two attempts to start a program while the API server is away.
+/// The pause between two attempts to start a program while the API server is down.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The libraries whose locks are strings, and so contend with the operator's.
+/// The libraries whose locks are strings, so they contend with the operator's.
 pub(crate) fn contending() -> impl Iterator<Item = Library> {
     LIBRARIES.into_iter().filter(|library| *library != REDISSON)
 }
@@ -36,8 +37,9 @@ pub(crate) struct LibraryWorker {
 }
 
 impl LibraryWorker {
-    /// One process after another, as programs are deployed anew: each has the addresses and the user that the quorum's Secret
-    /// names when it starts.
+    /// Runs one process after another, like repeated deployments of a program.
+    ///
+    /// Each uses the addresses and the user in the quorum's Secret at its start.
     pub(crate) async fn work(mut self) {
         let mut number = 0;
         while !self.stage.stopped() {
@@ -48,7 +50,7 @@ impl LibraryWorker {
             let ends = SystemClock.boottime() + self.rng.millis(20_000, 40_000);
             while SystemClock.boottime() < ends && !self.stage.stopped() {
                 number += 1;
-                // One that does not answer is replaced.
+                // A process that does not answer is replaced.
                 if self.one(&mut client, number).await.is_err() {
                     break;
                 }
@@ -60,7 +62,7 @@ impl LibraryWorker {
         let any = usize::try_from(self.rng.below(self.keys.len() as u64))?;
         let (key, ttl) = (self.keys[any].clone(), self.rng.millis(1_500, 3_000));
         let asked = now();
-        // A library that fails because members do has no lock, as far as its user knows.
+        // If a library fails because members do, its user holds no lock.
         let held = match client.attempt(&key, ttl).await? {
             Some(held) if held.from < held.until => held,
             _ => {
@@ -69,19 +71,19 @@ impl LibraryWorker {
             }
         };
         let id: Id = (format!("{} for {key}", self.library.name), number);
-        // The program may have stood still after its library had measured the time: no key lives longer than this.
+        // The program can have stopped after its library had measured the time: no key lives longer than this.
         let until = held.until.min(asked + millis(ttl));
         let (who, from) = (id.0.clone(), held.from);
         self.stage.history.held(id.clone(), Hold { who, key, from, until, ttl: millis(ttl), ..Hold::default() });
         let whole = u64::try_from(until - from).unwrap_or(0);
         if self.rng.percent(3) {
-            // This one just goes away.
+            // This holder ends without a release.
             sleep(Duration::from_millis(whole)).await;
             return Ok(());
         }
         sleep(if self.rng.percent(10) { self.rng.millis(0, whole) } else { self.rng.millis(0, 15) }).await;
         self.stage.history.released(&id);
-        // An error says that the lock had run out, or that members do not answer.
+        // An error means that the lock had expired, or that members do not answer.
         client.ask("release").await?;
         Ok(())
     }

@@ -1,5 +1,7 @@
-//! Where clients outside reach the members: what the quorum's Secret says, with the pods' addresses in place of names, since a node
-//! of the local cluster does not ask the cluster's DNS.
+//! The addresses at which outside clients reach the members.
+//!
+//! They come from the quorum's Secret, with the pods' addresses instead of names, because a node of the local cluster
+//! does not use the cluster's DNS.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +25,7 @@ use crate::{
     record::Steady,
 };
 
-/// One for each member that votes, in their order.
+/// One URL for each voter, in their order.
 pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
     let pods = bench.api::<Pod>().list(&ListParams::default().labels(MEMBER_LABEL)).await?;
     let addresses: BTreeMap<_, _> = pods
@@ -37,21 +39,21 @@ pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
             let (user, host) = url.split_once('@').context("no host")?;
             let (name, port) = host.split_once(':').context("no port")?;
             let member = name.split('.').next().unwrap_or(name);
-            // A member without a pod: nobody listens there.
+            // A member without a pod: no process listens there.
             let address = addresses.get(member).map_or("127.0.0.1", String::as_str);
             Ok(format!("{user}@{address}:{port}"))
         })
         .collect()
 }
 
-/// Tells the URLs again whenever a pod changes, or the quorum's Secret for its clients.
+/// Sends the URLs again whenever a pod or the quorum's client Secret changes.
 pub(crate) async fn follow(bench: Bench, known: watch::Sender<Vec<String>>) {
     let config = watcher::Config::default().timeout(20);
     let pods = watcher(bench.api::<Pod>(), config.clone().labels(MEMBER_LABEL)).backoff(Steady).map(drop);
     let secret = watcher(bench.api::<Secret>(), config.fields(&format!("metadata.name={CLIENT_SECRET}")));
     let mut news = select(pods, secret.backoff(Steady).map(drop)).boxed();
     while news.next().await.is_some() {
-        // An API server that is away now is heard of by the next event.
+        // If the API server is down now, the next event repeats this.
         if let Ok(urls) = urls(&bench).await {
             known.send_if_modified(|before| {
                 let changed = *before != urls;

@@ -1,4 +1,4 @@
-//! Breaks things, one kind after the other in an order that the seed decides, and writes down what it broke and when.
+//! Injects faults, one kind after the other in an order that the seed decides, and records them.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -24,13 +24,15 @@ use crate::{
     rng::Rng,
 };
 
-/// An operator that was killed works again within this time, in milliseconds.
+/// A killed operator works again within this time, in milliseconds.
 const OPERATOR_BACK: i64 = 5_000;
-/// A stepped clock is found at the next reading, and the member fenced by the leader, of which there may be none for a while.
+/// A stepped clock is found at the next reading.
+///
+/// Then the leader fences the member, and there can be no leader for a while.
 const FENCED_LIMIT: Duration = Duration::from_secs(30);
 /// Nodes of the local cluster.
 const NODES: u64 = 3;
-/// The quorum has so many members, or so many.
+/// The two numbers of members between which the quorum alternates.
 const FEW: i32 = 3;
 const MANY: i32 = 5;
 
@@ -39,7 +41,9 @@ const MANY: i32 = 5;
 pub(crate) struct Target {
     /// Their pods, with a container named `redis`.
     pub(crate) pods: Vec<String>,
-    /// Redis is not the container's first process: something starts it again at once, as systemd would.
+    /// Whether a supervisor restarts Redis immediately, like systemd.
+    ///
+    /// Redis is not the container's first process then.
     pub(crate) supervised: bool,
 }
 
@@ -49,15 +53,17 @@ pub(crate) struct Nemesis {
     pub(crate) clients: Arc<Clients>,
     pub(crate) target: Target,
     pub(crate) rng: Rng,
-    /// Counts what must differ from the last time.
+    /// A counter that makes each change differ from the last one.
     pub(crate) changes: u64,
 }
 
-/// What a fault does, while it lasts and afterwards.
+/// The effect of a fault, during it and afterwards.
 struct Done(Fault);
 
 impl Nemesis {
-    /// One fault from beginning to end. What could not be done, because an earlier one is still felt, is no fault.
+    /// One fault from beginning to end.
+    ///
+    /// A fault that fails because of an earlier one is not recorded.
     pub(crate) async fn inflict(&mut self, kind: Kind) -> anyhow::Result<()> {
         self.find_target().await;
         let from = now();
@@ -67,7 +73,9 @@ impl Nemesis {
         Ok(())
     }
 
-    /// The members may be others than at the last fault. Without an API server they are those of before.
+    /// Finds the current members, which can have changed since the last fault.
+    ///
+    /// Without an API server the earlier ones stay.
     async fn find_target(&mut self) {
         if self.target.supervised {
             return;
@@ -95,7 +103,7 @@ impl Nemesis {
             Kind::CutMember => self.cut(any, &["ip saddr {} drop", "ip daddr {} drop"]).await,
             Kind::DeafMember => self.cut(any, &["ip daddr {} drop"]).await,
             Kind::MuteMember => self.cut(any, &["ip saddr {} drop"]).await,
-            // Handshakes and keep-alives pass, what carries data does not.
+            // Handshakes and keep-alives pass, segments with data do not.
             Kind::HalfOpenMember => {
                 let rules = ["ip daddr {} tcp flags & psh == psh drop", "ip saddr {} tcp flags & psh == psh drop"];
                 self.cut(any, &rules).await
@@ -152,7 +160,7 @@ impl Nemesis {
         indexes.iter().map(|index| self.member(*index)).collect()
     }
 
-    /// Members that are out, while it lasts.
+    /// These members are out during the fault.
     fn out(&self, indexes: &[usize]) -> Done {
         Done(Fault { members: self.members(indexes), ..Fault::default() })
     }
@@ -163,7 +171,7 @@ impl Nemesis {
 
     async fn end(&self, injected: Vec<Injected>) {
         for one in injected {
-            // A container that was frozen may be gone by now.
+            // A frozen container can be gone by now.
             let _gone = self.bench.cluster.faults.end(one).await;
         }
     }
@@ -179,7 +187,7 @@ impl Nemesis {
             bench.cluster.faults.kill_container(&bench.namespace, pod, "redis").await
         });
         let results = futures::future::join_all(kills).await;
-        // One that is not running cannot be killed, and is out all the same.
+        // A member that does not run cannot be killed, and is out anyway.
         ensure!(results.iter().any(Result::is_ok), "nothing of it runs");
         Ok(self.out(indexes))
     }
@@ -208,8 +216,9 @@ impl Nemesis {
         Ok(self.out(&[index]))
     }
 
-    /// The successor waits for a person's word, who makes sure first that the old process has ended. Otherwise it waits for two
-    /// minutes.
+    /// The successor waits for an administrator, who first makes sure that the old process has ended.
+    ///
+    /// Otherwise it waits for two minutes.
     async fn delete_by_force(&mut self, index: usize) -> anyhow::Result<Done> {
         let pod = self.bench.api::<Pod>().get(&self.target.pods[index]).await?;
         let uid = pod.uid().context("no UID")?;
@@ -264,7 +273,7 @@ impl Nemesis {
         } else {
             self.bench.cluster.faults.drop_on(&node, &["iifname eth0 drop".to_owned()]).await?
         };
-        // Shorter than what it takes to call the node lost: that is another test's matter.
+        // Shorter than the time after which the node is lost. Another test covers that case.
         self.lasts(1_000, 8_000).await;
         self.end(vec![cut]).await;
         fault.until = now() + OPERATOR_BACK;
@@ -280,13 +289,13 @@ impl Nemesis {
         Ok(Done(Fault { clock: by > 0, from, members: self.members(&[index]), ..Fault::default() }))
     }
 
-    /// The status says that the member may not vote, and then it is closed.
+    /// The status records that the member cannot vote, and then it is closed.
     async fn fenced(&mut self, index: usize) -> anyhow::Result<()> {
         let name = self.member(index);
         loop {
             let quorum: RedisQuorum = self.bench.api().get("q").await?;
             if member_of(&quorum, &name).is_none_or(|member| member.state != MemberState::Admitted) {
-                // The users are closed after the write of the status, and clients' connections with them.
+                // The users and the clients' connections are closed after the write of the status.
                 self.lasts(1_000, 1_000).await;
                 return Ok(());
             }
@@ -294,7 +303,9 @@ impl Nemesis {
         }
     }
 
-    /// Under a client's user, as anybody could. It is answered by an error when the operator ends it.
+    /// The script runs as a client's user.
+    ///
+    /// It ends with an error when the operator kills it.
     async fn busy(&mut self, index: usize) -> anyhow::Result<Done> {
         let urls = super::members::urls(&self.bench).await?;
         let url = urls.get(index).context("no such member")?;
@@ -306,14 +317,14 @@ impl Nemesis {
         Ok(self.out(&[index]))
     }
 
-    /// Locks do not notice.
+    /// Locks are not affected.
     async fn patch(&mut self, patch: &str) -> anyhow::Result<Done> {
         self.changes += 1;
         self.bench.patch("rq", "q", patch).await?;
         Ok(Done(Fault::default()))
     }
 
-    /// It holds the lock no more from the moment of its death.
+    /// The elected pod does not hold the lock after its death.
     async fn kill_elected(&mut self) -> anyhow::Result<Done> {
         let election = self.bench.api().get("app").await?;
         let leader = locks::leader(&election).context("no pod leads")?;

@@ -1,7 +1,10 @@
-//! A Redlock client of our own that knows nothing of the operator: a process in a node's network, `SET NX PX` and
-//! compare-and-delete on every member. It writes down what it believes to hold; its end of input is its end.
+//! A Redlock client of our own without any knowledge of the operator.
 //!
-//! Input, a line each: [`Orders`], then lists of the members' URLs, the last of which counts. Output: [`Line`]s.
+//! It is a process on a node's network, which uses `SET NX PX` and compare-and-delete on every member. It writes down
+//! its beliefs, and ends with its input.
+//!
+//! Input, a line each: [`Orders`], then lists of the members' URLs, of which the last one is in force. Output:
+//! [`Line`]s.
 
 use std::{io::Write as _, sync::Arc, time::Duration};
 
@@ -25,25 +28,25 @@ pub(crate) const ARGUMENT: &str = "redlock-client";
 
 const CONNECT_LIMIT: Duration = Duration::from_millis(300);
 const ANSWER_LIMIT: Duration = Duration::from_millis(60);
-/// A member that cannot be reached is not tried again before.
+/// The pause before the next attempt on an unreachable member.
 const AWAY: Duration = Duration::from_millis(300);
 const DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// What a client is to do.
+/// The task of a client.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) name: String,
     /// Keys, and the mean pause in milliseconds after a hold on them.
     pub(crate) keys: Vec<(String, u64)>,
     pub(crate) seed: u64,
-    /// Times to live in milliseconds, from and to.
+    /// The range of times to live, in milliseconds.
     pub(crate) ttl: (u64, u64),
 }
 
-/// What a client tells.
+/// A line of a client's output.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) enum Line {
-    /// Its process ID, as its node counts.
+    /// Its process ID in the PID namespace of its node.
     Started {
         pid: u32,
     },
@@ -62,7 +65,7 @@ pub(crate) enum Line {
     },
 }
 
-/// The process.
+/// The main function of the process.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let orders: Orders = serde_json::from_str(&lines.next_line().await?.context("no orders")?)?;
@@ -109,7 +112,7 @@ impl Worker {
     async fn attempt(&mut self) -> bool {
         let ttl = self.rng.millis(self.ttl.0, self.ttl.1);
         let value: Arc<str> = format!("{:016x}{:016x}", self.rng.next(), self.rng.next()).into();
-        // The wall clock first: a pause between the two makes the validity end earlier.
+        // Read the wall clock first: a pause between the two readings makes the validity end earlier.
         let (wall, started) = (SystemClock.wall().0, SystemClock.boottime());
         let votes = self.members.set(&self.key, &value, ttl).await;
         let left = validity(ttl, SystemClock.boottime().since(started), Drift::default());
@@ -119,7 +122,8 @@ impl Worker {
             self.holds += 1;
             let (who, hold, key) = (self.who.clone(), self.holds, self.key.clone());
             print(&Line::Held { who, hold, key, from, until, ttl: millis(ttl) });
-            // Most are short. Some last until the validity is nearly over, and some holders just go away.
+            // Most holds are short. Some last until the validity has nearly ended, and some holders end without a
+            // release.
             let whole = u64::try_from(until - from).unwrap_or(0);
             let (lasts, releases) = match self.rng.below(100) {
                 0..96 => (self.rng.millis(0, 15), true),
@@ -207,7 +211,9 @@ impl Connection {
         self.open.clone()
     }
 
-    /// A member that refuses is there; one that does not answer is asked on another connection next time.
+    /// Keeps the connection of a member that refuses.
+    ///
+    /// A member that does not answer gets another connection next time.
     fn keep_unless_broken<T>(&mut self, answer: Result<T, redis::RedisError>) -> Option<T> {
         match answer {
             Ok(answer) => Some(answer),

@@ -1,4 +1,4 @@
-//! What people have without an operator: three Redis servers that are started again when they end, and vote at once.
+//! The usual setup without an operator: three Redis servers that restart and vote immediately.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::{
 };
 
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Started again at once, as systemd or a container runtime would.
+/// Restarts Redis immediately, like systemd or a container runtime.
 const SUPERVISOR: &str = "trap 'exit 0' TERM; while :; do redis-server --save '' --protected-mode no & wait $!; done";
 
-/// Starts them; gives them and their URLs.
+/// Starts them, and returns them with their URLs.
 pub(crate) async fn start(bench: &Bench) -> anyhow::Result<(Target, Vec<String>)> {
     let target = Target { pods: (0..3).map(|number| format!("plain-{number}")).collect(), supervised: true };
     for name in &target.pods {

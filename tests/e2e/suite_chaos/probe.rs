@@ -1,5 +1,6 @@
-//! How long a write to the API server takes, from a client that nothing cuts off: on a busy machine a validity may be published late
-//! without any fault, and then this is what explains it.
+//! Measures writes to the API server from a client without network faults.
+//!
+//! On a busy machine a validity can be published late without any fault. This measurement is the explanation then.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use tokio::time::sleep;
 use super::history::{History, now};
 use crate::{bench::Bench, checker::Fault, spans::millis};
 
-/// What a slow write is called.
+/// The name of a slow write in the report.
 pub(crate) const SLOW: &str = "the API server was slow";
 /// A validity is published every second, and a write of it is one of several steps.
 pub(crate) const LIMIT: Duration = Duration::from_millis(400);
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Writes again and again.
+/// Writes repeatedly.
 pub(crate) async fn watch(bench: Bench, history: &History) {
     let maps = bench.api::<ConfigMap>();
     for number in 0_u64.. {

@@ -1,4 +1,4 @@
-//! The figures of a run, as docs/dev/proof.md has them, and what must hold of them.
+//! The figures of a run, as in docs/dev/proof.md, and the checks on them.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -12,12 +12,12 @@ use crate::{
     store::Counts,
 };
 
-/// Per second, for a run of half an hour to have 20,000.
+/// The minimum number of grants per second: 20,000 in half an hour.
 const GRANTS: f64 = 11.2;
-/// One in so many seconds, for 200 in half an hour.
+/// The maximum number of seconds for each fault: 200 faults in half an hour.
 const FAULT_EVERY: u64 = 9;
 const KINDS: usize = 15;
-/// Not more of one kind are printed.
+/// Maximum number of printed entries of one kind.
 const SHOWN: usize = 8;
 
 pub(crate) struct Report {
@@ -30,7 +30,9 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// `faults` are those that were inflicted; `seen` explains losses besides.
+    /// `faults` are the injected ones.
+    ///
+    /// `seen` explains losses in addition.
     pub(crate) fn new(seed: u64, length: Duration, holds: Vec<Hold>, faults: Vec<Fault>, seen: &[Fault]) -> Self {
         let verdict = checker::check(&holds, &[&faults[..], seen].concat(), 2, 2);
         let mut kinds = BTreeMap::new();
@@ -48,7 +50,7 @@ impl Report {
         self.verdict.overlaps.len()
     }
 
-    /// Every kind of violation, and enough of everything that the run says something.
+    /// Fails on every kind of violation, and if the run is too small to prove anything.
     pub(crate) fn must_hold(&self) -> anyhow::Result<()> {
         let Verdict { overlaps, reversals, unexplained, .. } = &self.verdict;
         let wrong: Vec<_> =
@@ -103,7 +105,9 @@ pub(crate) fn print_store(name: &str, counts: Counts) {
     println!("store that {name}: {written} additions acknowledged, {lost} of them lost, {refused} requests refused");
 }
 
-/// The times without a voting member, from the quorum's status. A member that joins or leaves costs no lock.
+/// The times without a voting member, from the quorum's status.
+///
+/// A member that joins or leaves costs no lock.
 pub(crate) fn outages(versions: &[Version<RedisQuorum>]) -> Vec<Fault> {
     let ends = versions.iter().skip(1).map(|next| next.wall.0).chain([i64::MAX]);
     let of = |(version, until): (&Version<RedisQuorum>, i64)| {

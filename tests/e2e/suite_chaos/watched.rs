@@ -1,4 +1,6 @@
-//! All locks of a namespace as a holder sees them: by a watch, which breaks when the API server goes, and begins anew.
+//! All locks of a namespace from the view of a holder.
+//!
+//! They come from a watch, which breaks with the API server and begins again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,10 +23,12 @@ use crate::record::Steady;
 
 type Locks = BTreeMap<String, Arc<DistributedLock>>;
 
-/// A Kubernetes client notices that a server answers no more within this time; a watch that hangs is not seen to.
+/// The server ends a watch after this time.
+///
+/// A client detects a dead server within it.
 const WATCH_FOR: u32 = 20;
 
-/// The locks as they are known to be.
+/// The locks in the watch's latest state.
 pub(crate) struct Watched {
     locks: watch::Receiver<Locks>,
     task: AbortHandle,
@@ -63,7 +67,7 @@ impl Watched {
         Self { locks, task: task.abort_handle() }
     }
 
-    /// One of them.
+    /// A handle on one lock.
     pub(crate) fn lock(&self, name: &str) -> Watch {
         Watch { name: name.to_owned(), locks: self.locks.clone() }
     }
@@ -80,9 +84,9 @@ impl Watch {
         self.locks.borrow_and_update().get(&self.name).cloned()
     }
 
-    /// Something changed, or the time is over.
+    /// Waits until something changes, or the time has passed.
     pub(crate) async fn changed_within(&mut self, limit: Duration) {
-        // An end of the watch is an end of the test.
+        // The end of the watch is the end of the test.
         let _over = tokio::time::timeout(limit, self.locks.changed()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Holders that have their locks from the operator: claims, and the tracker of an election.
+//! Holders that get their locks from the operator: claims, and the tracker of an election.
 
 use std::{
     collections::BTreeSet,
@@ -29,19 +29,19 @@ use crate::{
     store::Store,
 };
 
-/// Requests that fail are tried again at this pace.
+/// The pause before the retry of a failed request.
 const AGAIN: Duration = Duration::from_millis(200);
-/// What a fault of a holder itself is called.
+/// The name of a fault of a holder itself.
 pub(crate) const PAUSED: &str = "a holder stood still";
-/// The longest time between two readings of the clock by a worker without news.
+/// The longest time between two readings of the clock by a worker without events.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What all workers share.
+/// State that all workers share.
 pub(crate) struct Stage {
     pub(crate) bench: Bench,
     pub(crate) history: Arc<History>,
     pub(crate) watched: Watched,
-    /// One that checks tokens, one that does not.
+    /// A store that checks tokens, and one that does not.
     pub(crate) stores: [Mutex<Store>; 2],
     pub(crate) stop: AtomicBool,
     elements: AtomicUsize,
@@ -69,7 +69,7 @@ impl Stage {
         }
     }
 
-    /// Reads, waits, and writes with one element more.
+    /// Reads, waits, and appends one element.
     async fn change(&self, key: &str, token: i64, wait: Duration) {
         let element = self.elements.fetch_add(1, Ordering::SeqCst) as u64;
         let store = |index: usize| self.stores[index].lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,24 +84,25 @@ impl Stage {
     }
 }
 
-/// What a worker does with a lock that it has got.
+/// The behaviour of a worker that holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// One change.
     Short,
-    /// One change a second, for this long.
+    /// One change per second, for this time.
     Long(Duration),
-    /// The process stands still between reading and writing, until the lock is long gone. What it holds is not renewed beyond
-    /// `maxHold`, as if its heartbeat had stopped.
+    /// The process is frozen between the read and the write, until the lock has long expired.
+    ///
+    /// The operator does not renew its hold beyond `maxHold`, as with a heartbeat that has stopped.
     Paused,
 }
 
-/// One worker after another claim on a key.
+/// One worker after another claims a key.
 pub(crate) struct Worker {
     pub(crate) stage: Arc<Stage>,
     pub(crate) who: String,
     pub(crate) key: String,
-    /// It holds for seconds.
+    /// Whether it holds for seconds.
     pub(crate) long: bool,
     pub(crate) rng: Rng,
 }
@@ -167,7 +168,9 @@ impl Worker {
         sleep(self.rng.millis(0, 100)).await;
     }
 
-    /// Waits until the lock is held, and gives its token. Nothing if the end of the run came first.
+    /// Waits until the lock is held, and returns its token.
+    ///
+    /// Returns `None` if the end of the run came first.
     async fn granted(&self, id: &Id, watch: &mut Watch, ttl: Duration) -> Option<i64> {
         loop {
             if let Some((token, until)) = watch.now().as_deref().and_then(held) {
@@ -189,7 +192,7 @@ impl Worker {
         loop {
             match self.stage.bench.api().create(&PostParams::default(), &lock).await {
                 Ok(_) => return,
-                // It was there in time after all, or the namespace goes.
+                // The claim exists despite the error, or the namespace is being deleted.
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 409) => return,
                 Err(_) => sleep(AGAIN).await,
             }
@@ -207,13 +210,13 @@ impl Worker {
     }
 }
 
-/// Token and validity, if it is held.
+/// Token and validity of a held lock.
 fn held(lock: &DistributedLock) -> Option<(i64, Millis)> {
     let status = is_held(lock).then(|| status(lock))?;
     Some((status.fencing_token?, status.valid_until?.as_millis()))
 }
 
-/// Writes down what becomes of a hold, until a moment or its loss.
+/// Records the changes of a hold until a given time or its loss.
 async fn follow(history: &History, id: &Id, token: i64, watch: &mut Watch, ends: Boottime) {
     let mut lapsed = false;
     let mut valid = Millis::MIN;

@@ -1,4 +1,4 @@
-//! What the command does to locks and quorums.
+//! Commands that change locks and quorums.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) async fn a_wait_ends_when_the_lock_is_held_or_free_or_the_time_has_pa
     let late = redlock(&bench, &["wait", &key, "--timeout", "1s", "-o", "json"]).await?;
     let value: Value = serde_json::from_str(&late.out)?;
     ensure!(late.code == 1 && value["met"] == false, "{} {}", late.code, late.out);
-    // Begun before there is a lock.
+    // Started before the lock exists.
     let waits = ["wait", key.as_str(), "--for", "holder=second", "--timeout", "1m"];
     let waiting = json(&bench, &waits);
     let acting = async {
@@ -102,7 +102,7 @@ pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench:
     let arguments = [&["quorum", "restart", &member], &ns[..]].concat();
     let restart = json(&bench, &arguments);
     let second = async {
-        // While the first is out, no other one is restarted.
+        // While the first member is out, no other one is restarted.
         quorum
             .member_until(mark, 0, SOON * 3, "is out", |status| {
                 status.state != redlock_operator::api::MemberState::Admitted

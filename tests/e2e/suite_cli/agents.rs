@@ -1,4 +1,6 @@
-//! `redlock agent` as a native sidecar, with an application that asks it all the time and writes down what it hears.
+//! `redlock agent` as a native sidecar.
+//!
+//! An application sends requests all the time and logs the answers.
 
 use std::time::Duration;
 
@@ -16,14 +18,15 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(90);
-/// Several ttls: without the members nothing would be known any more.
+/// Several ttls: without the members the remaining validity would be unknown.
 const AWAY: Duration = Duration::from_secs(15);
 const POD: &str = "app";
 const AGENT: &str = "redlock";
 const MAIN: &str = "main";
 
-/// Each line: the boot-time clock before the question, the instance, and what was answered. After an agent that was not there it
-/// registers again, as an application does that lives on.
+/// Each line has the boot-time clock before the request, the instance, and the answer.
+///
+/// After an agent was down, the application registers again, because it continues to run.
 const APPLICATION: &str = r#"
 url=http://127.0.0.1:4040
 register() { wget -q -O - --header 'X-Redlock: 1' --post-data '' $url/register 2>/dev/null | sed -n 's/.*"instance":"\([0-9a-f]*\)".*/\1/p'; }
@@ -42,13 +45,13 @@ while :; do
   sleep 0.1
 done"#;
 
-/// What the application heard at one time.
+/// One answer that the application received.
 #[derive(Clone, Debug)]
 struct Heard {
-    /// Milliseconds since boot, before it asked.
+    /// Milliseconds since boot, before the request.
     asked: u64,
     instance: String,
-    /// The token, and until when the application may work.
+    /// The token, and until when the application can work.
     leads: Option<(i64, u64)>,
 }
 
@@ -66,7 +69,9 @@ fn heard(line: &str) -> Option<Heard> {
 struct Application(Bench);
 
 impl Application {
-    /// It leads, with what it has heard then, and the token.
+    /// Waits until the application leads.
+    ///
+    /// Returns it with its answer and the token.
     async fn leading(bench: &Bench) -> anyhow::Result<(Self, Heard, i64)> {
         let mut quorum = manifest(bench, "q", TTL);
         let prefix = format!("{}/", bench.namespace);
@@ -84,7 +89,7 @@ impl Application {
         Ok((application, first, token))
     }
 
-    /// What the application of now has heard; `before`: the one that was killed.
+    /// The answers of the current application, or with `before` those of the killed one.
     async fn log(&self, before: bool) -> anyhow::Result<Vec<Heard>> {
         let mut arguments = vec!["logs", POD, "-c", MAIN];
         if before {
@@ -116,7 +121,7 @@ impl Application {
     }
 }
 
-/// The agent as a native sidecar, and an application with a shell and nothing else.
+/// A pod with the agent as a native sidecar, and an application with only a shell.
 async fn pod(bench: &Bench) -> anyhow::Result<Value> {
     let image = operators::image(&bench.cluster).await?;
     let lock = format!("{}/reindex", bench.namespace);
@@ -143,7 +148,7 @@ async fn pod(bench: &Bench) -> anyhow::Result<Value> {
     }))
 }
 
-/// The second instance has leads of its own, all of them after what the first one was promised.
+/// Checks that the second instance leads only after everything that the first one was promised.
 fn check_successor(before: &[Heard], after: &[Heard]) -> anyhow::Result<i64> {
     let promises = || before.iter().filter_map(|heard| heard.leads);
     let (largest, end) = (promises().map(|(token, _)| token).max(), promises().map(|(_, until)| until).max());
@@ -151,12 +156,15 @@ fn check_successor(before: &[Heard], after: &[Heard]) -> anyhow::Result<i64> {
     let first = after.iter().find(|heard| heard.leads.is_some()).context("the second instance never led")?;
     let tokens: Vec<_> = after.iter().filter_map(|heard| Some(heard.leads?.0)).collect();
     ensure!(tokens.iter().all(|token| *token > largest), "tokens {tokens:?} after {largest}");
-    // The agent keeps the promise by its own clock, and the client counts from before it asked: a reading of /proc/uptime is 10 ms.
+    // The agent keeps the promise by its own clock, and the client measures from before its request. A reading of
+    // /proc/uptime has a resolution of 10 ms.
     ensure!(first.asked + 1_000 >= end, "it leads at {} though the one before may work until {end}", first.asked);
     Ok(largest)
 }
 
-/// No answer promises more than one ttl, and an instance never hears of an earlier token again.
+/// Checks that no answer promises more than one ttl.
+///
+/// No instance can receive an earlier token again.
 fn check_promises(log: &[Heard]) -> anyhow::Result<()> {
     let ttl = u64::try_from(TTL.as_millis())?;
     let mut largest = 0;
@@ -188,7 +196,7 @@ pub(crate) async fn an_application_leads_on_without_an_api_server_and_its_succes
     let end = format!("read up rest </proc/uptime; echo $((${{up%.*}} + {})) >/tmp/end", AWAY.as_secs());
     bench.kubectl(&["exec", POD, "-c", MAIN, "--", "sh", "-c", &end]).await?;
     bench.cluster.faults.stop_api_server().await?;
-    // The outage itself: there is nothing to wait for.
+    // This is the outage: there is no condition to await.
     sleep(AWAY * 2).await;
     bench.cluster.faults.start_api_server().await?;
     let second = application.until_leads(token).await?;

@@ -1,4 +1,6 @@
-//! Jobs of one scheduled time in several clusters: two installations of the operator, each for one namespace, share masters.
+//! Jobs of one scheduled time in several clusters.
+//!
+//! Two installations of the operator, each for one namespace, share masters.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,16 +20,18 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(6);
-/// A scheduled time comes each minute. The first one may see only one of the CronJobs, and the wait of a Job comes on top.
+/// A scheduled time comes each minute.
+///
+/// Only one of the CronJobs can exist at the first one, and the wait of a Job is added.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Jobs that have been seen, by name, and whether each was started.
+/// Recorded Jobs, by name, and whether each was started.
 type Started = BTreeMap<String, bool>;
 
 pub(crate) async fn a_cron_job_in_two_clusters_runs_in_one_of_them(bench: Bench) -> anyhow::Result<()> {
     bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{}}}", bench.namespace)]).await?;
     operators::all_available(&bench.cluster).await?;
     let result = side_by_side(&bench).await;
-    // Whatever came of it, one installation looks after everything again.
+    // Whatever the result, one installation serves everything again.
     let gone = clean_up(&bench).await;
     bench.cluster.deploy().await?;
     operators::all_available(&bench.cluster).await?;
@@ -50,7 +54,7 @@ async fn side_by_side(bench: &Bench) -> anyhow::Result<()> {
         .await
 }
 
-/// A CronJob in both clusters: each scheduled time runs in one of them.
+/// Creates a CronJob in both clusters and checks that each scheduled time runs in one of them.
 pub(crate) async fn each_time_in_one_of_them(
     seen: &[Recorder<Job>; 2],
     clusters: [&Bench; 2],
@@ -73,7 +77,9 @@ pub(crate) async fn jobs_of(bench: &Bench) -> anyhow::Result<Recorder<Job>> {
     Recorder::labelled(bench.api(), "app=nightly").await
 }
 
-/// Every minute, at most once in both clusters. What waited in vain goes.
+/// A CronJob that runs every minute, at most once in both clusters.
+///
+/// Jobs that never got the lock are deleted.
 fn cron_job(bench: &Bench, quorum: &str) -> Value {
     json!({
         "metadata": {"name": "nightly"},
@@ -89,7 +95,7 @@ fn cron_job(bench: &Bench, quorum: &str) -> Value {
     })
 }
 
-/// Of each Job that was seen, whether it was ever started.
+/// Whether each recorded Job was ever started.
 fn started(seen: &Recorder<Job>) -> Started {
     let mut jobs = Started::new();
     for version in seen.versions() {
@@ -99,7 +105,7 @@ fn started(seen: &Recorder<Job>) -> Started {
     jobs
 }
 
-/// Whether a Job has come to its end: complete, or gone.
+/// Whether a Job has ended: complete, or deleted.
 fn is_over(seen: &Recorder<Job>, name: &str) -> bool {
     let versions = seen.versions();
     let last = versions.iter().rfind(|version| version.object.name_any() == name);
@@ -110,7 +116,7 @@ fn is_over(seen: &Recorder<Job>, name: &str) -> bool {
     })
 }
 
-/// The first scheduled time that both have seen to its end, and whether each has run its Job.
+/// The first scheduled time whose Jobs have ended in both clusters, and whether each has run.
 fn both(seen: &[Recorder<Job>; 2]) -> anyhow::Result<Option<(bool, bool)>> {
     let (here, there) = (started(&seen[0]), started(&seen[1]));
     let name = here.keys().find(|name| there.contains_key(*name) && seen.iter().all(|seen| is_over(seen, name)));

@@ -1,4 +1,4 @@
-//! Agents beside the pods of an election: all name the same leader, and only its own application leads.
+//! Agents in the pods of an election: all name the same leader, and only its own application leads.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
 const LONG: Duration = Duration::from_secs(90);
 const APP: &str = "follower";
 
-/// What clients of leader-elector and nais/elector do, and what `GET /leader` says beside it.
+/// The requests of clients of leader-elector and nais/elector, and `GET /leader`.
 const APPLICATION: &str = r#"
 url=http://127.0.0.1:4040
 until id=$(wget -q -O - --header 'X-Redlock: 1' --post-data '' $url/register | sed -n 's/.*"instance":"\([^"]*\)".*/\1/p') && [ "$id" ]; do sleep 0.3; done
@@ -62,7 +62,9 @@ async fn deploy(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The last line of each pod that is not being deleted: whom it names, and the token if its application leads.
+/// The last line of each pod that is not being deleted.
+///
+/// It has the leader that the pod names, and the token if its application leads.
 async fn reported(bench: &Bench) -> anyhow::Result<BTreeMap<String, (String, Option<i64>)>> {
     let pods = bench.api::<Pod>().list(&ListParams::default().labels(&format!("app={APP}"))).await?;
     let mut reported = BTreeMap::new();
@@ -77,7 +79,7 @@ async fn reported(bench: &Bench) -> anyhow::Result<BTreeMap<String, (String, Opt
     Ok(reported)
 }
 
-/// All three name the pod of the status, and that one has the token of the status.
+/// Waits until all three name the pod of the status, and that pod has the token of the status.
 async fn agree(bench: &Bench, election: &Lock, above: i64) -> anyhow::Result<(String, i64)> {
     let agreed = async || {
         let object = election.recorder.last()?.object;

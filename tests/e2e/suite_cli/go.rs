@@ -1,4 +1,6 @@
-//! Controllers in Go: processes of the example in `go/examples`, which `dev/go.sh example` builds. client-go's loop runs in them as it is.
+//! Controllers in Go: processes of the example in `go/examples`, which `dev/go.sh example` builds.
+//!
+//! They run client-go's own loop.
 
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use crate::{
     programs::{Program, check},
 };
 
-/// Of the example.
+/// The ttl of the example.
 const TTL: Duration = Duration::from_secs(15);
 const LONG: Duration = Duration::from_secs(90);
 
@@ -24,7 +26,7 @@ fn start(bench: &Bench, name: &str) -> anyhow::Result<Program> {
     Program::start(bench, name, &["controller"], &[("KEY", "controller")])
 }
 
-/// Waits until this program leads, and gives the token.
+/// Waits until this program leads, and returns the token.
 async fn leads(program: &Program, limit: Duration) -> anyhow::Result<i64> {
     program.leads(limit).await?.token.context("no token")
 }
@@ -59,7 +61,8 @@ pub(crate) async fn controllers_in_go_lead_one_after_the_other(bench: Bench) -> 
     second.leads(LONG).await?;
     let took = bench.now().since(killed);
     bench.figures.add("killed controller in Go: the next one leads after", took);
-    // One ttl, one renewal interval and a second after the last heartbeat it is free; then it is granted, and seen.
+    // The lock is free one ttl, one renewal interval and a second after the last heartbeat. Then the grant and its
+    // observation follow.
     let most = TTL + TTL / 3 + Duration::from_secs(3);
     ensure!(took <= most, "the next one leads after {took:?}, promised are {most:?}");
     let mut third = start(&bench, "third")?;

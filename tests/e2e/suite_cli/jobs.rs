@@ -20,12 +20,16 @@ use crate::{
     record::{Recorder, Version},
 };
 
-/// From the start of a Job to the end of its pod's work, with the pull of nothing.
+/// From the start of a Job to the end of its pod's work.
+///
+/// The image is on the node.
 const JOB_LIMIT: Duration = Duration::from_secs(60);
 
 type JobVersion = Version<Job>;
 
-/// A suspended Job with these annotations below `redlock-operator.io/`, whose pod runs this script with its token in `TOKEN`.
+/// A suspended Job with these annotations below `redlock-operator.io/`.
+///
+/// Its pod runs this script with its token in `TOKEN`.
 fn job(bench: &Bench, name: &str, annotations: &[(&str, &str)], script: &str) -> Value {
     let annotations: serde_json::Map<_, _> =
         annotations.iter().map(|(name, value)| (format!("redlock-operator.io/{name}"), json!(value))).collect();
@@ -63,7 +67,7 @@ async fn claims(bench: &Bench, job: &str) -> anyhow::Result<Vec<DistributedLock>
     Ok(locks.into_iter().filter(is_of_it).collect())
 }
 
-/// The claim of a Job, watched from its first sight.
+/// The claim of a Job, watched from the first version that the test observes.
 async fn claim_of(bench: &Bench, job: &str) -> anyhow::Result<Recorder<DistributedLock>> {
     let found = async || Ok(claims(bench, job).await?.into_iter().next().map(|lock| lock.name_any()));
     let name = poll::until(SOON, "the operator creates a claim for the Job", found).await?;
@@ -94,7 +98,7 @@ fn times(pod: &Pod) -> Option<(i64, i64)> {
     Some((ended.started_at.as_ref()?.0.as_second(), ended.finished_at.as_ref()?.0.as_second()))
 }
 
-/// What the Events on a Job say, by their reason.
+/// The messages of the Events on a Job with this reason.
 async fn reported(bench: &Bench, job: &str, reason: &str) -> anyhow::Result<String> {
     let selector = format!("reportingComponent=redlock-operator,reason={reason}");
     let arguments = [
@@ -165,7 +169,7 @@ pub(crate) async fn a_claim_that_names_a_job_starts_it(bench: Bench) -> anyhow::
     ensure!(holder.job_name.as_deref() == Some("by-hand") && holder.identity == "by-hand", "{holder:?}");
     job.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
     lock.recorder.until(SOON, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
-    // One that has finished cannot be started again.
+    // A finished Job cannot be started again.
     let again = Lock::create(
         &bench,
         json!({"metadata": {"name": "again"},
@@ -179,7 +183,7 @@ pub(crate) async fn a_claim_that_names_a_job_starts_it(bench: Bench) -> anyhow::
 
 pub(crate) async fn a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token(bench: Bench) -> anyhow::Result<()> {
     let pods = pods_of(&bench, "doubted").await?;
-    // Each pod works on until the second one has been seen: it then ends well.
+    // Each pod works until the second one exists, and then ends successfully.
     let script = "trap 'exit 1' TERM; test -e /dev/null; i=0; while [ $i -lt 80 ]; do sleep 0.1; i=$((i+1)); done";
     let job = create(&bench, job(&bench, "doubted", &[("lock", "doubted"), ("ttl", "4s")], script)).await?;
     let claim = claim_of(&bench, "doubted").await?;
@@ -187,7 +191,7 @@ pub(crate) async fn a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token(b
     let first_token = token(&first.object)?;
     let pod = pods.until(JOB_LIMIT, "the pod runs", runs).await?;
     let mark = claim.mark();
-    // Without the Job controller's finalizer it vanishes at once, before the kubelet has said anything.
+    // Without the Job controller's finalizer the pod vanishes at once, before the kubelet has reported anything.
     let name = pod.object.name_any();
     bench.patch("pod", &name, r#"{"metadata":{"finalizers":null}}"#).await?;
     bench.kubectl(&["delete", "pod", &name, "--grace-period=0", "--force", "--wait=false"]).await?;
@@ -204,7 +208,7 @@ pub(crate) async fn a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token(b
     let complete = job.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
     ensure!(template_token(&complete.object) == Some(token(&second.object)?), "another token");
     claim.until(JOB_LIMIT, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
-    // The pod that was in doubt has the first token only.
+    // The pod in doubt has only the first token.
     let tokens: Vec<_> = pods
         .versions()
         .iter()
@@ -277,7 +281,7 @@ pub(crate) async fn a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that(benc
         "the Event says what is next"
     );
     ensure!(is_suspended(&stays.last()?.object), "it was started without its lock");
-    // The claim of the deleted Job goes with it.
+    // The claim of the deleted Job is deleted with it.
     let none = async || Ok(claims(&bench, "goes").await?.is_empty().then_some(()));
     poll::until(JOB_LIMIT, "the claim of the deleted Job is gone", none).await?;
     // Without its claim the Job waits again.
@@ -299,7 +303,7 @@ pub(crate) async fn a_job_that_others_manage_is_left_alone(bench: Bench) -> anyh
         [("queued", queued, "queue-name"), ("managed", managed, "managedBy"), ("runs", runs, "suspend: true")]
     {
         let seen = create(&bench, manifest).await?;
-        // A Job that runs cannot be created with the annotation, but it can get the annotation later.
+        // A running Job cannot be created with the annotation, but it can get the annotation later.
         bench.kubectl(&["annotate", "job", name, "redlock-operator.io/lock=theirs", "--overwrite"]).await?;
         let said = reported(&bench, name, "LockNotStarted").await?;
         ensure!(said.contains(word), "{name}: {said}");
@@ -330,7 +334,7 @@ pub(crate) async fn a_job_that_another_client_suspends_is_left_alone(bench: Benc
     );
     ensure!(reported(&bench, "paused", "LockEnded").await?.contains("Delete the claim"), "the Event says what is next");
     ensure!(is_suspended(&seen.last()?.object), "it was started again");
-    // A person deletes the claim, and the Job runs again.
+    // A user deletes the claim, and the Job runs again.
     let mark = seen.mark();
     bench.delete::<DistributedLock>(&finished.object.name_any()).await?;
     let again =
@@ -399,7 +403,7 @@ pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -
     let output = bench.cluster.kubectl_output(&[&own[..], &["create", "-f", "-"]].concat(), &claim.to_string()).await?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success() && said.contains("claims of Jobs"), "{said}");
-    // What it needs it may do.
+    // The account has the rights that it needs.
     for patch in [r#"{"spec":{"suspend":false}}"#, r#"{"spec":{"suspend":true}}"#] {
         let arguments = [&own[..], &["patch", "job", "theirs", "--type=merge", "-p", patch]].concat();
         ensure!(bench.cluster.kubectl_output(&arguments, "").await?.status.success(), "{patch}");

@@ -1,5 +1,6 @@
-//! The manifests for applications in manifests/samples: each one alone, in an empty namespace. Only names of images and the namespace are
-//! replaced.
+//! The manifests for applications in manifests/samples: each one separately, in an empty namespace.
+//!
+//! Only names of images and the namespace are replaced.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,10 +17,12 @@ use crate::{
 };
 
 const PUBLISHED: &str = concat!("ghcr.io/redlock-operator/redlock-operator:", env!("CARGO_PKG_VERSION"));
-/// Redis' image here has a shell, too.
+/// The application image of the samples.
+///
+/// Redis' image in this cluster has a shell, too.
 const APPLICATION: &str = "docker.io/library/busybox:1.36";
 const LONG: Duration = Duration::from_secs(90);
-/// Of `redlock run`.
+/// The default ttl of `redlock run`.
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
 
 /// Applies one of the samples.
@@ -27,7 +30,7 @@ async fn apply(bench: &Bench, name: &str) -> anyhow::Result<()> {
     let image = operators::image(&bench.cluster).await?;
     let text = std::fs::read_to_string(checkout().join("manifests/samples").join(name))?;
     ensure!(text.contains(PUBLISHED) && text.contains(APPLICATION), "{name} has other images");
-    // No image of this cluster has a program but `redlock` and a shell: in particular there is no kubectl.
+    // No image of this cluster has a program other than `redlock` and a shell. In particular there is no kubectl.
     let text = text.replace(PUBLISHED, &image).replace(APPLICATION, &bench.cluster.redis_image);
     let text = text.replace("namespace: shop", &format!("namespace: {}", bench.namespace));
     let text = text.replace("shop/", &format!("{}/", bench.namespace));
@@ -38,7 +41,7 @@ async fn apply(bench: &Bench, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The lines of a pod that end with a token, without what a container that has not started says.
+/// The lines of a pod that end with a token, without the error of a container that has not started.
 async fn tokens(bench: &Bench, pod: &str, words: &str) -> anyhow::Result<Vec<i64>> {
     let output = bench.cluster.kubectl_output(&["-n", &bench.namespace, "logs", pod, "-c", "main"], "").await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -74,14 +77,14 @@ pub(crate) async fn a_migration_runs_once_from_one_manifest(bench: Bench) -> any
     ensure!(claims.len() == 1 && !is_held(&claims[0]), "the lock is free again");
     let history = status(&claims[0]).history;
     ensure!(history.first().is_some_and(|past| past.reason == "Released"), "{history:?}");
-    // The same manifest once more changes nothing.
+    // The same manifest applied again changes nothing.
     apply(&bench, "migration.yaml").await?;
     job_ends(&bench, "migration").await?;
     ensure!(pod_of(&bench, "job-name=migration").await?.len() == 1);
     Ok(())
 }
 
-/// Two Jobs at the same time stand for two clusters.
+/// Two Jobs at the same time represent two clusters.
 pub(crate) async fn a_cron_singleton_works_in_one_of_two_jobs(bench: Bench) -> anyhow::Result<()> {
     apply(&bench, "cron.yaml").await?;
     let names = ["first", "second"];
@@ -96,7 +99,7 @@ pub(crate) async fn a_cron_singleton_works_in_one_of_two_jobs(bench: Bench) -> a
         worked.extend(tokens(&bench, &pod, "works with token").await?);
     }
     ensure!(worked.len() == 1, "{} of two have worked", worked.len());
-    // minHold covers what schedules are apart: a third one comes later, and does not work either.
+    // minHold covers the difference between schedules: a third Job comes later, and does not work either.
     bench.kubectl(&["create", "job", "third", "--from=cronjob/nightly"]).await?;
     job_ends(&bench, "third").await?;
     let said = bench.kubectl(&["logs", "job/third", "-c", "main"]).await?;
@@ -104,7 +107,7 @@ pub(crate) async fn a_cron_singleton_works_in_one_of_two_jobs(bench: Bench) -> a
     Ok(())
 }
 
-/// The pod of leader.yaml that leads with a token above this one, and its token.
+/// The leading pod of leader.yaml with a token above this one, and its token.
 async fn leads(bench: &Bench, above: i64) -> anyhow::Result<(String, i64)> {
     let one = async || {
         for pod in pod_of(bench, "app=scheduler").await? {
@@ -118,7 +121,7 @@ async fn leads(bench: &Bench, above: i64) -> anyhow::Result<(String, i64)> {
     poll::until(LONG, "a pod leads", one).await
 }
 
-/// One pod of leader.yaml leads and the other one waits.
+/// Waits until one pod of leader.yaml leads and the other one waits.
 async fn two_pods(bench: &Bench) -> anyhow::Result<(String, i64)> {
     apply(bench, "leader.yaml").await?;
     let leader = leads(bench, 0).await?;
@@ -126,7 +129,7 @@ async fn two_pods(bench: &Bench) -> anyhow::Result<(String, i64)> {
     Ok(leader)
 }
 
-/// `redlock run` has no time to release its lock: its container is all that tells of its end.
+/// `redlock run` has no time to release its lock: the end of its container is the only evidence.
 pub(crate) async fn a_lock_is_free_at_once_when_a_container_was_killed(bench: Bench) -> anyhow::Result<()> {
     let (leader, first) = two_pods(&bench).await?;
     let killed = bench.now();
@@ -146,7 +149,7 @@ pub(crate) async fn one_pod_of_a_deployment_leads_from_one_manifest(bench: Bench
     let (next, second) = leads(&bench, first).await?;
     bench.figures.add("redlock run in a Deployment: leader deleted -> next one leads", bench.now().since(deleted));
     ensure!(next != leader, "the same pod");
-    // Nobody but these two has led, each with one token.
+    // Only these two have led, each with one token.
     let mut seen = BTreeSet::new();
     for pod in pod_of(&bench, "app=scheduler").await? {
         seen.extend(tokens(&bench, &pod.name_any(), "leads with token").await?);

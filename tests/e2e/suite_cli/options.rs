@@ -1,4 +1,4 @@
-//! What `redlock run` can be told, and `redlock release` for holds of all kinds.
+//! Options of `redlock run`, and `redlock release` for holds of all kinds.
 
 use std::{process::Stdio, time::Duration};
 
@@ -46,7 +46,7 @@ pub(crate) async fn a_claim_has_what_the_command_was_told(bench: Bench) -> anyho
         ["--min-hold", "15s", "--max-hold", "1h", "--priority", "-3", "--quorum", "q", "--identity", "night shift"];
     let ran = output(&bench, &[&["run", "--lock", &lock, "--ttl", TTL][..], &told, &["--", "true"]].concat()).await?;
     ensure!(ran.status.success(), "{ran:?}");
-    // It does not wait for the end of minHold, and the next one does not get the lock before.
+    // It does not wait for the end of minHold, and the next claim does not get the lock before.
     let claim = held(&bench).await.context("minHold has not passed")?;
     let (spec, holder) = (&claim.spec, status(&claim).holder.unwrap_or_default());
     ensure!(spec.priority == -3 && holder.identity == "night shift", "{spec:?} {holder:?}");
@@ -62,7 +62,9 @@ pub(crate) async fn a_claim_has_what_the_command_was_told(bench: Bench) -> anyho
     Ok(())
 }
 
-/// The Secret of a client as files and as variables, and its tokens between those of claims.
+/// The Secret of a client as files and as variables.
+///
+/// Its tokens rise together with those of claims.
 pub(crate) async fn a_pod_takes_locks_from_the_members_with_tokens_of_the_same_sequence(
     bench: Bench,
 ) -> anyhow::Result<()> {
@@ -83,13 +85,13 @@ pub(crate) async fn a_pod_takes_locks_from_the_members_with_tokens_of_the_same_s
     Ok(())
 }
 
-/// The token that a pod has got straight from the members, which has no right in the cluster.
+/// The token that a pod got directly from the members, without any right in the cluster.
 async fn direct(bench: &Bench, how: &str) -> anyhow::Result<i64> {
     let lock = format!("{}/direct", bench.namespace);
     let has_files = how == "files";
     let run = ["/redlock/redlock", "run", "--direct", "--lock", &lock, "--wait", "30s"];
     let files = if has_files { &["--members-secret", "/client"][..] } else { &[] };
-    // No shell before it: that would drop a variable whose name has a dot.
+    // Without a shell before it, which would drop a variable whose name has a dot.
     let command = [&run[..], files, &["--", "sh", "-c", "echo token $REDLOCK_TOKEN"]].concat();
     let from = json!([{"prefix": "REDLOCK_MEMBERS_", "secretRef": {"name": "q-client-outside"}}]);
     let main = json!({
@@ -110,7 +112,9 @@ async fn direct(bench: &Bench, how: &str) -> anyhow::Result<i64> {
     token.context(said.clone())?.trim().parse().context("no number")
 }
 
-/// By key for a claim that is bound to a pod, by object for an election, whose next leader follows at once.
+/// Releases a claim that is bound to a pod by its key, and an election by its object.
+///
+/// The next leader of the election follows immediately.
 pub(crate) async fn a_release_hands_over_what_pods_hold(bench: Bench) -> anyhow::Result<()> {
     let deployment = pods::application("app", 2, &bench.cluster.redis_image);
     bench.create::<k8s_openapi::api::apps::v1::Deployment>(deployment).await?;

@@ -1,4 +1,4 @@
-//! `redlock run` by claims, from the machine of the test and in a pod.
+//! `redlock run` with claims, from the machine of the test and in a pod.
 
 use std::{
     process::{Output, Stdio},
@@ -22,7 +22,7 @@ use crate::{
     operators, pods, poll,
 };
 
-/// The default skew of a second needs eight times as much.
+/// The default skew of a second requires eight times as much.
 const TTL: &str = "8s";
 const TTL_MILLIS: u64 = 8_000;
 const LONG: Duration = Duration::from_secs(60);
@@ -73,7 +73,7 @@ pub(crate) async fn a_command_runs_while_its_claim_is_held(bench: Bench) -> anyh
     let (child, said) = start(&bench, &lock, &[], "echo $REDLOCK_TOKEN; sleep 20; exit 3").await?;
     let claim = held(&bench).await?;
     ensure!(said == token(&claim)?.to_string(), "the command has token {said}");
-    // More than two times the ttl: it is renewed, and the command knows it.
+    // More than two ttls: the lock is renewed, and the command observes it.
     let output = timeout(LONG, child.wait_with_output()).await.context("the command has not ended")??;
     ensure!(output.status.code() == Some(3), "{output:?}");
     ensure!(is_free(&bench).await?, "the lock is released when `redlock run` has ended");
@@ -138,7 +138,7 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
     bench.kubectl(&["create", "rolebinding", "app", &role, &subject]).await?;
     let image = operators::image(&bench.cluster).await?;
     let lock = format!("{}/migration", bench.namespace);
-    // The image holds nothing but `redlock`, so that is the command, too. It needs no downward API, and no kubectl.
+    // The image has only `redlock`, so that is the command, too. It needs neither the downward API nor kubectl.
     let command =
         ["/usr/local/bin/redlock", "run", "--lock", &lock, "--ttl", TTL, "--", "/usr/local/bin/redlock", "crds"];
     let pod = json!({

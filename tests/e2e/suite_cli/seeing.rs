@@ -1,4 +1,4 @@
-//! What the command shows.
+//! Commands that print state.
 
 use std::time::Duration;
 
@@ -127,7 +127,9 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
     Ok(())
 }
 
-/// A person sees colours; a pipe and NO_COLOR see none.
+/// A terminal gets colours.
+///
+/// A pipe and NO_COLOR get none.
 pub(crate) async fn colours_are_seen_on_a_terminal_only(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     let (program, namespace) = (bench.cluster.redlock_path(), &bench.namespace);

@@ -26,14 +26,14 @@ pub(crate) async fn a_doctor_finds_a_healthy_installation_well(bench: Bench) -> 
     for about in ["API server", "clock", "kinds", "rights", "operator", "quorum", "locks"] {
         ensure!(items.iter().any(|item| item["about"] == about), "nothing about {about}: {found}");
         let is_bad = |item: &&serde_json::Value| item["about"] == about && item["state"] == "Broken";
-        // Other tests may leave locks in trouble.
+        // Other tests can leave locks with problems.
         ensure!(about == "locks" || !items.iter().any(|item| is_bad(&item)), "{about} is broken: {found}");
     }
     let main = format!("{}/main: 3 of 3 members vote", bench.cluster.operator_namespace);
     ensure!(items.iter().any(|item| item["says"].as_str().is_some_and(|says| says.contains(&main))), "{found}");
     let text = redlock(&bench, &["doctor"]).await?.out;
     ensure!(text.contains("ok    API server"), "{text}");
-    // An address that nothing listens on is a finding, with what to do.
+    // An address without a listener is a finding, with the remedy.
     let config = format!("{}.away", folder(&bench));
     std::fs::copy(&bench.cluster.kubeconfig, &config)?;
     let cluster = bench.cluster.kubectl(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].name}"]).await?;
@@ -61,7 +61,7 @@ pub(crate) async fn a_report_has_the_objects_and_no_secret(bench: Bench) -> anyh
     let secrets = secrets.list(&ListParams::default().labels(QUORUM_LABEL)).await?;
     let mut looked = 0;
     for (name, value) in secrets.into_iter().filter_map(|secret| secret.data).flatten() {
-        // Not names, addresses and certificates, which stand in objects, too.
+        // Without names, addresses and certificates, which occur in objects, too.
         let Ok(value) = String::from_utf8(value.0) else { continue };
         let passwords = value.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() >= 32);
         for password in passwords.filter(|_| !name.ends_with(".crt")) {
@@ -80,12 +80,12 @@ pub(crate) async fn the_program_sets_itself_up(bench: Bench) -> anyhow::Result<(
     let directory = folder(&bench);
     let bin = format!("{directory}/bin");
     ensure!(prints(&bench, &["install", &bin]).await? == format!("{bin}/redlock\n"));
-    // Over itself, as a pod that starts again does.
+    // Over itself, like a pod that starts again.
     prints(&bench, &["install", &bin]).await?;
     prints(&bench, &["man", &format!("{directory}/man1")]).await?;
     ensure!(std::fs::read_to_string(format!("{directory}/man1/redlock-explain.1"))?.contains("shop/reindex"));
     ensure!(prints(&bench, &["completions", "bash"]).await?.contains("REDLOCK_COMPLETE"));
-    // As a plugin, too: kubectl hands on what stands after the name.
+    // As a plugin, too: kubectl passes on the arguments after the name.
     std::fs::rename(format!("{bin}/redlock"), format!("{bin}/kubectl-redlock"))?;
     let kubeconfig = bench.cluster.kubeconfig.display();
     let script = format!("PATH={bin}:$PATH KUBECONFIG={kubeconfig} kubectl redlock list -n {}", bench.namespace);

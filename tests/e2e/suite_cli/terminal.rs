@@ -1,4 +1,4 @@
-//! What a person sees, through a real pseudo-terminal (`script` of util-linux), and what programs get in every format.
+//! The output at a real pseudo-terminal (`script` of util-linux), and for programs in every format.
 
 use std::time::Duration;
 
@@ -17,12 +17,14 @@ const COLOUR: &str = "\u{1b}[3";
 /// Moves to the start of the line and clears it.
 const AGAIN: &str = "\r\u{1b}[K";
 
-/// Runs `redlock` at a terminal, at which a person types this. Gives all that the person sees.
+/// Runs `redlock` at a terminal with this input.
+///
+/// Returns the whole screen output.
 async fn at_terminal(bench: &Bench, environment: &str, arguments: &str, typed: &str) -> anyhow::Result<String> {
     let (program, kubeconfig) = (bench.cluster.redlock_path(), bench.cluster.kubeconfig.display());
     let command = format!("KUBECONFIG={kubeconfig} {program} {arguments}");
     let script = format!("{environment} TERM=xterm script --quiet --return --command '{command}' /dev/null");
-    // Without --return the exit code would be lost; here what is seen counts.
+    // Without --return the exit code would be lost. The output is checked here.
     bench.cluster.shell(&format!("printf '{typed}' | {script} || true")).await
 }
 
@@ -36,7 +38,7 @@ async fn two_claims(bench: &Bench) -> anyhow::Result<(Lock, Lock)> {
     Ok((first, second))
 }
 
-/// The commands that show locks and quorums, with the name of their list in JSON.
+/// The commands that print locks and quorums, with the name of their list in JSON.
 fn queries(bench: &Bench) -> Vec<(String, &'static str)> {
     let (namespace, operator) = (&bench.namespace, &bench.cluster.operator_namespace);
     [

@@ -1,4 +1,4 @@
-//! `redlock run` by claims while a wall clock is wrong: that of the operator, or that of the machine of the command.
+//! `redlock run` with claims while the wall clock of the operator or of its own machine is wrong.
 
 use std::{
     collections::BTreeMap,
@@ -20,23 +20,23 @@ use crate::{
     shifted::led_by_shifted,
 };
 
-/// The default skew of a second needs eight times as much.
+/// The default skew of a second requires eight times as much.
 const TTL: Duration = Duration::from_secs(8);
 const MAX_TTL: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(90);
-/// By how many milliseconds clocks are wrong, with a word for it.
+/// The errors of clocks in milliseconds, with their names.
 const WRONG: [(&str, i64); 2] = [("ahead", 30_000), ("behind", -30_000)];
-/// Where the replica with the wrong clock runs.
+/// The node of the replica with the wrong clock.
 const NODE: &str = "node1";
-/// Of `redlock run`: the lock was lost, and it did not start.
+/// The exit code of `redlock run` if the lock was lost or never held.
 const LOST: i32 = 123;
 const REFUSED: i32 = 125;
 
-/// It ignores the polite signal, and writes down when it runs.
+/// The command ignores SIGTERM, and records when it runs.
 const WORK: &str =
     "trap '' TERM; echo token $REDLOCK_TOKEN; while :; do read up rest </proc/uptime; echo beat $up; sleep 0.05; done";
 
-/// The quorum `q`, with the Secret of a client that only looks, and the role of holders.
+/// The quorum `q`, with the Secret of a read-only client, and the role of holders.
 async fn quorum(bench: &Bench) -> anyhow::Result<Quorum> {
     let mut quorum = manifest(bench, "q", MAX_TTL);
     let prefix = format!("{}/", bench.namespace);
@@ -49,14 +49,17 @@ async fn quorum(bench: &Bench) -> anyhow::Result<Quorum> {
     Quorum::ready_as(bench, quorum, MAX_TTL).await
 }
 
-/// A pod in which `redlock run` does its work under the lock of the pod's name.
+/// A pod in which `redlock run` works under the lock with the pod's name.
 struct Run<'a> {
     bench: &'a Bench,
     name: String,
 }
 
 impl<'a> Run<'a> {
-    /// Starts it. The wall clock of `redlock` is off by so many milliseconds, and it has the members' Secret or not.
+    /// Starts it.
+    ///
+    /// `offset` is the error of `redlock`'s wall clock in milliseconds. `has_secret` decides whether it has the
+    /// members' Secret.
     async fn start(bench: &'a Bench, name: String, offset: i64, has_secret: bool) -> anyhow::Result<Self> {
         let (lock, ttl) = (format!("{}/{name}", bench.namespace), format!("{}s", TTL.as_secs()));
         let secret = if has_secret { "--members-secret /client" } else { "" };
@@ -82,16 +85,18 @@ impl<'a> Run<'a> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// When the work was seen first and last, in milliseconds since boot.
+    /// The first and the last record of the work, in milliseconds since boot.
     async fn worked(&self) -> anyhow::Result<Option<(u64, u64)>> {
         let log = self.log().await?;
-        // The last line may be half a line.
+        // The last line can be incomplete.
         let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let beats: Vec<_> = whole.lines().filter_map(|line| since_boot(line.strip_prefix("beat ")?)).collect();
         Ok(beats.first().copied().zip(beats.last().copied()))
     }
 
-    /// Waits until the work has gone on for longer than two ttls: the lock was renewed, and `redlock run` knows that.
+    /// Waits until the work has lasted for longer than two ttls.
+    ///
+    /// The lock was renewed, and `redlock run` has observed it.
     async fn goes_on(&self) -> anyhow::Result<()> {
         let goes_on = async || {
             ensure!(self.ended().await?.is_none(), "{} has ended: {}", self.name, self.log().await?);
@@ -113,7 +118,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Nothing renews the lock any more, or soon: the work ends while a majority of the members still has the key.
+    /// Checks that the work ends while a majority of the members still has the key, after the last renewal.
     async fn ends_before_the_lock(&self, quorum: &Quorum) -> anyhow::Result<()> {
         let (administrator, key) =
             (Administrator::of(quorum).await?, format!("{}/{}", self.bench.namespace, self.name));
@@ -146,7 +151,10 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Commands that go by the status and commands that ask the members work on, and end in time when the replica goes.
+/// An operator with a wrong clock changes no command's end.
+///
+/// Commands that use the status and commands that ask the members continue to work, and end in time when the replica
+/// ends.
 pub(crate) async fn an_operator_whose_clock_is_wrong_moves_no_end_of_a_command(bench: Bench) -> anyhow::Result<()> {
     let quorum = quorum(&bench).await?;
     for (how, offset) in WRONG {

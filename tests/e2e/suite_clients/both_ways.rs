@@ -1,4 +1,4 @@
-//! A library and a claim, on one key, in both directions.
+//! A library and a claim contend for one key, in both directions.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn redis_key(bench: &Bench, key: &str) -> String {
     format!("{}/{key}", bench.namespace)
 }
 
-/// What a client holds is reported, and left alone until the client releases it.
+/// The operator reports a client's hold, and waits until the client releases it.
 async fn outside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -> anyhow::Result<()> {
     let Library { name, extends } = client.library;
     let (object, name) = (format!("after-{name}"), format!("outside-{name}"));
@@ -76,7 +76,7 @@ async fn outside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -
     lock.remove().await
 }
 
-/// What a claim holds is refused to the client, and outlives its attempts.
+/// The members refuse the client a key that a claim holds, and the key survives the attempts.
 async fn inside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -> anyhow::Result<()> {
     let name = format!("inside-{}", client.library.name);
     let key = redis_key(bench, &name);

@@ -1,4 +1,6 @@
-//! All libraries and two claims at once, on one key: with all members, and while these restart one after the other.
+//! All libraries and two claims contend for one key.
+//!
+//! The tests run with all members, and while members restart one after the other.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -21,13 +23,13 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
-/// Short, as some holds are left to run out.
+/// Short, because some holds expire without a release.
 const TTL: Duration = Duration::from_secs(1);
 const KEY: &str = "contended";
 const CLAIMANTS: usize = 2;
-/// Everybody has to hold this often.
+/// Each client has to hold this often.
 const HOLDS: usize = 5;
-/// All of them together need less than this.
+/// All clients together need less than this.
 const LIMIT: Duration = Duration::from_secs(200);
 const RESTART_LIMIT: Duration = Duration::from_secs(60);
 const LEAST_RESTARTS: usize = 3;
@@ -45,7 +47,7 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Everybody has held often enough.
+    /// Whether each client has held often enough.
     fn is_full(&self) -> bool {
         let spans = self.spans();
         let mut names: Vec<_> = spans.iter().map(|span| &span.who).collect();
@@ -70,7 +72,9 @@ pub(crate) async fn libraries_on_one_key_are_never_two_holders_while_members_res
     Ok(())
 }
 
-/// Kills one member after the other, each time when all are admitted, until the book is full; gives the number of kills.
+/// Kills one member after the other, each time when all are admitted, until the history is full.
+///
+/// Returns the number of kills.
 async fn restart(bench: &Bench, quorum: &Quorum, book: &History) -> anyhow::Result<usize> {
     let mut restarts = 0;
     while !book.is_full() {
@@ -115,12 +119,12 @@ fn millis(from: u64, to: u64) -> Duration {
     Duration::from_millis(rand::random_range(from..to))
 }
 
-/// Takes the lock again and again, as a program would that does its work and then something else.
+/// Takes the lock repeatedly, like a program that alternates between its work and other tasks.
 async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow::Result<()> {
     let key = format!("{}/{KEY}", bench.namespace);
     let mut holds = 0_usize;
     while !book.is_full() {
-        // With a member away some libraries tell of the failure, and not of the lock.
+        // With a member down some libraries report the failure instead of the lock.
         let Ok(Some(held)) = client.acquire(&key, TTL).await else {
             sleep(millis(20, 120)).await;
             continue;
@@ -129,13 +133,13 @@ async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow:
         let mut until = held.until;
         let now = bench.wall().0;
         if client.library.extends && holds % 3 == 1 && now < until {
-            // Whoever fails to extend stops: some libraries release then.
+            // A client that fails to extend stops: some libraries release then.
             until = client.extend(TTL).await.map_or(until.min(now), |Held { until, .. }| until);
             sleep(millis(20, 200)).await;
         }
         holds += 1;
         let who = client.library.name.to_owned();
-        // One in three holders vanishes: its hold runs out.
+        // One in three holders ends without a release: its hold expires.
         if holds.is_multiple_of(3) {
             book.add(Span { who, from: held.from, until });
             let left = u64::try_from(until - bench.wall().0).unwrap_or_default();
@@ -143,7 +147,7 @@ async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow:
         } else {
             let now = bench.wall().0;
             book.add(Span { who, from: held.from, until: until.min(now) });
-            // Late on a busy machine it may have run out, which some libraries call an error.
+            // Late on a busy machine the lock can have expired, which some libraries treat as an error.
             let _released = client.release().await;
         }
         sleep(millis(100, 600)).await;
@@ -151,7 +155,7 @@ async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow:
     Ok(())
 }
 
-/// Claims come and go, with the same in between.
+/// Claims are created and deleted, with the same work in between.
 async fn claimant(bench: Bench, number: usize, book: History) -> anyhow::Result<()> {
     let mut round = 0;
     while !book.is_full() {

@@ -16,7 +16,9 @@ use crate::{
 /// Long enough for all libraries to have their turn while the member is fenced.
 const MAX_TTL: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(4);
-/// More than all requests of an extension can take: the clients wait for a member for a fifth of a second.
+/// More than all requests of an extension can take.
+///
+/// The clients wait for a member for a fifth of a second.
 const BEFORE_EXTENSION: Duration = Duration::from_secs(1);
 const VICTIM: usize = 1;
 const RESTART_LIMIT: Duration = Duration::from_secs(60);
@@ -44,8 +46,8 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
         let mine = key(&bench, name);
         let held = client.acquire_within(SOON, &mine, TTL).await?;
         if client.library.extends {
-            // A library may take what it needs to extend, and to ask for what is left, off the validity that it tells: that is less
-            // than this. An extension that comes later than it costs ends later, too.
+            // A library can subtract the duration of the extension, and of the query of the remaining time, from the
+            // validity. That is less than this. An extension that comes later than this time ends later, too.
             tokio::time::sleep(BEFORE_EXTENSION).await;
             let extended = client.extend(TTL).await?;
             ensure!(extended.until > held.until, "{name}: {held:?}, extended: {extended:?}");
@@ -58,7 +60,7 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
         let taken = client.acquire(&key(&bench, "claimed"), TTL).await?;
         ensure!(taken.is_none(), "{name} took what a claim holds: {taken:?}");
     }
-    // What docs/clients.md says of redlock-py: it fails although two have voted.
+    // The behaviour of redlock-py that docs/clients.md describes: it fails although two have voted.
     let careless = &mut clients[0];
     ensure!(careless.library == REDLOCK_PY, "not redlock-py: {:?}", careless.library);
     let answer = careless.ask(&format!("plain {} 1000", key(&bench, "careless"))).await?;
@@ -68,7 +70,7 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
     let state = still_fenced.members.get(VICTIM).map(|member| member.state);
     ensure!(state == Some(MemberState::Fenced), "the libraries were not quick enough: the member is {state:?}");
 
-    // They find the member again by themselves.
+    // They reconnect to the member automatically.
     let admitted = |m: &MemberStatus| m.state == MemberState::Admitted;
     quorum.member_until(fenced, VICTIM, MAX_TTL + RESTART_LIMIT, "is admitted", admitted).await?;
     for client in &mut clients {

@@ -1,4 +1,4 @@
-//! What a client may not do, tried over the connections of three libraries.
+//! Forbidden commands of a client, on the connections of three libraries.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(crate) async fn a_client_reaches_nothing_outside_its_prefix(bench: Bench) ->
     Ok(())
 }
 
-/// Every member refuses this for want of permission.
+/// Checks that every member refuses this command because of missing permissions.
 async fn refused(client: &mut LockClient, command: &str) -> anyhow::Result<()> {
     for member in 0..3 {
         let answer = client.raw(member, command).await?;

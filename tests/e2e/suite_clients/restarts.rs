@@ -1,4 +1,4 @@
-//! Members restart while a client outside asks all of them for votes, without a pause.
+//! Members restart while an outside client continuously requests votes of all of them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{bench::Bench, quorums::Quorum, votes::check_votes};
 
 const MAX_TTL: Duration = Duration::from_secs(3);
 const RESTART_LIMIT: Duration = Duration::from_secs(60);
-/// A member is fenced for three seconds, and asked 50 times a second: on a busy machine less often.
+/// A member is fenced for three seconds, and gets 50 requests a second, fewer on a busy machine.
 const LEAST_REFUSALS: usize = 20;
 
 pub(crate) async fn no_vote_is_given_between_a_start_and_its_admission(bench: Bench) -> anyhow::Result<()> {
@@ -35,7 +35,7 @@ pub(crate) async fn no_vote_is_given_between_a_start_and_its_admission(bench: Be
     for (process, count) in &tally.0 {
         ensure!(count.votes > 0 && count.refusals >= LEAST_REFUSALS, "{process:?}: too little was seen: {tally:?}");
     }
-    // The check can fail: without the admissions on record every vote is one too many.
+    // The check can fail: without recorded admissions every vote is a violation.
     ensure!(check_votes(&[], &attempts).is_err(), "votes without any admission were accepted");
     Ok(())
 }

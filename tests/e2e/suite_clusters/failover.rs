@@ -1,4 +1,6 @@
-//! The leader is in the second cluster, which runs two of five masters, so the first one can go on without it.
+//! The leader is in the second cluster, which runs two of five masters.
+//!
+//! Therefore the first cluster keeps a majority without it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,14 +17,16 @@ use crate::{
     suite_lock::support::{IDLE, POD_LIMIT, election, led_by, run, with, worker},
 };
 
-/// As `dev/clusters.sh` makes it.
+/// The quorum that `dev/clusters.sh` creates.
 const QUORUM: &str = "shared";
 const POD: &str = "app-0";
 const LONG: Duration = Duration::from_secs(120);
-/// The hold ends with its ttl, the next election and the next retry of client-go's loop follow.
+/// The hold ends with its ttl.
+///
+/// The next election and the next retry of client-go's loop follow.
 const FOLLOWED: Duration = Duration::from_secs(34);
 
-/// One cluster: a pod, the election in which it can lead, and the program that stands for it.
+/// One cluster: a pod, the election in which it can lead, and the pod's program.
 struct Place {
     lock: Lock,
     program: Program,
@@ -43,7 +47,7 @@ impl Place {
     }
 }
 
-/// The lock is led from the second cluster, and waited for in the first one.
+/// Waits until the leader is in the second cluster, and a candidate waits in the first one.
 async fn led_from_the_second(one: &Bench, two: &Bench) -> anyhow::Result<(Place, Place)> {
     let second = Place::open(two, &one.namespace).await?;
     led_by(&second.lock, 0, POD, POD_LIMIT).await?;
@@ -55,7 +59,9 @@ async fn led_from_the_second(one: &Bench, two: &Bench) -> anyhow::Result<(Place,
     Ok((first, second))
 }
 
-/// Does something with a namespace in each cluster. Faults end before the namespaces do.
+/// Runs a test with a namespace in each cluster.
+///
+/// Faults end before the namespaces do.
 async fn in_both(one: &Bench, what: impl AsyncFnOnce(&Bench, &Bench) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let second = Arc::new(Cluster::second().await?);
     let two = Bench::open("clusters", second, one.figures.clone()).await?;
@@ -65,7 +71,7 @@ async fn in_both(one: &Bench, what: impl AsyncFnOnce(&Bench, &Bench) -> anyhow::
     result.and(healed).and(closed)
 }
 
-/// The leader gives up, and the other cluster leads with a larger token.
+/// Checks that the leader gives up, and that the other cluster leads with a larger token.
 async fn moves(one: &Bench, first: &Place, second: &mut Place, fault: &str) -> anyhow::Result<()> {
     let before = one.now();
     let led = token(&second.lock.recorder.last()?.object)?;

@@ -28,8 +28,9 @@ fn on_q(name: &str, key: &str, more: Value) -> Value {
     with(claim(name, key, Some("q"), TTL), more)
 }
 
-/// The holder is cut off, so that it goes on believing the last that it was told. Beside it there are locks with limits of half an
-/// hour, none of which has passed.
+/// The holder is cut off, so it keeps the last validity that it received.
+///
+/// There are also locks with limits of half an hour, none of which has passed.
 pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench: Bench) -> anyhow::Result<()> {
     let (lost, kept) = node_to_lose(&bench).await?;
     let nodes = Recorder::of(kube::Api::all(bench.cluster.client.clone()), &lost).await?;
@@ -56,7 +57,7 @@ pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench
         }
         let next = led_by(&elected, mark, "app-1", NODE_LIMIT + TTL + SOON).await?;
         check_followed(&[&elected], &next, SLACK)?;
-        // And under this leader a lock is granted, renewed, and passed on.
+        // This leader also grants, renews, and passes on a lock.
         let fresh = Lock::create(&bench, on_q("fresh", "fresh", json!({"ttlAfterFinished": "30m"}))).await?;
         let late = fresh.held(SOON).await?;
         let queued = Lock::create(&bench, on_q("queued", "fresh", json!({}))).await?;
@@ -89,7 +90,7 @@ pub(crate) async fn a_clock_that_jumps_while_a_hold_runs_out_lets_nobody_in_earl
     let (_, kept) = node_to_lose(&bench).await?;
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     led_by_shifted(&bench, &kept, 0, async |replica| {
-        // Forward, from ahead back to the truth, and behind it.
+        // Forward, from ahead back to the correct time, and to behind it.
         for (round, offset) in [HOUR, 0, -HOUR].into_iter().enumerate() {
             let key = format!("job-{round}");
             let first = Lock::create(&bench, on_q(&format!("first-{round}"), &key, json!({}))).await?;

@@ -1,4 +1,4 @@
-//! Objects go, and what they stood for runs on.
+//! Objects are deleted while their containers continue to run.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd
 const COLLECTED: Duration = Duration::from_secs(150);
 const TTL: Duration = Duration::from_secs(10);
 
-/// Its kubelet is away, so that the container runs on when everything that the API server knew of it is gone.
+/// Its kubelet is down, so the container continues to run after all of its objects are gone.
 pub(crate) async fn a_holder_whose_node_object_is_deleted_is_not_cut_short(bench: Bench) -> anyhow::Result<()> {
-    // Long enough that an end before its time is no matter of milliseconds.
+    // Long enough that an early end differs by more than milliseconds.
     const TTL: Duration = Duration::from_secs(20);
     let (lost, kept) = node_to_lose(&bench).await?;
     let there = MembersOn::node(&bench, &lost).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn a_holder_whose_node_object_is_deleted_is_not_cut_short(bench
     let mark = nodes.mark();
     bench.cluster.faults.end(stopped).await?;
     reports(&nodes, mark).await?;
-    // A kubelet that starts ends what has no pod any more.
+    // A kubelet that starts ends containers without a pod.
     there.are_dead(&bench).await?;
     operators::all_available(&bench.cluster).await?;
     quorums::default_is_ready(&bench.cluster).await?;
@@ -80,7 +80,9 @@ pub(crate) async fn a_job_that_is_deleted_while_its_claim_is_ending_does_not_cut
     Ok(())
 }
 
-/// The Job goes, its pod is forced off a node that nobody reaches, and its container works on there.
+/// The Job is deleted, and its pod is deleted by force on a disconnected node.
+///
+/// The container continues to work there.
 pub(crate) async fn job_pods_forced_off_a_cut_off_node_keep_their_lock_until_it_has_run_out(
     bench: Bench,
 ) -> anyhow::Result<()> {
@@ -99,7 +101,7 @@ pub(crate) async fn job_pods_forced_off_a_cut_off_node_keep_their_lock_until_it_
     pods.until(SOON, "the pod is told to end", told).await?;
     let deleted = |v: &LockVersion| v.object.metadata.deletion_timestamp.is_some();
     owned.recorder.until(SOON, "the claim is being deleted", deleted).await?;
-    // As far as anybody knows, the pod works: it is renewed for.
+    // By all evidence the pod works, so its lock is renewed.
     next.recorder.never_during(0, TTL, "granted while the pod may run", |v| is_held(&v.object)).await?;
     bench.kubectl(&["delete", "pods", "--selector=app=job", "--force", "--grace-period=0"]).await?;
     let held = next.held(TTL + SOON).await?;

@@ -1,4 +1,4 @@
-//! Most of the nodes are gone for good: nobody reports them, and nobody ever will.
+//! Most of the nodes are gone for good: no component reports them, now or later.
 
 use std::time::Duration;
 
@@ -19,14 +19,15 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_secs(10);
-/// Until the node controller says that it does not hear of a node.
+/// Until the node controller marks the node as unknown.
 const UNKNOWN: Duration = Duration::from_secs(60);
-/// From then on, when most others are not heard of either.
+/// From then on, when most other nodes are unknown, too.
 const LOST: Duration = Duration::from_secs(300);
 const SLACK: Duration = Duration::from_secs(10);
 
-/// One quorum has its only member on the node that is left: there a lock is passed on. The other one has lost its majority: what is
-/// held with it is given up, and granted to nobody.
+/// One quorum has its only member on the node that is left: there a lock is passed on.
+///
+/// The other quorum has lost its majority: its lock is given up, and granted to no other claim.
 pub(crate) async fn two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;
@@ -77,7 +78,7 @@ pub(crate) async fn two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever
     }
     ensure!(watched.mark() >= mark, "no node was seen");
     operators::all_available(&bench.cluster).await?;
-    // The key is free, and whoever is first gets it.
+    // The key is free, and the first claim gets it.
     let someone = async {
         tokio::select! {
             held = waiting.held(UNKNOWN) => held,

@@ -1,4 +1,4 @@
-//! The default quorum is another one while locks are held that name none.
+//! The default quorum changes while locks without a quorum are held.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(20);
-/// Longer than the operator is away.
+/// Longer than the operator's downtime.
 const TTL: Duration = Duration::from_secs(18);
-/// The chart's.
+/// The chart's default quorum.
 const INSTALLED: &str = "main";
 
-/// Tells the operator of another default.
+/// Sets another default for the operator.
 async fn move_default(bench: &Bench, namespace: &str, name: &str) -> anyhow::Result<()> {
     let (namespace, name) = (format!("defaultQuorum.namespace={namespace}"), format!("defaultQuorum.name={name}"));
     bench.cluster.deploy_with(&[&namespace, &name]).await
@@ -33,7 +33,7 @@ fn quorum_of(version: &super::support::LockVersion) -> Option<String> {
 
 pub(crate) async fn a_moved_default_quorum_and_a_restarted_operator_split_no_lock(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    // What people write on a quorum does not make it the default.
+    // An annotation of a user on a quorum does not make it the default.
     bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;
     let moved = while_moved(&bench, || move_default(&bench, &bench.namespace, "q")).await;
     let back = bench.cluster.deploy().await;
@@ -58,7 +58,7 @@ async fn while_moved<F: Future<Output = anyhow::Result<()>>>(
     ensure!(!next.recorder.versions().iter().any(|v| is_held(&v.object)), "granted on the new default beside a holder");
     ensure!(quorum_of(&first.recorder.last()?).as_deref() == Some(INSTALLED), "the held lock was moved");
 
-    // The earlier default is in force until nothing is held there. Its run-out is sealed, and waited for, where it is held.
+    // The earlier default is in force until its last hold ends. The end of that hold is sealed and awaited there.
     suspend(&first).await?;
     let after = next.held(TTL + SOON).await?;
     check_followed(&[&first, &next], &after, SLACK)?;

@@ -1,4 +1,4 @@
-//! A namespace is deleted with everything that is in it.
+//! A namespace is deleted with all its objects.
 
 use std::time::Duration;
 
@@ -19,7 +19,9 @@ const MAX_TTL: Duration = Duration::from_secs(30);
 const TTL: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The quorum's members and its locks go side by side. A leader that no longer reaches a quorum that goes is a good one.
+/// The quorum's members and its locks are deleted at the same time.
+///
+/// A leader that does not reach a quorum that is being deleted must stay the leader.
 pub(crate) async fn a_namespace_goes_with_its_quorum_and_its_locks_and_the_leader_stays(
     bench: Bench,
 ) -> anyhow::Result<()> {
@@ -54,7 +56,7 @@ pub(crate) async fn a_namespace_goes_with_its_quorum_and_its_locks_and_the_leade
     same_leader(&leases, mark, &leader).await
 }
 
-/// Nobody else has led, and the leader goes on.
+/// Checks that the same replica has led all the time.
 async fn same_leader(
     leases: &Recorder<k8s_openapi::api::coordination::v1::Lease>,
     mark: usize,

@@ -1,4 +1,4 @@
-//! A quorum's settings are smaller than what is held with it.
+//! A quorum's settings become smaller than those of current holds.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 
 const LARGE: Duration = Duration::from_secs(20);
 const SMALL: Duration = Duration::from_secs(2);
-/// Longer than the operator is away, and than the smaller maxTTL.
+/// Longer than the operator's downtime, and than the smaller maxTTL.
 const TTL: Duration = Duration::from_secs(18);
 const GONE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -34,7 +34,7 @@ pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_when_the_operator_r
     restart_operator(&bench).await?;
     renewed_from_now(&first).await?;
     check_never_lost(&first.recorder.versions())?;
-    // It has to go on for longer than what was published before the restart.
+    // It has to last longer than the validity that was published before the restart.
     next.recorder.never_during(0, TTL, "granted beside a holder", |v| is_held(&v.object)).await?;
     renewed_from_now(&first).await?;
     check_never_lost(&first.recorder.versions())?;
@@ -45,7 +45,7 @@ pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_when_the_operator_r
     let held = next.held(TTL + SOON).await?;
     check_followed(&[&first, &next], &held, SLACK)?;
     check_tokens(&check_apart(&[&first, &next], &[])?)?;
-    // Suspended, it has given its place up, and it is not taken back with that ttl.
+    // A suspended lock has given up its place, and is not accepted again with that ttl.
     let refused = first.recorder.last()?;
     ensure!(!is_held(&refused.object), "{:?}", refused.object.status);
     Ok(())
@@ -74,7 +74,7 @@ pub(crate) async fn a_quorum_made_again_with_a_smaller_max_ttl_honours_what_was_
     let holds = check_apart(&[&first, &next], &[])?;
     check_tokens(&holds)?;
     ensure!(holds.len() == 2, "not two holds: {holds:?}");
-    // The object that was held on the quorum before keeps nobody waiting, and ends.
+    // The object with the hold on the earlier quorum blocks no claim, and ends.
     let ended = |v: &super::support::LockVersion| reason_of(&v.object, "Finished").is_some();
     first.recorder.until(GONE_LIMIT, "finished", ended).await?;
     let before = beliefs([&first])?.pop().context("never held")?;

@@ -1,4 +1,4 @@
-//! The write that begins a run-out does not succeed at once.
+//! The write that begins the end of a hold fails at first.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use crate::{
     spans::millis,
 };
 
-/// Renewed every 3 s: at least 6 s are left at any time, less what the allowance for drift takes.
+/// Renewed every 3 s: at least 6 s are left at any time, minus the allowance for drift.
 const TTL: Duration = Duration::from_secs(9);
 const LEFT: Duration = Duration::from_millis(5500);
 const STATUS: &str = "/distributedlocks/subject-a/status";
 
-/// What becomes of the first write.
+/// The result of the first write.
 #[derive(Clone, Copy, Debug)]
 enum Mishap {
-    /// Somebody else has written meanwhile.
+    /// Another client has written in between.
     Conflict,
     /// The API server has a fault.
     Fault,
@@ -56,7 +56,7 @@ async fn runs_out(world: &World, gate: &Gate, validity: &str, mishap: Mishap) ->
     first.held(SOON).await?;
     let next = Lock::create(&world.bench, claim("subject-b", "subject", Some("q"), TTL)).await?;
     next.reason("Queued", SOON).await?;
-    // What was published at the grant runs out; the lock does not.
+    // The validity of the grant expires. The lock does not.
     tokio::time::sleep(TTL + Duration::from_secs(1)).await;
     let asked = meets(world, gate, &first, mishap).await?;
     let held = next.held(TTL + SOON).await?;
@@ -70,12 +70,14 @@ async fn runs_out(world: &World, gate: &Gate, validity: &str, mishap: Mishap) ->
     first.remove().await
 }
 
-/// The write that says that the hold is ending meets this. Gives when the end was asked for.
+/// The write that records the end of the hold gets this fault.
+///
+/// Returns when the end was requested.
 async fn meets(world: &World, gate: &Gate, first: &Lock, mishap: Mishap) -> anyhow::Result<i64> {
     let until_delayed = async || tokio::time::timeout(SOON, gate.until_delayed()).await.context("nothing was written");
     let publishes = first.recorder.last()?.object.spec.validity == Validity::Published;
     if publishes {
-        // A renewal is on its way until the end has been asked for: the next write is the one that is meant.
+        // A renewal is in progress until the end has been requested: the next write is the relevant one.
         gate.delay_write(STATUS);
         until_delayed().await?;
     } else {

@@ -1,4 +1,6 @@
-//! Claims that use one key with different numbers of slots have different keys in Redis: only the operator keeps them apart.
+//! Claims that use one key with different numbers of slots have different keys in Redis.
+//!
+//! Only the operator keeps them apart.
 
 use std::time::Duration;
 
@@ -23,7 +25,9 @@ async fn refused(lock: &Lock) -> anyhow::Result<LockVersion> {
     lock.recorder.until(SOON, "refused for its slots", is_it).await
 }
 
-/// No holder with one number of slots while there was one with another. In the order in which the API server took the changes.
+/// Checks that no holder with one number of slots overlaps one with another.
+///
+/// The order is that of the changes in the API server.
 fn check_shapes(locks: &[&Lock]) -> anyhow::Result<()> {
     let mut changes: Vec<(u64, &str, i32, bool)> = Vec::new();
     for lock in locks {
@@ -47,8 +51,11 @@ fn check_shapes(locks: &[&Lock]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Before a holder: an older claim of another shape. Beside it: what comes when the oldest object goes. Behind it: what waits. While
-/// nobody holds the key, the oldest that waits has its turn.
+/// Before a holder: an older claim of another shape.
+///
+/// Next to it: claims that follow when the oldest object is deleted. Behind it: waiting claims.
+///
+/// While the key is free, the oldest waiting claim has its turn.
 pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: Bench) -> anyhow::Result<()> {
     let spent = Lock::create(&bench, shaped("spent", 1, json!({}))).await?;
     spent.held(SOON).await?;
@@ -59,7 +66,7 @@ pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: B
     let other = Lock::create(&bench, shaped("other", 2, json!({}))).await?;
     let why = refused(&other).await?;
     ensure!(message_of(&why.object, "Accepted").contains("spent"), "{:?}", status(&why.object));
-    // The end of the first is an object that is finished and kept.
+    // The end of the first leaves a finished object that is kept.
     bench.break_lock("spent", "break-force", "the test").await?;
     holder.held(SOON).await?;
     next_second(&bench).await;
@@ -70,11 +77,11 @@ pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: B
     let position = status(&queued.object).queue_position;
     ensure!(position == Some(1), "the claims that are refused count as before it: {position:?}");
 
-    // The oldest object goes, and the oldest that is left and does not hold has another shape.
+    // The oldest object is deleted, and the oldest waiting one has another shape.
     spent.remove().await?;
     other.recorder.never_during(0, TTL, "let in beside a holder", |v| is_held(&v.object)).await?;
     urgent.recorder.never_during(0, Duration::ZERO, "let in beside a holder", |v| is_held(&v.object)).await?;
-    // Nobody holds it, and the oldest that waits shares it with its like. What is behind waits for both.
+    // The key is free, and the oldest waiting claim shares it with those of its shape. Claims behind it wait for both.
     holder.delete().await?;
     for lock in [&urgent, &other] {
         lock.held(SOON).await?;

@@ -1,4 +1,4 @@
-//! What the tests of this suite share.
+//! Functions that the tests of this suite share.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,9 +20,9 @@ use crate::{
     suite_lock::support::container,
 };
 
-/// After the end of the last validity the next holder comes within this time, on a busy machine.
+/// The next holder follows the end of the last validity within this time, on a busy machine.
 pub(super) const SLACK: Duration = Duration::from_secs(5);
-/// The operator has been restarted, or another replica leads, within this time.
+/// After a restart or a change of leader the operator works within this time.
 pub(super) const OPERATOR_LIMIT: Duration = Duration::from_secs(60);
 const NODE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -42,7 +42,7 @@ pub(super) async fn node_to_lose(bench: &Bench) -> anyhow::Result<(String, Strin
     Ok((lost.clone(), kept.clone()))
 }
 
-/// The pod runs on this node.
+/// Places the pod on this node.
 pub(super) fn placed(mut pod: Value, node: &str) -> Value {
     pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
     pod
@@ -58,7 +58,7 @@ pub(super) fn ordered(name: &str, app: &str, ttl: Duration, quorum: Option<&str>
     lock
 }
 
-/// A Job whose pod works on for a while after it was told to end.
+/// A Job whose pod works for a while after its SIGTERM.
 pub(super) async fn job(bench: &Bench, works_on: Duration, node: Option<&str>) -> anyhow::Result<Job> {
     let script = format!("trap 'sleep {}; exit 0' TERM; while :; do sleep 3600 & wait $!; done", works_on.as_secs());
     let mut template = json!({"metadata": {"labels": {"app": "job"}}, "spec": {
@@ -82,18 +82,18 @@ pub(super) fn owned_claim(name: &str, job: &Job, ttl: Duration) -> Value {
     owned
 }
 
-/// No renewal is asked for any more.
+/// Suspends a lock, so that it is not renewed.
 pub(super) async fn suspend(lock: &Lock) -> anyhow::Result<()> {
     lock.bench.patch("dlock", &lock.name, r#"{"spec":{"suspend":true}}"#).await
 }
 
-/// All replicas end, and then others begin.
+/// Ends all replicas, and then starts others.
 pub(super) async fn restart_operator(bench: &Bench) -> anyhow::Result<()> {
     operators::scale(&bench.cluster, 0).await?;
     operators::scale(&bench.cluster, operators::REPLICAS).await
 }
 
-/// It was renewed after everything that happened before now.
+/// Waits for a renewal after the current time.
 pub(super) async fn renewed_from_now(lock: &Lock) -> anyhow::Result<()> {
     let (mark, now) = (lock.recorder.mark(), lock.bench.wall().0);
     let renewed = |v: &LockVersion| {
@@ -103,7 +103,9 @@ pub(super) async fn renewed_from_now(lock: &Lock) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Processes of members that run on a node, which may be judged gone only by a person's word.
+/// Processes of members on a node.
+///
+/// Only an administrator can confirm their death.
 pub(super) struct MembersOn(Vec<(String, String, String)>);
 
 impl MembersOn {
@@ -123,7 +125,7 @@ impl MembersOn {
         Ok(Self(there))
     }
 
-    /// A person has looked: they are gone.
+    /// An administrator confirms that they are dead.
     pub(super) async fn are_dead(&self, bench: &Bench) -> anyhow::Result<()> {
         for (namespace, quorum, uid) in &self.0 {
             let word = format!("redlock-operator.io/predecessor-dead={uid}");
@@ -133,7 +135,7 @@ impl MembersOn {
     }
 }
 
-/// The node's kubelet reports, in a version seen after `mark`.
+/// Waits until the node's kubelet reports, in a version after `mark`.
 pub(super) async fn reports(nodes: &Recorder<Node>, mark: usize) -> anyhow::Result<()> {
     nodes
         .until_after(mark, NODE_LIMIT, "Ready", |version: &Version<Node>| {
@@ -144,7 +146,7 @@ pub(super) async fn reports(nodes: &Recorder<Node>, mark: usize) -> anyhow::Resu
     Ok(())
 }
 
-/// The pod's container answers on its port, whatever the API server says of it.
+/// Checks that the pod's container answers on its port, whatever the API server reports.
 pub(super) async fn check_answers(bench: &Bench, address: &str) -> anyhow::Result<()> {
     let script = format!("exec 3<>/dev/tcp/{address}/8080 && echo well");
     let answer = bench.cluster.faults.beside_the_control_plane(&script).await?;

@@ -1,4 +1,4 @@
-//! Other processes go on where these were: newer ones, and all at once.
+//! Other processes take over: newer ones, and all at once.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
 const MAX_TTL: Duration = Duration::from_secs(15);
 const TTL: Duration = Duration::from_secs(12);
 
-/// Locks of several kinds that are held, and who waits for them.
+/// Held locks of several kinds, and waiting claims.
 struct Scene {
     bench: Bench,
     quorum: Quorum,
@@ -69,7 +69,7 @@ impl Scene {
         [&self.waiting, &self.after_quiet]
     }
 
-    /// On no key were there two who believed to hold it, and tokens rose.
+    /// Checks that no two holders of a key overlapped, and that tokens rose.
     fn check_apart(&self) -> anyhow::Result<()> {
         let keys =
             [&[&self.held, &self.waiting][..], &[&self.quiet, &self.after_quiet], &[&self.slot], &[&self.elected]];
@@ -79,7 +79,7 @@ impl Scene {
         self.holders().iter().try_for_each(|lock| check_no_promise_beyond_ttl(lock, TTL))
     }
 
-    /// All that was held is held as before, and can be passed on.
+    /// Checks that all holds continue, and that each lock can be passed on.
     async fn goes_on(&self) -> anyhow::Result<()> {
         for lock in [&self.held, &self.slot, &self.elected] {
             renewed_from_now(lock).await?;
@@ -106,7 +106,7 @@ impl Scene {
     }
 }
 
-/// To another image with other settings and other pods.
+/// An upgrade to another image with other settings and other pods.
 pub(crate) async fn an_upgrade_replica_by_replica_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
     let result = async {
         let scene = Scene::set(&bench).await?;
@@ -118,7 +118,7 @@ pub(crate) async fn an_upgrade_replica_by_replica_splits_no_lock(bench: Bench) -
         scene.goes_on().await
     }
     .await;
-    // Whatever came of it, the tests that follow are those of the usual operator.
+    // Whatever the result, the next tests use the usual operator.
     let back = async {
         bench.cluster.deploy().await?;
         operators::all_available(&bench.cluster).await?;
@@ -127,7 +127,9 @@ pub(crate) async fn an_upgrade_replica_by_replica_splits_no_lock(bench: Bench) -
     result.and(back.await)
 }
 
-/// The members forget everything, and nobody is left who knew it. The holders work on.
+/// All members lose their data, and no replica with state is left.
+///
+/// The holders continue to work.
 pub(crate) async fn a_restart_of_all_members_and_replicas_at_once_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let scene = Scene::set(&bench).await?;
@@ -158,7 +160,7 @@ pub(crate) async fn a_restart_of_all_members_and_replicas_at_once_splits_no_lock
         lock.held(MAX_TTL + OPERATOR_LIMIT).await?;
     }
     bench.figures.add("all members and replicas killed -> next claim Held (maxTTL 15 s)", bench.now().since(start));
-    // The lost leadership is given to a candidate again.
+    // After the loss a candidate gets the leadership again.
     let again = |v: &LockVersion| is_held(&v.object) && leader(&v.object).is_some() && v.at > start;
     scene
         .elected

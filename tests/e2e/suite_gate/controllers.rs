@@ -1,4 +1,6 @@
-//! Processes that elect by a Lease. Each has the service account token of one pod. The container of that pod stands for the process: a test that
+//! Processes that elect by a Lease.
+//!
+//! Each has the service account token of one pod, and the container of that pod represents the process. A test that
 //! kills the one kills the other.
 
 use std::time::Duration;
@@ -18,17 +20,19 @@ use crate::{
     suite_lock::support::{IDLE, POD_LIMIT, election, led_by, run, valid_until, with, worker},
 };
 
-/// Of the programs.
+/// The lease duration of the programs.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// The next leader has the lock, and tries its Lease again after up to 4.4 s. That is far from the lease duration.
+/// The next leader has the lock, and retries its Lease after up to 4.4 s.
+///
+/// That is far from the lease duration.
 const FOLLOWED: Duration = Duration::from_secs(8);
 const LONG: Duration = Duration::from_secs(90);
 
-/// The gate, two pods, and what their service account needs.
+/// The gate, two pods, and the rights of their service account.
 pub(crate) async fn prepare(bench: &Bench) -> anyhow::Result<[Recorder<Pod>; 2]> {
     bench.cluster.deploy_with(&["leaseGate.enabled=true"]).await?;
     allow_leases(bench).await?;
-    // The operator elects the older one. Times of creation are whole seconds, and then the name decides.
+    // The operator elects the older one. Creation times are whole seconds, so the name decides a tie.
     let [first, second] = ["app-0", "app-1"].map(|pod| worker(bench, pod, "app", IDLE));
     Ok([run(bench, first).await?, run(bench, second).await?])
 }

@@ -1,5 +1,6 @@
-//! README.md and docs/quickstart.md, command by command, on an empty cluster. Only names of images are replaced, that of the chart among
-//! them.
+//! README.md and docs/quickstart.md, command by command, on an empty cluster.
+//!
+//! Only names of images are replaced, including that of the chart.
 
 use std::time::Duration;
 
@@ -14,12 +15,14 @@ use crate::{
 
 const PUBLISHED_CHART: &str =
     concat!("oci://ghcr.io/redlock-operator/charts/redlock-operator --version ", env!("CARGO_PKG_VERSION"));
-/// The application of the quick start. Redis' image here has a shell and busybox, too.
+/// The application of the quick start.
+///
+/// Redis' image in this cluster has a shell and busybox, too.
 const APPLICATION: &str = "docker.io/library/busybox:1.36";
-/// A Service learns of a leader a moment after the label is set.
+/// A Service has the leader's endpoint a moment after the label is set.
 const SERVICE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Commands of a page below one heading, as they stand there.
+/// The commands of a page below one heading.
 struct Block {
     heading: String,
     text: String,
@@ -82,7 +85,7 @@ pub(crate) async fn the_first_pages_lead_from_an_empty_cluster_to_a_leader_and_b
     then_as_before(&bench, test).await
 }
 
-/// At most five commands to a lock that is held.
+/// Checks that at most five commands lead to a held lock.
 async fn readme(bench: &Bench, reader: &Reader<'_>) -> anyhow::Result<()> {
     let begun = bench.now();
     let mut commands = 0;
@@ -98,7 +101,7 @@ async fn readme(bench: &Bench, reader: &Reader<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One manifest more to a leader, and two commands back.
+/// Checks that one more manifest leads to a leader, and that two commands remove everything.
 async fn quickstart(bench: &Bench, reader: &Reader<'_>) -> anyhow::Result<()> {
     let blocks = blocks("docs/quickstart.md")?;
     let manifests =

@@ -1,4 +1,4 @@
-//! The chart on clusters with rules of their own, each time into an empty one.
+//! The chart on clusters with special rules, each time in an empty one.
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -13,11 +13,11 @@ use crate::{
     operators,
 };
 
-/// What OpenShift gives to one namespace.
+/// The first user ID that OpenShift assigns to a namespace.
 const FIRST_USER: u32 = 1_000_680_000;
 const USERS: u32 = 10_000;
 
-/// Installs into a namespace with Pod Security `restricted`, and waits as a user would.
+/// Installs into a namespace with Pod Security `restricted`, and waits like a user.
 async fn install(cluster: &Cluster, settings: &[String]) -> anyhow::Result<()> {
     let namespace = cluster.operator_namespace.as_str();
     cluster.kubectl(&["create", "namespace", namespace]).await?;
@@ -27,7 +27,7 @@ async fn install(cluster: &Cluster, settings: &[String]) -> anyhow::Result<()> {
     helm(cluster, &arguments).await.map(drop)
 }
 
-/// `helm test` succeeds, says what it did, and nothing of it is left.
+/// Checks that `helm test` succeeds, prints its result, and leaves no object.
 async fn test_of_the_release(cluster: &Cluster) -> anyhow::Result<()> {
     let locks = ["get", "distributedlocks", "--all-namespaces", "--output", "name"];
     let before = cluster.kubectl(&locks).await?;
@@ -43,7 +43,7 @@ async fn test_of_the_release(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A claim that is created right after `helm install --wait` is granted at once, not when a fence has passed.
+/// Checks that a claim right after `helm install --wait` is granted without the wait of a fence.
 async fn a_lock_at_once(bench: &Bench) -> anyhow::Result<()> {
     let begun = bench.now();
     let lock = Lock::create(bench, claim("first", "first", None, std::time::Duration::from_secs(5))).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn default_values_meet_pod_security_restricted_and_a_lock_can_b
     then_as_before(&bench, test).await
 }
 
-/// Refuses pods as OpenShift does, whose users are not those of the namespace.
+/// A policy that refuses pods like OpenShift, if their users are not those of the namespace.
 fn policy(namespace: &str, name: &str) -> String {
     let last = FIRST_USER + USERS - 1;
     let in_range = |field: &str| {
@@ -86,8 +86,9 @@ fn policy(namespace: &str, name: &str) -> String {
     .to_string()
 }
 
-/// On OpenShift the chart sets no users and the platform puts them into the pods. Here the chart is given those that the platform would have
-/// chosen, and every pod with another one is refused.
+/// On OpenShift the chart sets no users and the platform adds them to the pods.
+///
+/// Here the chart gets the users that the platform would have chosen, and every pod with another user is refused.
 pub(crate) async fn random_users_as_on_openshift_run_everything(bench: Bench) -> anyhow::Result<()> {
     let cluster = &bench.cluster;
     let name = "e2e-openshift";

@@ -1,4 +1,6 @@
-//! The end of an installation: with the hook that looks first, and where hooks do not run, as with some versions of Argo CD.
+//! The end of an installation, with and without the hook that checks first.
+//!
+//! Some versions of Argo CD do not run hooks.
 
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(6);
 const TTL: Duration = Duration::from_secs(4);
-/// From an installation to the next grant: the lost hold has to run out, and be told as lost.
+/// From an installation to the next grant: the lost hold has to expire, and be reported as lost.
 const NEXT_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock_and_the_next_operator_goes_on(
@@ -27,7 +29,7 @@ pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock_and_the_next_
     let test = async {
         helm(&bench.cluster, &["uninstall", operators::NAME, "--no-hooks", "--wait"]).await?;
         let second = Lock::create(&bench, claim("second", "job", Some("q"), TTL)).await?;
-        // What was promised has passed, and without an operator nobody is granted anything.
+        // Every promise has expired, and without an operator no claim is granted.
         tokio::time::sleep(2 * TTL).await;
         ensure!(!second.recorder.versions().iter().any(|version| is_held(&version.object)), "granted by nobody");
         bench.cluster.deploy().await?;
@@ -56,7 +58,7 @@ pub(crate) async fn the_check_before_an_uninstallation_says_what_is_held_and_how
     }
     let command = format!("kubectl delete dlock -n {} job", bench.namespace);
     ensure!(said.contains(&command), "{command:?} is not in: {said}");
-    // What it says is enough.
+    // Its message is sufficient.
     let test = async {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         bench.cluster.kubectl(&words).await?;

@@ -1,4 +1,6 @@
-//! An upgrade by Helm to another image, with other settings and other pods, of the operator and of a quorum.
+//! An upgrade by Helm of the operator and of a quorum.
+//!
+//! The new version has another image, other settings and other pods.
 
 use std::time::Duration;
 
@@ -53,9 +55,9 @@ async fn upgrade(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the new operator, of which a replica leads, renews the hold that it has found.
+/// Checks that the new operator, of which a replica leads, renews the hold that it has found.
 async fn is_kept(lock: &Lock, before: i64) -> anyhow::Result<()> {
-    // The first write may be one that the old operator had begun.
+    // The old operator can have begun the first write.
     for _ in 0..2 {
         let mark = lock.recorder.mark();
         let renewed = lock.recorder.until_after(mark, TTL, "renewed", |version| is_held(&version.object)).await?;

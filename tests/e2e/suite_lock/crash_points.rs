@@ -22,24 +22,30 @@ use crate::{
     record::Recorder,
 };
 
-/// Far beyond [`CONVERGES`]: what is left behind by the dead leader is recognised, and does not just run out.
+/// Far longer than [`CONVERGES`].
+///
+/// The next leader must recognise what a dead leader left, and not wait until it expires.
 const LONG: Duration = Duration::from_secs(25);
-/// All is well again within this time after the next one leads.
+/// Everything is healthy again within this time after the next one leads.
 const CONVERGES: Duration = Duration::from_secs(8);
-/// Nobody leads for so long after every other crash: what was published runs out, and the keys do not.
+/// The time without a leader after every other crash.
+///
+/// The published validity expires, and the keys do not.
 const LEADERLESS: Duration = Duration::from_millis(2500);
 
-/// Something that a leader does in several writes.
+/// An action of a leader with several writes.
 trait Scenario: Sized {
-    /// The leader may do more afterwards, so the crash points have no natural end.
+    /// The maximum number of crash points.
+    ///
+    /// The leader can continue to write afterwards, so there is no natural end.
     const POINTS: usize = 64;
-    /// Time to live of another lock, which must not notice anything.
+    /// The ttl of another lock, which must not be affected.
     const STEADY: Duration = SHORT;
-    /// Everything before it.
+    /// Prepares the state before the action.
     async fn prepare(world: &World) -> anyhow::Result<Self>;
-    /// What makes the leader write.
+    /// Makes the leader write.
     async fn act(&self, world: &World) -> anyhow::Result<()>;
-    /// How it ends, whoever brings it there.
+    /// Checks the final state, whichever leader completes the action.
     async fn end(&self, world: &World) -> anyhow::Result<()>;
     fn locks(&self) -> Vec<&Lock>;
 }
@@ -59,7 +65,7 @@ async fn at_every_write<S: Scenario>(bench: Bench) -> anyhow::Result<()> {
             let all = gate.writes();
             let point = format!("killed after {} writes: {}", all.len(), all.join(", "));
             if !finished && writes % 2 == 1 {
-                // The time without a leader itself.
+                // This is the time without a leader.
                 tokio::time::sleep(LEADERLESS).await;
             }
             world.survivor_leads();
@@ -81,9 +87,11 @@ async fn at_every_write<S: Scenario>(bench: Bench) -> anyhow::Result<()> {
     .await
 }
 
-/// Deletes everything. No key is left.
+/// Deletes everything.
+///
+/// Checks that no key is left.
 async fn clean(world: &World, locks: &[&Lock]) -> anyhow::Result<()> {
-    // The holders have ended, so that nobody waits for them.
+    // The holders have ended, so that the operator does not wait for them.
     world.end_pods().await?;
     for lock in locks.iter().filter(|lock| lock.recorder.last().is_ok_and(|last| !last.gone)) {
         lock.remove().await?;
@@ -92,7 +100,7 @@ async fn clean(world: &World, locks: &[&Lock]) -> anyhow::Result<()> {
     world.keys_agree(&[]).await
 }
 
-/// One hold as its lock published it.
+/// One hold, as its lock published it.
 #[derive(Clone, Debug, Default)]
 struct Published {
     acquired_at: i64,
@@ -100,7 +108,7 @@ struct Published {
     ended_at: Option<i64>,
 }
 
-/// No hold that was published was lost, tokens rose, and no two holds were valid at the same time.
+/// Checks that no published hold was lost, that tokens rose, and that no two holds overlapped.
 fn check_history(locks: &[&Lock]) -> anyhow::Result<()> {
     let mut holds: BTreeMap<i64, Published> = BTreeMap::new();
     for version in locks.iter().flat_map(|lock| lock.recorder.versions()) {
@@ -123,7 +131,7 @@ fn check_history(locks: &[&Lock]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A lock that does not exist yet, watched.
+/// A watch on a lock that does not exist yet.
 async fn future_lock(world: &World) -> anyhow::Result<Lock> {
     let recorder = world.bench.record::<DistributedLock>(SUBJECT).await?;
     Ok(Lock { bench: world.bench.clone(), name: SUBJECT.into(), recorder })
@@ -136,7 +144,7 @@ async fn annotate(lock: &Lock, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// This pod leads, and it alone has the label.
+/// Waits until this pod leads, and only this pod has the label.
 async fn leads(world: &World, lock: &Lock, pod: &str) -> anyhow::Result<()> {
     let is_it = |v: &LockVersion| is_held(&v.object) && leader(&v.object).as_deref() == Some(pod);
     lock.recorder.until(CONVERGES, &format!("{pod} leads"), is_it).await?;
@@ -269,7 +277,7 @@ impl Queue {
     }
 }
 
-/// A holder's own word, and the next one's turn.
+/// A holder's release, and the next claim's turn.
 struct Release(Queue);
 
 impl Scenario for Release {
@@ -295,7 +303,7 @@ pub(crate) async fn a_leader_killed_at_any_write_of_a_release_leaves_no_orphan(b
     at_every_write::<Release>(bench).await
 }
 
-/// An administrator's break: sealed, waited for, and the next one's turn.
+/// An administrator's break: the key is sealed, the end is awaited, and the next claim gets its turn.
 struct Break(Queue);
 
 impl Scenario for Break {
@@ -321,7 +329,7 @@ pub(crate) async fn a_leader_killed_at_any_write_of_a_break_splits_no_lock(bench
     at_every_write::<Break>(bench).await
 }
 
-/// An administrator's break by force: the key goes at once.
+/// An administrator's forced break: the key is deleted at once.
 struct BreakForce(Queue);
 
 impl Scenario for BreakForce {
@@ -349,7 +357,9 @@ pub(crate) async fn a_leader_killed_at_any_write_of_a_forced_break_leaves_no_orp
     at_every_write::<BreakForce>(bench).await
 }
 
-/// A leader is asked to step down: sealed, waited for, the label moved, the request cleared.
+/// A leader steps down on request.
+///
+/// The key is sealed, the end is awaited, the label moves, the request is cleared.
 struct StepDown(Lock);
 
 impl Scenario for StepDown {

@@ -1,4 +1,4 @@
-//! Who may lead, and who is preferred.
+//! Candidates and preferences of elections.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Ben
         ensure!(leader(&held.object).as_deref() == Some(preferred), "{preference}: {:?} leads", leader(&held.object));
         locks.push((lock, preferred));
     }
-    // Better ones come, and replace nobody for as long as the leaders live.
+    // Better candidates arrive, and replace no living leader.
     run(&bench, important(&bench, "app-1", 9)).await?;
     tokio::time::sleep(2 * TTL).await;
     for (lock, preferred) in &locks {
@@ -56,7 +56,7 @@ pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Ben
             .find(|v| leader(&v.object).as_deref() != Some(*preferred));
         ensure!(others.is_none(), "{} was replaced by {:?}", preferred, others.map(|v| leader(&v.object)));
     }
-    // When they go, it is the better ones' turn.
+    // When the leaders end, the better candidates follow.
     let marks: Vec<_> = locks.iter().map(|(lock, _)| lock.recorder.mark()).collect();
     for pod in ["app-2", "app-10"] {
         bench.delete::<Pod>(pod).await?;
@@ -83,7 +83,7 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
     let says = |text: &'static str| move |v: &super::support::LockVersion| message_of_held(v).contains(text);
     lock.recorder.until(POD_LIMIT, "it says that the pod is not ready", says("app-0 is not ready")).await?;
 
-    // It gets ready only while it is being deleted, and goes on for a good while.
+    // It becomes ready only while it is being deleted, and continues to run for a while.
     let mut leaving =
         worker(&bench, "app-1", "app", "trap 'sleep 8; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
     leaving["spec"]["terminationGracePeriodSeconds"] = json!(20);
@@ -114,7 +114,7 @@ pub(crate) async fn readiness_alone_never_hands_over(bench: Bench) -> anyhow::Re
     let mark = first.mark();
     bench.kubectl(&["exec", "app-0", "--", "rm", "/tmp/ready"]).await?;
     first.until_after(mark, SOON, "no longer ready", |v| !is_ready(&v.object)).await?;
-    // Nothing is to happen, for longer than a hold lives that is not renewed.
+    // Nothing must happen for longer than the life of a hold without renewals.
     tokio::time::sleep(2 * TTL).await;
     crate::history::check_held_throughout(&lock.recorder.versions())?;
     Ok(())
@@ -147,7 +147,7 @@ pub(crate) async fn a_leader_whose_node_is_cordoned_steps_down_once(bench: Bench
         check_waited(&lock, token(&held.object)?, &next, Duration::ZERO, Duration::from_secs(1))?;
         first.until(SOON, "the former leader costs no more", |v| !costs(&v.object)).await?;
 
-        // With nobody else left the pod on the cordoned node leads again, and stays when another candidate comes.
+        // Without another candidate the pod on the cordoned node leads again, and stays when another candidate arrives.
         bench.delete::<Pod>("app-1").await?;
         let again = led_by(&lock, lock.recorder.mark(), "app-0", TTL + SOON).await?;
         run(&bench, on("app-2", "node2")).await?;
@@ -157,7 +157,7 @@ pub(crate) async fn a_leader_whose_node_is_cordoned_steps_down_once(bench: Bench
         Ok(())
     };
     let result = result.await;
-    // Also when the test fails: nodes are everybody's.
+    // Even if the test fails, because all tests share the nodes.
     bench.kubectl(&["uncordon", "node1"]).await?;
     result
 }

@@ -1,4 +1,4 @@
-//! The operator's own face: what it tells, and what it may do.
+//! The operator's own metrics and rights.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(3);
 
-/// What people and alerts look at, and a sample that has to be there on the leader.
+/// Metrics that users and alerts read, and a sample that the leader must have.
 const FAMILIES: &[(&str, &str)] = &[
     ("redlock_acquisitions", "redlock_acquisitions_total{outcome=\"granted\"}"),
     ("redlock_acquire_duration_seconds", "redlock_acquire_duration_seconds_count"),
@@ -60,7 +60,7 @@ pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::
     for path in ["healthz", "readyz"] {
         ensure!(operators::read(&bench.cluster, &leader, path).await? == "ok\n", "/{path} of a healthy operator");
     }
-    // The other one renews, and says that it does not lead.
+    // The other replica renews, and reports that it does not lead.
     let pods = operators::pods(&bench.cluster).await?;
     let standby = pods.iter().map(ResourceExt::name_any).find(|name| *name != leader).context("no standby")?;
     poll::until(SOON, "the standby renews", async || {
@@ -72,7 +72,7 @@ pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::
     Ok(())
 }
 
-/// What the operator's account is refused by RBAC: the verb, and what on.
+/// Requests that RBAC refuses to the operator's account: verb and resource.
 const FORBIDDEN: &[&str] = &[
     "list secrets",
     "watch secrets",
@@ -101,7 +101,7 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
         let answer = can_i(&bench, verb, what, &operator).await?;
         ensure!(answer == "no", "may the operator {forbidden}? {answer}");
     }
-    // What RBAC cannot say, the admission policy does.
+    // The admission policy refuses requests that RBAC cannot express.
     run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
     let patches = [
         (json!({"metadata": {"labels": {"app": "other"}}}), "no pod labels but"),
@@ -122,12 +122,14 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
         "annotations": {"controller.kubernetes.io/pod-deletion-cost": "1000001"}});
     let label = json!({"metadata": allowed}).to_string();
     bench.kubectl(&["patch", "pod", "app-0", "--patch", &label, &operator]).await?;
-    // And it binds nobody else.
+    // The policy applies to no other account.
     bench.kubectl(&["label", "pod", "app-0", "app=other", "--overwrite"]).await?;
     Ok(())
 }
 
-/// What the API server says to `kubectl auth can-i`: `yes` or `no`. A resource may have a part after a slash.
+/// The answer of the API server to `kubectl auth can-i`: `yes` or `no`.
+///
+/// A resource can have a subresource after a slash.
 async fn can_i(bench: &Bench, verb: &str, what: &str, who: &str) -> anyhow::Result<String> {
     let (resource, part) = what.split_once('/').unwrap_or((what, ""));
     let part = format!("--subresource={part}");
@@ -136,13 +138,13 @@ async fn can_i(bench: &Bench, verb: &str, what: &str, who: &str) -> anyhow::Resu
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A person with the usual role for a namespace uses locks, and does not write what the operator says about them.
+/// A user with the usual role for a namespace uses locks, and cannot write their status.
 pub(crate) async fn editors_use_locks_and_do_not_write_their_status(bench: Bench) -> anyhow::Result<()> {
     let editor = "--as=e2e-editor";
     bench.kubectl(&["create", "rolebinding", "editor", "--clusterrole=edit", "--user=e2e-editor"]).await?;
     let answer = async |verb: &str, what: &str| can_i(&bench, verb, what, editor).await;
     let locks = "distributedlocks.redlock-operator.io";
-    // Roles are put together in the background.
+    // The API server aggregates roles in the background.
     let may = || async { Ok((answer("create", locks).await? == "yes").then_some(())) };
     poll::until(SOON, "an editor may create locks", may).await?;
     for (verb, what, expected) in [

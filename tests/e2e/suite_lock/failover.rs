@@ -1,5 +1,6 @@
-//! The operator's own failover: its leader is frozen and comes back, or sees the members and not the API server, or the API server
-//! and not the members.
+//! The operator's own failover.
+//!
+//! Its leader is frozen and returns, or reaches only the members, or only the API server.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,13 +23,13 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// The shortest that is promised to be kept.
+/// The shortest ttl that a failover must keep.
 const SHORT_TTL: Duration = Duration::from_secs(1);
 /// Longer than the operator's Lease and the next leader's start.
 const FAULT: Duration = Duration::from_secs(12);
 const AFTERWARDS: Duration = Duration::from_secs(8);
 
-/// What is held while the fault goes on.
+/// Locks that are held during the fault.
 struct Scene {
     bench: Bench,
     locks: Vec<Lock>,
@@ -66,7 +67,7 @@ impl Scene {
         Ok(Self { bench: bench.clone(), locks, waiting, labelled, monitor, leader, leases })
     }
 
-    /// Nothing was lost, granted twice, or labelled twice, since before the fault.
+    /// Checks that since before the fault no lock was lost, granted twice, or labelled twice.
     async fn check(&self, from: i64) -> anyhow::Result<()> {
         let to = self.bench.wall().0;
         for lock in &self.locks {
@@ -77,7 +78,7 @@ impl Scene {
         ensure!(!self.waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "the waiting claim was granted");
         one_label(&self.labelled.versions())?;
         self.monitor.check_alive(from, to).await?;
-        // All is as before: the next one gets its turn.
+        // Everything is as before: the next claim gets its turn.
         let last = token(&self.locks[0].recorder.last()?.object)?;
         self.locks[0].remove().await?;
         ensure!(token(&self.waiting.held(SOON).await?.object)? > last, "the next token is not greater");
@@ -85,7 +86,7 @@ impl Scene {
     }
 }
 
-/// Never two pods with the label, in the order in which the API server took the changes.
+/// Checks that never two pods had the label, in the order of the changes in the API server.
 fn one_label(versions: &[Version<Pod>]) -> anyhow::Result<()> {
     let mut labelled = BTreeSet::new();
     for version in versions {
@@ -108,18 +109,18 @@ pub(crate) async fn a_frozen_leader_that_comes_back_harms_no_lock(bench: Bench) 
     faults.pause_container(&bench.cluster.operator_namespace, &scene.leader.pod, "operator").await?;
     let next = operators::until_next_term(&scene.leases, &scene.leader).await;
     bench.figures.add("leading operator frozen -> next leader", bench.now().since(start));
-    // The fault itself: there is nothing to wait for.
+    // This is the fault: there is no condition to await.
     tokio::time::sleep(FAULT.saturating_sub(bench.now().since(start))).await;
     faults.resume_container(&bench.cluster.operator_namespace, &scene.leader.pod, "operator").await?;
     let next = next?;
     ensure!(next.pod != scene.leader.pod, "the frozen replica leads");
-    // Whatever the zombie does, it does it soon.
+    // A former leader would act soon after its return.
     tokio::time::sleep(AFTERWARDS).await;
     scene.check(from).await
 }
 
 impl Scene {
-    /// Nothing that the leader sends to this port arrives.
+    /// Drops all packets of the leader to this port.
     async fn cut_leader_off(&self, port: u16) -> anyhow::Result<Injected> {
         let cluster = &self.bench.cluster;
         let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
@@ -128,7 +129,9 @@ impl Scene {
         cluster.faults.cut_off(&node, &address, port).await
     }
 
-    /// Cuts the leader off, and on again later: another one leads meanwhile, and grants what comes.
+    /// Disconnects the leader, and connects it again later.
+    ///
+    /// Another replica leads in between, and grants new claims.
     async fn leads_elsewhere(&self, port: u16, figure: &str) -> anyhow::Result<()> {
         let (from, start) = (self.bench.wall().0, self.bench.now());
         let cut = self.cut_leader_off(port).await?;
@@ -136,11 +139,11 @@ impl Scene {
         self.bench.figures.add(figure, self.bench.now().since(start));
         let late = Lock::create(&self.bench, claim("late", "late", Some("q"), TTL)).await?;
         late.held(SOON).await?;
-        // The fault itself: there is nothing to wait for.
+        // This is the fault: there is no condition to await.
         tokio::time::sleep(FAULT.saturating_sub(self.bench.now().since(start))).await;
         self.bench.cluster.faults.end(cut).await?;
         ensure!(next.pod != self.leader.pod, "the replica that was cut off leads");
-        // Whatever the former leader does, it does it soon.
+        // The former leader would act soon after its return.
         tokio::time::sleep(AFTERWARDS).await;
         self.check(from).await
     }
@@ -156,7 +159,7 @@ pub(crate) async fn a_leader_cut_off_from_the_members_harms_no_lock(bench: Bench
     scene.leads_elsewhere(MEMBER_PORT, "leading operator cut off from the members -> next leader").await
 }
 
-/// Nothing is held that could run out.
+/// There is no hold that could expire.
 pub(crate) async fn a_leader_that_cannot_grant_lets_another_one_lead(bench: Bench) -> anyhow::Result<()> {
     let scene = Scene::set(&bench).await?;
     for lock in scene.locks.iter().chain([&scene.waiting]) {

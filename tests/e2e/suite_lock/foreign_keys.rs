@@ -1,4 +1,4 @@
-//! Keys of other clients that never end by themselves, or are no Redlock keys at all.
+//! Keys of other clients that never expire, or are no Redlock keys.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ const MAX_TTL: Duration = Duration::from_secs(4);
 pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let client = Client::start(&quorum).await?;
-    // What a client wrote, and what the message has to name.
+    // The key of a client, and the text that the message has to contain.
     let cases = [
         ("endless", "SET KEY some-value", "time to live"),
         ("timestamp", "SET KEY 1795284168.123", "timestamp"),
         ("long", "SET KEY some-value PX 600000", "maxTTL"),
-        // As Redisson does, which would then give it a time to live.
+        // Like Redisson, which would then set a time to live.
         ("hash", "HINCRBY KEY 8743c9c0:1 1", "a hash"),
     ];
     let mut locks = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(b
         ensure!(message.contains(word), "{}: the message does not say {word:?}: {message}", lock.name);
         ensure!(!message.contains("some-value"), "the message has the value in it: {message}");
     }
-    // Longer than any lock of this quorum may live.
+    // Longer than the longest lock of this quorum.
     tokio::time::sleep(2 * MAX_TTL).await;
     for lock in &locks {
         let key = format!("{}/{}", bench.namespace, lock.name);

@@ -1,4 +1,4 @@
-//! Holders that are to show that they are well: by a heartbeat, or by an answer.
+//! Holders with health checks: by a heartbeat, or by a probe.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// A third of the TTL: each renewal asks.
+/// A third of the ttl: each renewal probes.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ pub(crate) async fn a_holder_whose_heartbeat_stops_is_renewed_no_more(bench: Ben
         let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
         let beat = json!({"spec": {"renewTime": now}});
         leases.patch("first", &PatchParams::default(), &Patch::Merge(beat)).await?;
-        // The pace of the heart.
+        // The period of the heartbeat.
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let stopped = bench.now();
@@ -78,7 +78,7 @@ pub(crate) async fn a_claim_whose_heartbeat_stopped_while_it_waited_is_passed_ov
     Ok(())
 }
 
-/// Answers at `/healthz` for as long as the file is there.
+/// Answers at `/healthz` while the file exists.
 const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
 
 fn asked() -> Value {
@@ -99,7 +99,7 @@ async fn led(bench: &Bench) -> anyhow::Result<(Lock, String, &'static str)> {
     let lock = Lock::create(bench, asked()).await?;
     let first = leader(&lock.held(SOON).await?.object).context("no leader")?;
     let second = if first == "app-0" { "app-1" } else { "app-0" };
-    // Well for longer than a TTL: it is renewed.
+    // Healthy for longer than a ttl: it is renewed.
     let renewed = |v: &super::support::LockVersion| {
         let status = crate::locks::status(&v.object);
         let held = |now: redlock_operator::api::MilliTime, then: redlock_operator::api::MilliTime| {
@@ -150,7 +150,7 @@ pub(crate) async fn a_frozen_leader_with_a_liveness_check_is_followed_in_time(be
 
 pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> anyhow::Result<()> {
     const FAILURES: u32 = 3;
-    // The container runs on when its server does not.
+    // The container continues to run when its server does not.
     let script = "trap 'exit 0' TERM; mkdir /tmp/www; httpd -f -p 8080 -h /tmp/www & echo $! >/tmp/pid; \
         while :; do sleep 3600 & wait $!; done";
     for name in ["app-0", "app-1"] {
@@ -159,7 +159,7 @@ pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> a
         run(&bench, pod).await?;
     }
     let liveness = json!({"tcpSocket": {"port": 8080}, "failureThreshold": FAILURES});
-    // Four renewals in a TTL: three of them may fail before the validity ends.
+    // Four renewals in a ttl: three of them can fail before the validity ends.
     let lock = with(election("app", "app", 2 * TTL), json!({"liveness": liveness, "renewInterval": "1s"}));
     let lock = Lock::create(&bench, lock).await?;
     let held = lock.held(SOON).await?;
@@ -176,7 +176,7 @@ pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> a
     let took = next.at.since(asked);
     ensure!(took < 2 * TTL + FAILURES * PROBE_PERIOD + SECOND, "the next leader was there only after {took:?}");
     check_waited(&lock, token(&held.object)?, &next, Duration::ZERO, SECOND)?;
-    // And a pod that does not answer is not chosen when the other one ends.
+    // A pod that does not answer is not chosen when the other one ends.
     ensure!(leader(&next.object).as_deref() == Some(second), "{:?}", next.object.status);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The leader label, whatever people do to it.
+//! The leader label, whatever users do to it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// The operator's second, and what the watch of the test takes.
+/// The operator's second, and the latency of the test's watch.
 const LIMIT: Duration = Duration::from_millis(1200);
 
 fn has(pod: &Pod, lock: &str) -> bool {
@@ -25,7 +25,7 @@ pub(crate) async fn a_leader_label_set_by_a_person_is_taken_off_within_a_second(
     let pods = [
         run(&bench, worker(&bench, "app-0", "app", IDLE)).await?,
         run(&bench, worker(&bench, "app-1", "app", IDLE)).await?,
-        // Not even a candidate.
+        // A pod that is no candidate.
         run(&bench, worker(&bench, "other-0", "other", IDLE)).await?,
     ];
     let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
@@ -46,7 +46,7 @@ pub(crate) async fn a_leader_label_set_by_a_person_is_taken_off_within_a_second(
         bench.figures.add("stale leader label set -> taken off", took);
         ensure!(took < LIMIT, "{name} had the label for {took:?}");
     }
-    // The other way round: whoever leads gets it back.
+    // The other direction: the leader gets the label again.
     let mark = leading.mark();
     bench.kubectl(&["label", "pod", &first, &format!("{}-", leader_label("app"))]).await?;
     let off = leading.until_after(mark, SOON, "without the label", |v| !has(&v.object, "app")).await?;

@@ -1,4 +1,4 @@
-//! The leader's node is cut off from everybody.
+//! The leader's node is disconnected.
 
 use std::time::Duration;
 
@@ -15,14 +15,16 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// A third of the TTL: each renewal asks.
+/// A third of the ttl: each renewal probes.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 /// Until the node controller has given a node up (50 s), and the operator after it (15 s).
 const NODE_LIMIT: Duration = Duration::from_secs(120);
 const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
 
-/// With a liveness check the operator notices at once; without one it waits until the node is given up.
+/// With a liveness check the operator notices at once.
+///
+/// Without one it waits until the node is given up.
 pub(crate) async fn a_leader_on_a_node_that_is_cut_off_is_followed(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;

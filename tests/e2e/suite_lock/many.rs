@@ -22,10 +22,12 @@ use crate::{
 };
 
 const WATCHED: Duration = Duration::from_secs(60);
-/// Requests to the API server that are under way at once.
+/// Maximum number of concurrent requests to the API server.
 const AT_ONCE: usize = 16;
 
-/// So many locks, and within which time all are held. Generous: the API server has to write each of them three times.
+/// The number of locks, and the time within which all are held.
+///
+/// The time is generous, because the API server has to write each lock three times.
 struct Size {
     locks: usize,
     ttl: Duration,
@@ -66,7 +68,7 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
     let left = held_within.saturating_sub(bench.now().since(start));
     all(&recorder, &mut next, count, left, "held", |version| is_held(&version.object)).await?;
     bench.figures.add(&format!("{count} locks held"), bench.now().since(start));
-    // So long that each lock has to be renewed several times.
+    // Long enough that each lock has to be renewed several times.
     tokio::time::sleep(WATCHED).await;
     let mut by_lock: BTreeMap<String, Vec<LockVersion>> = BTreeMap::new();
     for version in recorder.versions() {
@@ -87,7 +89,7 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
     let (renewals, late) = (after.all - before.all, after.late - before.late);
     ensure!(late == 0, "{late} of {renewals} renewals began more than a second late");
     ensure!(renewals >= 2 * u64::try_from(count)?, "only {renewals} renewals");
-    // The API server shares two cores with everything else, so this is told and no more.
+    // The API server shares two cores with everything else, so this is only printed.
     let published =
         by_lock.values().filter(|versions| versions.iter().all(is_published)).map(|v| check_held_throughout(v));
     let (in_time, behind): (Vec<_>, Vec<_>) = published.partition(Result::is_ok);
@@ -107,7 +109,7 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until this has been true of each lock, in a version after the `next`th.
+/// Waits until the condition was true of each lock, in a version after the `next`th.
 async fn all(
     recorder: &Recorder<DistributedLock>,
     next: &mut usize,
@@ -132,10 +134,10 @@ fn is_published(version: &LockVersion) -> bool {
     version.object.spec.validity == Validity::Published
 }
 
-/// Renewals of one replica, as it counts them.
+/// Counters of the renewals of one replica.
 struct Lateness {
     all: u64,
-    /// Those that began more than a second after they were due.
+    /// Renewals that began more than a second after they were due.
     late: u64,
 }
 

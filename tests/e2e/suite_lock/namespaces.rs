@@ -26,7 +26,7 @@ async fn contend(bench: &Bench, elsewhere: &Bench) -> anyhow::Result<()> {
     quorum["spec"]["allowedNamespaces"] = json!({"from": "Selector", "selector": selector});
     let quorum = Quorum::ready_as(bench, quorum, TTL).await?;
     let client = Client::start(&quorum).await?;
-    // The client outside may only use keys under the namespace's name, and so this key is there.
+    // The outside client can only use keys under the namespace's name, so this key is there.
     let key = format!("{}/shared", bench.namespace);
     let claim_of = |name: &str| {
         let mut lock = claim(name, &key, Some("q"), TTL);

@@ -1,4 +1,4 @@
-//! Two minutes without an API server: for everybody, and for the operator alone.
+//! Two minutes without an API server: for all components, and for the operator alone.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(5);
 /// Until watches, controllers and the operator have found the API server again.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
 
-/// Two locks that are held, one claim behind each, and a monitor of the first one's key.
+/// Two held locks, one waiting claim for each, and a monitor of the first one's key.
 struct Scene {
     bench: Bench,
     held: [Lock; 2],
@@ -48,7 +48,7 @@ impl Scene {
         Ok(Self { bench: bench.clone(), held, waiting, monitor })
     }
 
-    /// The outage from `from` to `to`: the first lock was held in Redis, and its status catches up.
+    /// Checks that the first lock was held in Redis during the outage, and that its status catches up.
     async fn check_held(&self, from: i64, to: i64) -> anyhow::Result<()> {
         let start = self.bench.now();
         let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > to);
@@ -63,7 +63,7 @@ impl Scene {
         self.monitor.check_alive(from, to).await
     }
 
-    /// A claim that was deleted is gone, and the one behind it has the lock under a greater token.
+    /// Checks that a deleted claim is gone, and that the waiting one has the lock with a greater token.
     async fn check_passed_on(&self, index: usize) -> anyhow::Result<()> {
         let last = self.held[index].recorder.versions().iter().filter_map(|v| token(&v.object).ok()).max();
         self.held[index].recorder.until_gone(RECOVERY_LIMIT).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn held_locks_outlive_two_minutes_without_an_api_server(bench: 
     let scene = Scene::set(&bench).await?;
     bench.cluster.faults.stop_api_server().await?;
     let stopped = bench.wall().0;
-    // The outage itself: there is nothing to wait for.
+    // This is the outage: there is no condition to await.
     tokio::time::sleep(AWAY).await;
     let started = bench.wall().0;
     bench.cluster.faults.start_api_server().await?;
@@ -90,7 +90,7 @@ pub(crate) async fn held_locks_outlive_two_minutes_without_an_api_server(bench: 
     operators::all_available(&bench.cluster).await
 }
 
-/// What `kubectl` did while the operator saw nothing is carried out afterwards, and only then.
+/// The operator processes changes by `kubectl` after it is connected again, and only then.
 pub(crate) async fn claims_that_change_while_the_operator_is_cut_off_are_settled_afterwards(
     bench: Bench,
 ) -> anyhow::Result<()> {
@@ -104,7 +104,7 @@ pub(crate) async fn claims_that_change_while_the_operator_is_cut_off_are_settled
     let meanwhile = async {
         scene.held[1].delete().await?;
         let late = Lock::create(&bench, claim("late", "late", Some("q"), TTL)).await?;
-        // The outage itself, several times as long as the lock.
+        // This is the outage, several times as long as the lock.
         tokio::time::sleep(6 * TTL).await;
         ensure!(!late.recorder.versions().iter().any(|v| is_held(&v.object)), "who granted it?");
         ensure!(!scene.held[1].recorder.last()?.gone, "who released it?");

@@ -1,4 +1,4 @@
-//! Claims of pods and of Jobs: what ends them, and what does not.
+//! Claims of pods and of Jobs, and the events that end them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);
-/// So much later one watch of the test may show what another has shown.
+/// The maximum difference between two watches of the test.
 const WATCHES: Duration = Duration::from_millis(200);
 
 pub(crate) async fn a_pod_claim_ends_with_its_container_instance(bench: Bench) -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ pub(crate) async fn a_pod_claim_ends_with_its_container_instance(bench: Bench) -
     ensure!(token(&next.object)? > token(&held.object)?, "the next token is not greater");
     finished(&first, "HolderGone", SOON).await?;
 
-    // The pod is there again under the same name and UID, and the claim is over all the same.
+    // The pod exists again with the same name and UID, and the claim has ended anyway.
     first_pod.until(POD_LIMIT, "restarted", |v| restarts(&v.object) == 1 && is_ready(&v.object)).await?;
     second.remove().await?;
     let third = Lock::create(&bench, pod_claim("third", "job", "worker-0", TTL)).await?;
@@ -114,7 +114,7 @@ pub(crate) async fn a_pod_being_deleted_is_renewed_for_until_it_has_ended(bench:
     renewed_until(&first, &ended)
 }
 
-/// Held and renewed, and valid at each moment as far as was published, until the container was seen to end.
+/// Checks that the hold was renewed, and always valid by its publications, until the container ended.
 fn renewed_until(lock: &Lock, ended: &Version<Pod>) -> anyhow::Result<()> {
     let until = ended.wall.0;
     let versions: Vec<_> = lock.recorder.versions().into_iter().filter(|v| is_held(&v.object)).collect();

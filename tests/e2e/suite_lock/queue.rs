@@ -1,4 +1,4 @@
-//! Claims on one key: whose turn it is.
+//! The order of claims on one key.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn at_position(lock: &Lock, position: i32) -> anyhow::Result<()> {
 pub(crate) async fn a_queue_goes_by_priority_and_then_by_age(bench: Bench) -> anyhow::Result<()> {
     let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
     let mut last = token(&holder.held(SOON).await?.object)?;
-    // By name they would go the other way round.
+    // By name they would have the other order.
     let old = Lock::create(&bench, claim("z-old", "reindex", None, TTL)).await?;
     next_second(&bench).await;
     let young = Lock::create(&bench, claim("b-young", "reindex", None, TTL)).await?;
@@ -91,7 +91,7 @@ pub(crate) async fn a_claim_that_waited_too_long_gives_up(bench: Bench) -> anyho
     let took = end.at.since(start.at);
     ensure!(took < TIMEOUT + Duration::from_secs(1), "it gave up only after {took:?}");
 
-    // It never queues again, so the next one gets the lock.
+    // It never queues again, so the next claim gets the lock.
     let next = Lock::create(&bench, claim("next", "reindex", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
     holder.remove().await?;

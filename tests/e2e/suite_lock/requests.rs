@@ -1,4 +1,4 @@
-//! What people ask for by annotation: step down, break, break by force.
+//! Requests of users by annotation: step down, break, break by force.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A key that several may hold at once.
+//! A key with several holders at once.
 
 use std::{collections::BTreeSet, time::Duration};
 

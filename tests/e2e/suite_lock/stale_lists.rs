@@ -1,4 +1,6 @@
-//! A leader that acts on lists of locks from before: watches lag, and a replica that has just started may be given an old list.
+//! A leader that acts on old lists of locks.
+//!
+//! Watches lag, and a replica that has just started can get an old list.
 
 use std::time::Duration;
 
@@ -18,13 +20,17 @@ use crate::{
     poll,
 };
 
-/// So long that nothing runs out meanwhile: only a mistake takes a key away.
+/// Long enough that nothing expires during the test: only a mistake removes a key.
 const LONG: Duration = Duration::from_secs(25);
-/// What the leader believes is of the past for so long.
+/// How long the leader's state is old.
 const STALE: Duration = Duration::from_secs(3);
 const LOCKS: &str = "/distributedlocks";
 
-/// A replica leads that has heard nothing of locks since its gate began to hold news back. It does no harm, then or later.
+/// Makes a replica lead whose state of locks is old.
+///
+/// Its gate has held events back. The replica does no harm, then or later.
+///
+/// It does no harm, then or later.
 async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: &Lock) -> anyhow::Result<()> {
     let before = held.recorder.last()?;
     let (nonce, first) = (status(&before.object).holder.and_then(|holder| holder.nonce), token(&before.object)?);
@@ -52,7 +58,9 @@ async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: 
     world.check_steady()
 }
 
-/// Its list says that the lock is free and that there is a candidate. The value on the members looks as if a dead leader had left it.
+/// In its list the lock is free and has a candidate.
+///
+/// The value on the members seems to be left by a dead leader.
 pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(bench: Bench) -> anyhow::Result<()> {
     world::within(&bench, SHORT, async |world| {
         let elected = with(election(SUBJECT, SUBJECT, LONG), json!({"quorumRef": {"name": "q"}}));
@@ -67,7 +75,7 @@ pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(benc
     .await
 }
 
-/// Its list says that the first claim holds the lock and the next one waits.
+/// In its list the first claim holds the lock and the next one waits.
 pub(crate) async fn a_leader_that_has_not_heard_of_a_release_harms_nobody(bench: Bench) -> anyhow::Result<()> {
     world::within(&bench, SHORT, async |world| {
         let first = Lock::create(&world.bench, claim("subject-a", SUBJECT, Some("q"), LONG)).await?;

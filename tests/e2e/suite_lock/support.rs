@@ -1,4 +1,4 @@
-//! Pods, claims and elections as the tests of this suite need them.
+//! Pods, claims and elections of the tests of this suite.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::{
 };
 pub(crate) use crate::{locks::leader, pods::is_ready, spans::millis};
 
-/// A pod with an image that the node has is ready within this time.
+/// A pod with a pulled image is ready within this time.
 pub(crate) const POD_LIMIT: Duration = Duration::from_secs(60);
-/// Waits, and ends at once when told so.
+/// Waits, and ends at once on SIGTERM.
 pub(crate) const IDLE: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 pub(crate) type LockVersion = Version<DistributedLock>;
@@ -53,7 +53,7 @@ pub(crate) async fn run(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Po
     Ok(recorder)
 }
 
-/// Creates a pod, watched since before.
+/// Creates a pod and a watch on it.
 pub(crate) async fn create(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Pod>> {
     let name = pod["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
     let recorder = bench.record::<Pod>(&name).await?;
@@ -61,7 +61,7 @@ pub(crate) async fn create(bench: &Bench, pod: Value) -> anyhow::Result<Recorder
     Ok(recorder)
 }
 
-/// What the pod's status says of a container.
+/// The status of a container of the pod.
 pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let containers = pod.status.as_ref()?.container_statuses.as_deref()?;
     containers.iter().find(|container| container.name == name)
@@ -71,7 +71,7 @@ pub(crate) fn restarts(pod: &Pod) -> i32 {
     container_of(pod, "app").map_or(0, |container| container.restart_count)
 }
 
-/// An election among the pods with the label `app` of that value.
+/// An election among the pods with this value of the label `app`.
 pub(crate) fn election(name: &str, app: &str, ttl: Duration) -> Value {
     json!({
         "metadata": {"name": name},
@@ -79,14 +79,14 @@ pub(crate) fn election(name: &str, app: &str, ttl: Duration) -> Value {
     })
 }
 
-/// A claim by a pod.
+/// A claim of a pod.
 pub(crate) fn pod_claim(name: &str, key: &str, pod: &str, ttl: Duration) -> Value {
     let mut lock = claim(name, key, None, ttl);
     lock["spec"]["claim"] = json!({"podName": pod});
     lock
 }
 
-/// The manifest with more in its spec.
+/// Adds fields to the spec of a manifest.
 pub(crate) fn with(mut manifest: Value, more: Value) -> Value {
     if let (Some(spec), Value::Object(more)) = (manifest["spec"].as_object_mut(), more) {
         spec.extend(more);
@@ -94,13 +94,13 @@ pub(crate) fn with(mut manifest: Value, more: Value) -> Value {
     manifest
 }
 
-/// The first version after `mark` in which this pod has the lock.
+/// Waits for the first version after `mark` in which this pod holds the lock.
 pub(crate) async fn led_by(lock: &Lock, mark: usize, pod: &str, limit: Duration) -> anyhow::Result<LockVersion> {
     let is_it = |v: &LockVersion| is_held(&v.object) && leader(&v.object).as_deref() == Some(pod);
     lock.recorder.until_after(mark, limit, &format!("{pod} leads"), is_it).await
 }
 
-/// The latest validity that was ever published under this token, on the wall clock.
+/// The latest validity that was published with this token, on the wall clock.
 pub(crate) fn valid_until(lock: &Lock, token: i64) -> anyhow::Result<i64> {
     let published = |v: LockVersion| {
         let status = status(&v.object);
@@ -114,7 +114,7 @@ pub(crate) fn acquired_at(version: &LockVersion) -> anyhow::Result<i64> {
     Ok(status(&version.object).acquired_at.context("no acquiredAt")?.as_millis())
 }
 
-/// The next holder came `delay` after the last validity of the one before, and less than `slack` later.
+/// Checks that the next holder came `delay` after the last validity, and less than `slack` later.
 pub(crate) fn check_waited(
     before: &Lock,
     token: i64,
@@ -139,7 +139,9 @@ pub(crate) async fn finished(lock: &Lock, reason: &str, limit: Duration) -> anyh
     lock.recorder.until(limit, &format!("Finished with reason {reason}"), is_it).await
 }
 
-/// Objects carry the second of their creation: waits for the next one, so that age tells them apart.
+/// Waits for the next second.
+///
+/// Objects have the second of their creation, so their ages differ then.
 pub(crate) async fn next_second(bench: &Bench) {
     let left = 1000 - bench.wall().0.rem_euclid(1000);
     tokio::time::sleep(Duration::from_millis(u64::try_from(left).unwrap_or(0) + 50)).await;

@@ -93,7 +93,7 @@ pub(crate) async fn a_finished_claim_is_deleted_after_its_time(bench: Bench) -> 
     let lock = Lock::create(&bench, with(claim("job", "job", None, TTL), times)).await?;
     let end = finished(&lock, "MaxHoldReached", TTL + SOON).await?;
     let kept = lock.recorder.until_gone(KEPT + SOON).await?.at.since(end.at);
-    // Conditions carry whole seconds.
+    // Conditions have whole seconds.
     ensure!(kept + SECOND >= KEPT && kept < KEPT + SECOND, "it was deleted after {kept:?}");
     Ok(())
 }

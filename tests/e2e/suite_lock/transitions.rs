@@ -32,7 +32,7 @@ pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) ->
     operators::until_next_term(&leases, &leader).await?;
     operators::all_available(&bench.cluster).await?;
     let before = lock.recorder.mark();
-    // Whoever writes again and again does so within the time to live.
+    // A component that writes repeatedly does so within the ttl.
     tokio::time::sleep(2 * ttl).await;
     ensure!(lock.recorder.mark() - before <= 2, "it is written again and again");
     let lost = lock.recorder.versions().into_iter().skip_while(|v| !is_held(&v.object)).find(|v| !is_held(&v.object));
@@ -47,14 +47,14 @@ pub(crate) async fn a_grant_costs_two_writes_and_a_release_two(bench: Bench) -> 
     let quiet = json!({"validity": "Transitions"});
     let lock = Lock::create(&bench, with(claim("job", "job", None, Duration::from_secs(10)), quiet)).await?;
     lock.held(SOON).await?;
-    // What follows would follow now.
+    // A follow-up write would come now.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let granted = lock.recorder.mark();
     ensure!(granted == 3, "created, then {} writes: {:?}", granted - 1, lock.recorder.last()?.object);
     lock.remove().await?;
     let versions = lock.recorder.versions();
     let writes = versions.iter().skip(granted).filter(|seen| !seen.gone).count();
-    // The API server's own, which sets the time of the deletion, is the first of them. The last one takes the finalizer off.
+    // The API server's own write, which sets the deletion time, is the first one. The last one removes the finalizer.
     ensure!(writes <= 2, "deleted, then {writes} versions before it was gone");
     Ok(())
 }
@@ -67,7 +67,7 @@ pub(crate) async fn a_lock_with_transitions_is_not_cut_short(bench: Bench) -> an
     lock.held(SOON).await?;
     let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
     next.reason("Queued", SOON).await?;
-    // What was published at the grant runs out; the lock does not.
+    // The validity of the grant expires. The lock does not.
     tokio::time::sleep(ttl + Duration::from_secs(1)).await;
     let asked = bench.wall().0;
     let patch = json!({"spec": {"suspend": true}}).to_string();

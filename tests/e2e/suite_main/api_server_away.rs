@@ -28,7 +28,7 @@ pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: 
 
     bench.cluster.faults.stop_api_server().await?;
     let stopped = bench.wall().0;
-    // The outage itself: there is nothing to wait for.
+    // This is the outage: there is no condition to await.
     tokio::time::sleep(AWAY).await;
     let started = bench.wall().0;
     bench.cluster.faults.start_api_server().await?;
@@ -52,7 +52,7 @@ pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: 
 
     monitor.check_alive(stopped, started).await?;
 
-    // All is as before: the next one gets its turn.
+    // Everything is as before: the next claim gets its turn.
     lock.delete().await?;
     lock.recorder.until_gone(RECOVERY_LIMIT).await?;
     let next = waiting.held(SOON).await?;

@@ -21,7 +21,7 @@ pub(crate) async fn a_second_claim_waits_for_the_first(bench: Bench) -> anyhow::
     ensure!(valid_until > held.wall.0, "validUntil is not in the future: {now:?}");
     ensure!(valid_until <= held.wall.0 + i64::try_from(TTL.as_millis())?, "validUntil is too far away: {now:?}");
     bench.kubectl(&["wait", "--for=condition=Held", "dlock/first", "--timeout=10s"]).await?;
-    // The grant is decided and published at a majority; the third vote shows with the next renewal.
+    // A majority decides the grant, which is published then. The third vote is in the status after the next renewal.
     let all = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
     first.recorder.until(TTL, "votes 3/3", all).await?;
     check_columns(&bench, token(&held.object)?).await?;

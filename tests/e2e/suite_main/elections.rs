@@ -72,7 +72,7 @@ pub(crate) async fn one_pod_leads_and_the_next_one_follows_within_three_seconds(
     check_one_at_a_time(&labelled.versions())
 }
 
-/// The first pod is the oldest by a good while.
+/// Starts pods, of which the first is clearly the oldest.
 async fn start_pods(bench: &Bench) -> anyhow::Result<Recorder<Deployment>> {
     let deployment = bench.record::<Deployment>("scheduler").await?;
     bench.create::<Deployment>(application("scheduler", 1, &bench.cluster.redis_image)).await?;
@@ -119,7 +119,7 @@ fn ready_pods(slice: &EndpointSlice) -> Vec<&str> {
         .collect()
 }
 
-/// Whoever connects to the Service reaches the leader, once the nodes have heard of the endpoint.
+/// Waits until a connection to the Service reaches the leader, when the nodes have its endpoint.
 async fn answers(client: &Client, pod: &str) -> anyhow::Result<()> {
     let ask = "redis-cli -h scheduler-leader CONFIG GET dbfilename 2>&1 | tail -n 1";
     let script = format!(
@@ -130,7 +130,7 @@ async fn answers(client: &Client, pod: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Never two pods with the label, in the order in which the API server took the changes.
+/// Checks that never two pods had the label, in the order of the changes in the API server.
 fn check_one_at_a_time(versions: &[Version<Pod>]) -> anyhow::Result<()> {
     let mut labelled = BTreeSet::new();
     for version in versions {

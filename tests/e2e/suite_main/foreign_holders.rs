@@ -1,4 +1,4 @@
-//! Redlock clients that know nothing of Kubernetes contend for the same keys.
+//! Redlock clients without any knowledge of Kubernetes contend for the same keys.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) async fn a_client_outside_and_a_claim_exclude_each_other(bench: Bench
     ensure!(waited >= FOREIGN_TTL, "the claim was held {waited:?} after the foreign client took the lock");
     ensure!(waited < FOREIGN_TTL + Duration::from_secs(2), "the claim was held only after {waited:?}");
 
-    // The grant took a majority; the third member is free until the next renewal sets the key there, too.
+    // The grant took a majority. The third member has no key until the next renewal sets it there, too.
     let all = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
     lock.recorder.until(SOON, "votes 3/3", all).await?;
     let answers = client.shell(&format!("for m in 0 1 2; do redis $m {take}; done; echo end")).await?;

@@ -1,5 +1,7 @@
-//! Specifications by chance, good and bad: the API server refuses what the documentation says it refuses, nothing else; what it
-//! takes the operator takes too; and whatever was taken neither ends an operator nor keeps it busy. `SEED` repeats them.
+//! Random specifications, valid and invalid.
+//!
+//! The API server refuses exactly what the documentation forbids. The operator accepts what the API server accepts. No
+//! accepted specification ends an operator or keeps it busy. `SEED` repeats them.
 
 use std::time::Duration;
 
@@ -24,16 +26,18 @@ use crate::{
 };
 
 const EACH: usize = 150;
-/// So many of those that were taken are carried out.
+/// How many of the accepted specifications the test uses.
 const LOCKS: usize = 24;
 const QUORUMS: usize = 4;
 const DEFAULT_TTL_MS: u64 = 10_000;
 const MAX_TTL: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_secs(4);
-/// What happens to a lock or a quorum is written so often at most, renewals not counted.
+/// The maximum number of writes to a lock or a quorum during quiet, without renewals.
 const VERSIONS_WHILE_QUIET: usize = 8;
 
-/// A field, and what is written there; every third value or so cannot be taken by itself.
+/// A field and its values.
+///
+/// About every third value is invalid.
 type Field = (&'static str, fn() -> Vec<Value>);
 
 const LOCK: &[Field] = &[
@@ -110,7 +114,7 @@ const QUORUM: &[Field] = &[
     }),
 ];
 
-/// A duration's milliseconds; nothing if it cannot be read.
+/// A duration in milliseconds, or `None` if it cannot be parsed.
 fn millis(spec: &Value, path: &str, default: u64) -> Option<u64> {
     match spec.pointer(path) {
         None => Some(default),
@@ -126,7 +130,7 @@ fn within(value: Option<&Value>, least: i64, most: i64) -> bool {
     value.is_none_or(|value| value.as_i64().is_some_and(|value| (least..=most).contains(&value)))
 }
 
-/// What the documentation of the API says of a lock.
+/// The rules of the API documentation for a lock.
 fn lock_is_good(spec: &Value) -> bool {
     let has = |path: &str| spec.pointer(path).is_some();
     let time = |path: &str, default: u64, least: u64, most: u64| {
@@ -169,7 +173,7 @@ fn lock_is_good(spec: &Value) -> bool {
         && one_of(spec.get("validity"), &["Published", "Transitions"])
 }
 
-/// What the documentation of the API says of a quorum.
+/// The rules of the API documentation for a quorum.
 fn quorum_is_good(spec: &Value) -> bool {
     let time = |path: &str, default: u64, least: u64, most: u64| {
         millis(spec, path, default).is_some_and(|millis| (least..=most).contains(&millis))
@@ -205,7 +209,9 @@ fn pick(rng: &mut Rng, values: Vec<Value>) -> Value {
     values.into_iter().nth(index).unwrap_or_default()
 }
 
-/// Each of the fields with this chance in percent, so that about half of the specifications are good.
+/// Draws each field with this probability in percent.
+///
+/// About half of the specifications are valid then.
 fn generate(rng: &mut Rng, fields: &[Field], chance: u64) -> Map<String, Value> {
     let mut spec = Map::new();
     for (name, values) in fields {
@@ -231,7 +237,9 @@ fn lock_spec(rng: &mut Rng) -> Value {
     Value::Object(spec)
 }
 
-/// Asks the API server for its verdict. Gives the name of what was taken.
+/// Asks the API server for its verdict.
+///
+/// Returns the name of an accepted object.
 async fn judged(api: &Api<DynamicObject>, object: &Value, dry_run: bool) -> anyhow::Result<Result<(), String>> {
     let parameters = PostParams { dry_run, field_manager: None };
     match api.create(&parameters, &serde_json::from_value(object.clone())?).await {
@@ -241,7 +249,9 @@ async fn judged(api: &Api<DynamicObject>, object: &Value, dry_run: bool) -> anyh
     }
 }
 
-/// Those that were taken. The API server's verdict is the one that is expected.
+/// The accepted objects.
+///
+/// Checks that the API server's verdict is the expected one.
 async fn taken(
     api: &Api<DynamicObject>,
     kind: &str,
@@ -301,14 +311,17 @@ pub(crate) async fn generated_specifications_are_judged_as_documented(bench: Ben
     Ok(())
 }
 
-/// Renewals while quiet of a lock with this ttl in milliseconds: it is renewed after a third of it, and of a ttl of a second every
-/// renewal is published.
+/// The number of renewals of a lock with this ttl during quiet.
+///
+/// A lock is renewed after a third of its ttl in milliseconds, and with a ttl of a second every renewal is published.
 fn renewals(ttl: Option<&Option<u64>>) -> usize {
     let ttl = ttl.copied().flatten().unwrap_or(DEFAULT_TTL_MS).max(1);
     usize::try_from(3 * QUIET.as_millis() as u64 / ttl).unwrap_or(usize::MAX)
 }
 
-/// Each gets a status that is about it, and then the operator rests.
+/// Waits until each has a status for its specification.
+///
+/// Checks that the operator rests then.
 async fn carried_out(
     bench: &Bench,
     locks: &Api<DynamicObject>,
@@ -344,7 +357,7 @@ async fn carried_out(
             .await?;
     }
     let (mark, quorum_mark) = (seen_locks.mark(), seen_quorums.mark());
-    // What is not to happen would happen now.
+    // An unwanted write would happen now.
     tokio::time::sleep(QUIET).await;
     let versions = seen_locks.versions().into_iter().skip(mark).map(|version| version.object.name_any());
     let versions = versions.chain(seen_quorums.versions().into_iter().skip(quorum_mark).map(|v| v.object.name_any()));

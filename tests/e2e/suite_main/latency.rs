@@ -1,4 +1,4 @@
-//! How long it takes to get a lock: from before the request to the watch event that says Held.
+//! The latency of a lock: from before the request to the watch event with Held.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! A Redis master that is killed comes back with nothing: it stays fenced until all that it may have promised is over.
+//! A killed Redis master returns without data.
+//!
+//! It stays fenced until everything that it can have promised has expired.
 
 use std::time::Duration;
 
@@ -35,7 +37,7 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
     let killed = bench.wall().0;
     bench.cluster.faults.kill_container(&bench.namespace, "q-1-0", "redis").await?;
     let restarted = |m: &redlock_operator::api::MemberStatus| {
-        // The count runs once the process before is known to have ended.
+        // The wait begins when the end of the earlier process is known.
         m.state == MemberState::Fenced && m.reason == Some(FenceReason::Restarted) && m.predecessor.is_none()
     };
     let (seen, fenced) = quorum.member_until(mark, VICTIM, RESTART_LIMIT, "is fenced as Restarted", restarted).await?;
@@ -75,7 +77,9 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
     Ok(())
 }
 
-/// Between the end of the old process and the admission of the new one no SET succeeded, and some were refused by the fence.
+/// Checks that no SET succeeded between the end of the old process and the admission of the new one.
+///
+/// The fence must have refused some.
 fn check_refused(lines: &[Line], killed: i64, admitted_at: i64) -> anyhow::Result<()> {
     let down = lines.iter().position(|line| line.at > killed && line.text != "OK").context("never down")?;
     let meanwhile: Vec<_> = lines.iter().skip(down).take_while(|line| line.at < admitted_at).collect();

@@ -1,4 +1,6 @@
-//! Operator pods come and go; held locks stay held.
+//! Operator pods end and start.
+//!
+//! Held locks stay held.
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use crate::{
     operators::{self, Leader},
 };
 
-/// Longer than a change of leader takes, so that even what is published never runs out meanwhile.
+/// Longer than a change of leader, so that even the published validity never expires.
 const TTL: Duration = Duration::from_secs(10);
 
 async fn held_lock(bench: &Bench) -> anyhow::Result<Lock> {
@@ -23,7 +25,7 @@ async fn held_lock(bench: &Bench) -> anyhow::Result<Lock> {
     Ok(lock)
 }
 
-/// The next leader has renewed the lock and published that.
+/// Waits until the next leader has renewed the lock and published that.
 async fn carried_on(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
     let taken_over = bench.wall().0;
     let renewed =

@@ -1,4 +1,4 @@
-//! A quorum starts closed to everybody, and opens when nothing that was promised before can be left.
+//! A quorum starts closed, and opens when no earlier promise can be left.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(8);
-/// Until a pod with an image that the node has answers.
+/// Until a pod with a pulled image answers.
 const POD_LIMIT: Duration = Duration::from_secs(40);
 
 pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyhow::Result<()> {
@@ -65,7 +65,9 @@ pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyho
     Ok(())
 }
 
-/// When the container of a member started, in whole seconds and so rather too early.
+/// When the container of a member started.
+///
+/// The time has whole seconds, so it is early rather than late.
 async fn redis_started(bench: &Bench, quorum: &Quorum, index: usize) -> anyhow::Result<i64> {
     let object = quorum.recorder.last()?.object;
     let member = member_of(&object, &quorum.member(index)).context("no such member")?;

@@ -1,4 +1,6 @@
-//! What the API server cannot see, because it depends on other objects: said in the status, and healed when these change.
+//! Errors that the API server cannot detect, because they depend on other objects.
+//!
+//! The status reports them, and they heal when these objects change.
 
 use std::time::Duration;
 
@@ -17,9 +19,11 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
-/// As long as an operator that keeps trying would need to show itself.
+/// Long enough to detect an operator that keeps trying.
 const QUIET: Duration = Duration::from_secs(4);
-/// For a settled lock. Its own Event and a look or two at other objects are fine, trying again and again is not.
+/// The maximum number of log lines for a settled lock.
+///
+/// Its own Event and a few reads of other objects are fine. Repeated attempts are not.
 const LINES_WHILE_QUIET: usize = 3;
 
 pub(crate) async fn what_other_objects_forbid_is_said_in_the_status_and_heals(bench: Bench) -> anyhow::Result<()> {
@@ -69,7 +73,7 @@ async fn check(bench: &Bench, elsewhere: &Bench, quorum: &Quorum) -> anyhow::Res
     Ok(())
 }
 
-/// People who do not look at the status look at the Events.
+/// Checks that Events, which users read instead of the status, have this reason.
 async fn has_event(bench: &Bench, lock: &str, reason: &str) -> anyhow::Result<()> {
     let events = Recorder::<Event>::of_fields(bench.api(), &format!("involvedObject.name={lock}")).await?;
     let is_it = |v: &crate::record::Version<Event>| v.object.reason.as_deref() == Some(reason);
@@ -77,11 +81,11 @@ async fn has_event(bench: &Bench, lock: &str, reason: &str) -> anyhow::Result<()
     Ok(())
 }
 
-/// Nothing is written and hardly a line is logged while nothing changes.
+/// Checks that the operator writes nothing and logs hardly anything while nothing changes.
 async fn stays_quiet(bench: &Bench, locks: &[&Lock]) -> anyhow::Result<()> {
     let versions = |locks: &[&Lock]| -> Vec<usize> { locks.iter().map(|lock| lock.recorder.mark()).collect() };
     let before = versions(locks);
-    // That nothing happens can only be seen by waiting.
+    // Only a wait can show that nothing happens.
     tokio::time::sleep(QUIET).await;
     ensure!(versions(locks) == before, "the operator goes on writing: {before:?}, then {:?}", versions(locks));
     let log = operators::log_since(&bench.cluster, QUIET.as_secs()).await?;

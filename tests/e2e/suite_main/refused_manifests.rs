@@ -1,4 +1,6 @@
-//! What `kubectl apply` refuses, and that the message says what to write instead.
+//! Manifests that `kubectl apply` refuses.
+//!
+//! The message names the correction.
 
 use anyhow::ensure;
 use redlock_operator::api::{DistributedLock, RedisQuorum};

@@ -1,15 +1,15 @@
-//! The script of the quick start, and the question of docs/election.md while it runs.
+//! The script of the quick start, and the query of docs/election.md while it runs.
 
 use anyhow::{Context as _, ensure};
 
 use crate::{bench::Bench, cluster::checkout, locks::SOON, poll};
 
-/// Stands above the commands that this test runs.
+/// The line above the commands that this test runs.
 const MARKER: &str = "<!-- tested by: the_script_of_the_quick_start_works_when_pasted -->\n```sh\n";
-/// The line of the script in whose place work is done.
+/// The line of the script that is replaced by the work.
 const WORK: &str = "echo \"the lock is held: do the work here\"";
 
-/// The one block of a page that this test runs.
+/// The block of a page that this test runs.
 fn block(page: &str) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(checkout().join(page)).with_context(|| page.to_owned())?;
     let blocks: Vec<&str> =
@@ -18,12 +18,14 @@ fn block(page: &str) -> anyhow::Result<String> {
     Ok((*block).to_owned())
 }
 
-/// The script takes a lock, and its lock is gone when it has ended. While it holds the lock, the other page's command shows the holder.
+/// The script takes a lock, and its lock is gone when it has ended.
+///
+/// While it holds the lock, the other page's command prints the holder.
 pub(crate) async fn the_script_of_the_quick_start_works_when_pasted(bench: Bench) -> anyhow::Result<()> {
     let (claim, show) = (block("docs/quickstart.md")?, block("docs/election.md")?);
     ensure!(claim.contains(WORK), "the script has no line {WORK}");
     let show = show.replace("dlock scheduler", "\"$claim\"");
-    // What is shown ends without a line feed.
+    // The output ends without a line feed.
     let script = claim.replace(WORK, &format!("echo held; {show}; echo"));
     let output = bench.cluster.shell_in(&bench.namespace, &script).await?;
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

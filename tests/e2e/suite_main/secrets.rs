@@ -1,4 +1,4 @@
-//! Passwords, lock values and the key that signs them are in Secrets and on the members, and nowhere else.
+//! Passwords, lock values and the signing key are only in Secrets and on the members.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(3);
 
-/// Something that must not be found, and what it is.
+/// A secret text that must not be found, and its description.
 struct Needle {
     what: String,
     text: String,
@@ -31,7 +31,7 @@ struct Needle {
 pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let client = Client::start(&quorum).await?;
-    // What can go wrong with a lock goes wrong once: a foreign holder, a foreign key without time to live, a lost vote.
+    // Every fault of a lock occurs once: a foreign holder, a foreign key without time to live, a lost vote.
     let held = Lock::create(&bench, claim("held", "held", Some("q"), MAX_TTL)).await?;
     held.held(SOON).await?;
     let foreign = format!("SET {}/taken foreign-secret-value NX PX 2000", bench.namespace);
@@ -65,7 +65,7 @@ pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> any
 
 /// The half of a held lock's value that is not its published nonce.
 ///
-/// A majority has the value, and not each member: the hold may have been granted before the third was free.
+/// Only a majority must have the value: the grant can have preceded that of the third member.
 async fn lock_value(bench: &Bench, client: &Client, key: &str) -> anyhow::Result<Needle> {
     let key = format!("{}/{key}", bench.namespace);
     let is_ours = |value: &str| value.len() == 40 && value.bytes().all(|c| c.is_ascii_hexdigit());
@@ -79,7 +79,9 @@ async fn lock_value(bench: &Bench, client: &Client, key: &str) -> anyhow::Result
     bail!("no member has a value of the operator under {key}")
 }
 
-/// The seed, the passwords of all users and members, and the key that signs values; each as it is, in hex and in base64.
+/// All secret texts, each as it is, in hex and in base64.
+///
+/// They are the seed, the passwords of all users and members, and the signing key.
 async fn needles_of(bench: &Bench, namespace: &str, quorum: &str) -> anyhow::Result<Vec<Needle>> {
     let secrets: Api<Secret> = Api::namespaced(bench.cluster.client.clone(), namespace);
     let secret = secrets.get(&format!("{quorum}-auth")).await?;
@@ -103,7 +105,7 @@ async fn needles_of(bench: &Bench, namespace: &str, quorum: &str) -> anyhow::Res
 fn encodings(what: &str, bytes: &[u8]) -> Vec<Needle> {
     let needle = |text: String| Needle { what: what.to_owned(), text };
     let encoded = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
-    // A text that goes on after these bytes is encoded the same up to a whole group of three.
+    // Text before more bytes has the same encoding up to a whole group of three.
     let base64 = encoded.as_str().unwrap_or_default();
     let whole_groups = base64.get(..bytes.len() / 3 * 4).unwrap_or(base64);
     let mut all = vec![needle(bytes.iter().map(|b| format!("{b:02x}")).collect()), needle(whole_groups.to_owned())];
@@ -111,7 +113,7 @@ fn encodings(what: &str, bytes: &[u8]) -> Vec<Needle> {
     all
 }
 
-/// What we look for can be found: the client's passwords in its Secret are among the needles.
+/// Checks that the search works: the client's passwords in its Secret are among the needles.
 async fn check_needles(bench: &Bench, needles: &[Needle]) -> anyhow::Result<()> {
     let secret = bench.api::<Secret>().get("q-client-outside").await?;
     let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls")?.0;
@@ -122,7 +124,7 @@ async fn check_needles(bench: &Bench, needles: &[Needle]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Everything that people may read who may not read Secrets.
+/// Everything that a user without access to Secrets can read.
 async fn places(bench: &Bench) -> anyhow::Result<Vec<(&'static str, String)>> {
     let cluster = &bench.cluster;
     let kubectl = async |arguments: &'static [&'static str]| cluster.kubectl(arguments).await;

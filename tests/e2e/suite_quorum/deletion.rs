@@ -1,4 +1,7 @@
-//! A quorum goes: what is still held is said, nothing can vote on what is left of it, and what follows gives larger tokens.
+//! A quorum is deleted.
+//!
+//! Its condition reports what is still held, none of its remaining processes can vote, and its successor gives larger
+//! tokens.
 
 use std::time::Duration;
 
@@ -38,12 +41,12 @@ pub(crate) async fn a_quorum_made_again_under_its_name_gives_larger_tokens(bench
 pub(crate) async fn a_quorum_that_goes_names_its_held_locks_and_answers_nothing_but_ping(
     bench: Bench,
 ) -> anyhow::Result<()> {
-    // Long enough to look at the members while they are closed and still run.
+    // Long enough to check the members while they are closed and still run.
     let max_ttl = Duration::from_secs(15);
     let quorum = Quorum::ready(&bench, "q", max_ttl).await?;
     let lock = held_lock(&bench, TTL).await?;
     let client = Client::start(&quorum).await?;
-    // One connection to each member from before, on which commands go on. What it is told is in the log.
+    // One earlier connection to each member, which continues to send commands. The replies are in the log.
     let mut before = Vec::new();
     for member in 0..3 {
         let url = format!("$(sed -n {}p /client/urls)", member + 1);
@@ -67,7 +70,7 @@ pub(crate) async fn a_quorum_that_goes_names_its_held_locks_and_answers_nothing_
         let lines = monitor.until(since, SOON, "the old connection is cut or refused", refused).await;
         let lines = match lines {
             Ok(lines) => lines,
-            // Cut before `since`: nothing comes any more.
+            // Cut before `since`: no more lines arrive.
             Err(error) => monitor.lines().await.ok().filter(|l| l.iter().any(refused)).ok_or(error)?,
         };
         let voted = lines.iter().find(|line| line.at > since && line.text == "OK");
@@ -83,20 +86,22 @@ pub(crate) async fn a_quorum_that_goes_names_its_held_locks_and_answers_nothing_
     }
     let events = bench.kubectl(&["get", "events", "-o", "jsonpath={range .items[*]}{.reason}{'\\n'}{end}"]).await?;
     ensure!(events.contains("DeletedWithLocks"), "no Event says what was lost: {events}");
-    // No member answers for its key any more, so it goes when none can remember it.
+    // No member answers for its key, so it is deleted when no member can have it.
     lock.delete().await?;
     lock.recorder.until_gone(delay(max_ttl) + SOON).await?;
     quorum.recorder.until_gone(LIMIT).await?;
     Ok(())
 }
 
-/// Everything at once, and the Redis pods may go first.
+/// Everything at once.
+///
+/// The Redis pods can end first.
 pub(crate) async fn a_namespace_with_held_locks_goes(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     bench.kubectl(&["delete", "statefulsets,pods", "--all", "--wait=false"]).await?;
     let start = bench.now();
-    // The runner's own end of a test, here with everything in use.
+    // The regular end of a test, here with everything in use.
     bench.close().await?;
     bench.figures.add("namespace with a quorum and a held lock deleted", bench.now().since(start));
     lock.recorder.until_gone(SOON).await?;

@@ -1,4 +1,4 @@
-//! Whatever a person does to the objects of a quorum is undone.
+//! The operator undoes every change of a user to the objects of a quorum.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
-/// An update that a change had begun would be seen within this time.
+/// An update that a change had begun would be visible within this time.
 const QUIET: Duration = Duration::from_secs(3);
 /// Secrets are not watched but read once a minute.
 const SECRET_LIMIT: Duration = Duration::from_secs(75);
 
-/// What is compared of an object: its labels and all that is not metadata or status.
+/// The compared fields of an object: its labels and everything except metadata and status.
 fn essence<K: Resource + Serialize>(object: &K) -> anyhow::Result<Value> {
     let mut value = serde_json::to_value(object)?;
     let fields = value.as_object_mut().context("an object")?;
@@ -42,7 +42,7 @@ fn essence<K: Resource + Serialize>(object: &K) -> anyhow::Result<Value> {
     Ok(value)
 }
 
-/// Does something to an object by kubectl, and waits until it is as it was.
+/// Changes an object by kubectl, and waits until it is as before.
 async fn mended<K>(bench: &Bench, name: &str, limit: Duration, change: &[&str]) -> anyhow::Result<()>
 where
     K: Watchable + Resource<Scope = NamespaceResourceScope>,
@@ -50,7 +50,7 @@ where
     let recorder = bench.record::<K>(name).await?;
     let before = essence(&bench.api::<K>().get(name).await?)?;
     let (mark, start) = (recorder.mark(), bench.now());
-    // kubectl would wait for the end of the name, and may take the object that is made again for the old one.
+    // kubectl would wait until no object has the name, and can take the new object for the old one.
     let at_once: &[&str] = if change.first() == Some(&"delete") { &["--wait=false"] } else { &[] };
     bench.kubectl(&[change, at_once].concat()).await?;
     let is_other = |object: &K| essence(object).ok().as_ref() != Some(&before);
@@ -102,7 +102,7 @@ pub(crate) async fn whatever_is_edited_or_added_is_mended(bench: Bench) -> anyho
     let open = r#"{"spec":{"ingress":[{}]}}"#;
     let change = ["patch", "networkpolicy", "q", "--type=merge", "--patch", open];
     mended::<NetworkPolicy>(&bench, "q", SOON, &change).await?;
-    // Notes of other controllers are theirs.
+    // Annotations of other controllers stay.
     bench.kubectl(&["annotate", "service", "q-0", "other.example/note=kept"]).await?;
     no_pod_is_replaced(&bench, &before).await?;
     let service = bench.api::<Service>().get("q-0").await?;

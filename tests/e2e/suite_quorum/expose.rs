@@ -1,4 +1,4 @@
-//! Members that are reached from outside the cluster.
+//! Members that outside clients reach.
 
 use std::time::Duration;
 
@@ -27,10 +27,12 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(2);
 const START_LIMIT: Duration = Duration::from_secs(90);
-/// A kubelet brings a new Secret into its pods within a minute or so.
+/// A kubelet updates a Secret in its pods within about a minute.
 const KUBELET_LIMIT: Duration = Duration::from_secs(150);
 
-/// `outside COMMAND...`: runs it on a machine that has a cable to the nodes and is none of them: no route to pods and Services.
+/// `outside COMMAND...`: runs it on a machine that is connected to the nodes and is none of them.
+///
+/// It has no route to pods and Services.
 const OUTSIDE: &str = r#"set -euo pipefail
 unshare --net sleep 100 & machine=$!
 trap 'kill $machine' EXIT
@@ -87,7 +89,7 @@ pub(crate) async fn node_ports_are_reached_from_outside_the_cluster_with_the_cer
         let session = format!("AUTH {user} {password}\\r\\nSET {}/foreign v NX PX 1500\\r\\n", bench.namespace);
         let connect =
             format!("openssl s_client -connect {address} -CAfile /tmp/outside-ca.crt -verify_return_error -quiet");
-        // The answers come before the input ends.
+        // The replies arrive before the input ends.
         script += &format!(
             "echo 'member {index}'; {{ printf '{session}'; sleep 2; }} | outside timeout 10 {connect} -verify_ip {host} 2>/dev/null || true\n\
              echo 'member {index} under another name'; {{ printf '{session}'; sleep 2; }} | \
@@ -128,7 +130,7 @@ pub(crate) async fn node_ports_are_reached_from_outside_the_cluster_with_the_cer
     Ok(())
 }
 
-/// The cluster has no load balancers, so the test says where they are.
+/// The cluster has no load balancers, so the test writes their addresses.
 pub(crate) async fn the_address_of_a_load_balancer_is_shown_and_certified(bench: Bench) -> anyhow::Result<()> {
     let (address, annotation) = ("203.0.113.7", "example.com/balancer");
     let expose = json!({"type": "LoadBalancer", "annotations": {annotation: "small"}});

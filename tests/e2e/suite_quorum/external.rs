@@ -1,4 +1,4 @@
-//! Masters that others run.
+//! External masters, which the operator does not manage.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn addresses(masters: &Masters, which: &[usize]) -> Vec<String> {
     which.iter().map(|index| masters.address(*index)).collect()
 }
 
-/// The first version after `mark` in which this is true of the member.
+/// Waits for the first version after `mark` in which the condition is true of the member.
 async fn member_until(
     quorum: &Quorum,
     mark: usize,
@@ -45,7 +45,7 @@ async fn member_until(
     member_of(&version.object, name).cloned().context("the member was there a moment ago")
 }
 
-/// The process that came at `since` is fenced, announced, and admitted after its wait.
+/// Checks that the process that started at `since` is fenced, announced, and admitted after its wait.
 async fn check_rejoin(quorum: &Quorum, mark: usize, name: &str, since: i64) -> anyhow::Result<()> {
     let is_fenced = |member: &MemberStatus| is_fenced_for(member, FenceReason::Restarted);
     let fenced = member_until(quorum, mark, name, "is fenced as Restarted", is_fenced).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn masters_of_others_alone_vote_after_their_wait(bench: Bench) 
 
 pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 1).await?;
-    // By a name, as DNS has it.
+    // By a DNS name.
     let ip = masters.ip();
     let ports = json!([{"name": "redis", "port": 7_000}]);
     bench.create::<Service>(json!({"metadata": {"name": "vm"}, "spec": {"clusterIP": "None", "ports": ports}})).await?;
@@ -103,7 +103,7 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     check_rejoin(&quorum, mark, "vm-0", since).await?;
     let replicated = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
     lock.recorder.until_after(lock.recorder.mark().saturating_sub(1), SOON, "on all members", replicated).await?;
-    // The other way round: one of the operator's own is lost.
+    // The other direction: a managed member is lost.
     let (mark, since) = (quorum.recorder.mark(), bench.wall().0);
     bench.kubectl(&["delete", "pod", "q-0-0", "--wait=false"]).await?;
     check_rejoin(&quorum, mark, "q-0", since).await?;
@@ -111,7 +111,7 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     lock.remove().await
 }
 
-/// One hold, as surely as the test knows it: from its acquisition until it was given up.
+/// One hold, as the test knows it for sure: from its acquisition until its release.
 #[derive(Debug)]
 pub(super) struct Hold {
     who: String,
@@ -120,7 +120,7 @@ pub(super) struct Hold {
     token: i64,
 }
 
-/// Nobody held together with somebody else, and tokens rose; in the order of time.
+/// Checks that no two holds overlapped, and that tokens rose in the order of time.
 pub(super) fn check_one_after_the_other(mut holds: Vec<Hold>) -> anyhow::Result<Vec<Hold>> {
     holds.sort_by_key(|hold| hold.from);
     for pair in holds.windows(2) {
@@ -131,7 +131,7 @@ pub(super) fn check_one_after_the_other(mut holds: Vec<Hold>) -> anyhow::Result<
     Ok(holds)
 }
 
-/// Takes and gives up the lock again and again.
+/// Takes and releases the lock repeatedly.
 pub(super) async fn contend(bench: Bench, who: &'static str, times: usize) -> anyhow::Result<Vec<Hold>> {
     let mut holds = Vec::new();
     for number in 0..times {
@@ -156,7 +156,7 @@ pub(crate) async fn two_quorums_over_the_same_masters_never_hold_together(bench:
 async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     let masters = Masters::start(bench, 3).await?;
     let list = |which: &[usize]| masters.manifest("q", 0, &addresses(&masters, which), MAX_TTL);
-    // Under other names, and in another order.
+    // With other names, and in another order.
     let (ours, theirs) = (list(&[0, 1, 2]), list(&[2, 0, 1]));
     let (ours, theirs) = tokio::try_join!(masters.ready(bench, ours), masters.ready(other, theirs))?;
     for (quorum, partner) in [(&ours, other), (&theirs, bench)] {
@@ -173,7 +173,7 @@ async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The condition QuorumAgrees has never been anything but true since it was.
+/// Checks that the condition QuorumAgrees has been true since its first true version.
 pub(super) fn check_never_disagreed(quorum: &Quorum) -> anyhow::Result<()> {
     let versions = quorum.recorder.versions();
     let agreed = versions.iter().skip_while(|version| condition(version, "QuorumAgrees").0 != "True");
@@ -205,7 +205,7 @@ pub(crate) async fn a_newcomer_that_disagrees_refuses_itself_and_stops_nobody(be
     for part in [&theirs, "maxTTL 4s", "wait for 2s"] {
         ensure!(message.contains(part), "{part} is not named: {message}");
     }
-    // They have waited for their admission, and do not vote all the same.
+    // They have waited for their admission, and do not vote anyway.
     for refused in [&stranger, &shorter] {
         let all = |version: &Version<RedisQuorum>| {
             let members = version.object.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
@@ -260,11 +260,11 @@ pub(crate) async fn a_master_restarted_in_the_middle_of_an_acquisition_does_not_
     let quorum = masters.ready(&bench, manifest).await?;
     masters.signal(0, "STOP").await?;
     masters.signal(1, "STOP").await?;
-    // Asked again and again: one master says yes, two say nothing.
+    // Repeated attempts: one master grants, two do not answer.
     let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
     lock.reason("NoQuorum", SOON).await?;
     let (mark, since) = (quorum.recorder.mark(), masters.restart(1).await?);
-    // The new process says yes at once, and with the other one would be a majority.
+    // The new process would grant at once, and with the other one make a majority.
     check_rejoin(&quorum, mark, "vm-1", since).await?;
     let held = lock.held(SOON).await?.object;
     let acquired = status(&held).acquired_at.context("no acquiredAt")?.as_millis();
@@ -280,7 +280,7 @@ pub(crate) async fn two_addresses_of_one_process_have_one_vote(bench: Bench) -> 
     let list: Vec<String> = vec![masters.address(0), masters.address(1), masters.other_address(1)];
     let manifest: Value = masters.manifest("q", 0, &list, MAX_TTL);
     let quorum = masters.create(&bench, manifest).await?;
-    // Whichever of the two was seen first votes.
+    // The one that was observed first votes.
     let is_twin = |member: &MemberStatus| {
         member.state == MemberState::Fenced
             && member.message.as_ref().is_some_and(|message| message.contains("it is the same process as vm-"))
@@ -291,7 +291,7 @@ pub(crate) async fn two_addresses_of_one_process_have_one_vote(bench: Bench) -> 
         admitted("vm-0") && ((admitted("vm-1") && twin("vm-2")) || (admitted("vm-2") && twin("vm-1")))
     };
     quorum.recorder.until(RESTART_LIMIT, "one of vm-1 and vm-2 is admitted, the other named as a twin", either).await?;
-    // The specification cannot be meant like this, so nothing is granted until it is another one.
+    // The specification is invalid in this state, so nothing is granted until it changes.
     reason_after(&quorum, 0, SOON, "QuorumAgrees", "Joining").await?;
     let lock = Lock::create(&bench, claim("job", "job", Some("q"), Duration::from_secs(1))).await?;
     lock.reason("NoQuorum", SOON).await?;

@@ -1,4 +1,4 @@
-//! The list of masters that others run changes, with a pause.
+//! The list of external masters changes, with a pause.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
 const CHANGE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Each under the name of its number.
+/// The external members with these numbers, each named by its number.
 fn external(masters: &Masters, which: &[usize]) -> Value {
     which.iter().map(|index| masters.member(&format!("vm-{index}"), *index)).collect()
 }
@@ -32,7 +32,9 @@ fn manifest(masters: &Masters, members: usize, which: &[usize]) -> Value {
     manifest
 }
 
-/// Other members; what has been seen before.
+/// Changes the members.
+///
+/// Returns the number of versions before the change.
 async fn edit(quorum: &Quorum, masters: &Masters, members: usize, which: &[usize]) -> anyhow::Result<usize> {
     let mark = quorum.recorder.mark();
     let patch = json!({"spec": {"members": members, "external": external(masters, which)}}).to_string();
@@ -50,7 +52,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The new list counts alone, and who left is forgotten.
+/// Waits until only the new list counts, and former members are forgotten.
 async fn changed(quorum: &Quorum, mark: usize, to: &[&str], epoch: i64) -> anyhow::Result<()> {
     let ended = |version: &Version<RedisQuorum>| {
         let status = version.object.status.clone().unwrap_or_default();
@@ -61,7 +63,7 @@ async fn changed(quorum: &Quorum, mark: usize, to: &[&str], epoch: i64) -> anyho
     quorum.recorder.until_after(mark, CHANGE_LIMIT, &what, ended).await.map(drop)
 }
 
-/// Waits until the change says this of itself.
+/// Waits until the change reports this progress.
 async fn progress(quorum: &Quorum, mark: usize, told: &str) -> anyhow::Result<Version<RedisQuorum>> {
     let says = |version: &Version<RedisQuorum>| condition(version, "Progressing").2.contains(told);
     quorum.recorder.until_after(mark, CHANGE_LIMIT, &format!("Progressing says: {told}"), says).await
@@ -94,7 +96,7 @@ async fn both_change(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     let lock = Lock::create(other, claim("theirs", "theirs", Some("q"), TTL)).await?;
     lock.held(SOON).await?;
 
-    // The one that changes first stops itself, and names the other one. The other one goes on.
+    // The operator that changes first stops itself, and names the other one. The other one continues.
     let mark = edit(&ours, &masters, 0, &[1, 2, 3]).await?;
     changed(&ours, mark, &["vm-1", "vm-2", "vm-3"], 2).await?;
     let message = reason_after(&ours, mark, CHANGE_LIMIT, "QuorumAgrees", "OtherMemberList").await?;

@@ -1,4 +1,4 @@
-//! Every way in which a member can come back with nothing.
+//! Every way in which a member can return without data.
 
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ use crate::{
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
 
-/// Kills the process of a member, and says when. Redis answers a moment before the pod's status names its container, so a kill that
-/// found nothing is tried again.
+/// Kills the process of a member, and returns the time.
+///
+/// Redis answers a moment before the pod's status names its container, so a kill without a target is repeated.
 async fn kill(bench: &Bench, index: usize) -> anyhow::Result<i64> {
     let mut attempts = 0;
     loop {
@@ -34,7 +35,7 @@ async fn kill(bench: &Bench, index: usize) -> anyhow::Result<i64> {
     }
 }
 
-/// Another process of a member than the one that was known at `mark` is fenced.
+/// Waits until a process of a member is fenced that differs from the one at `mark`.
 async fn fenced_anew(quorum: &Quorum, mark: usize, index: usize) -> anyhow::Result<MemberStatus> {
     let versions = quorum.recorder.versions();
     let known = mark.checked_sub(1).and_then(|last| versions.get(last)).context("nothing was seen yet")?;
@@ -44,7 +45,7 @@ async fn fenced_anew(quorum: &Quorum, mark: usize, index: usize) -> anyhow::Resu
     Ok(fenced)
 }
 
-/// The next admission of a member, checked against its announcement and the end of the process before.
+/// Checks the next admission of a member against its announcement and the end of the earlier process.
 async fn check_rejoin(quorum: &Quorum, mark: usize, index: usize, since: i64, max_ttl: Duration) -> anyhow::Result<()> {
     let fenced = fenced_anew(quorum, mark, index).await?;
     let at = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
@@ -75,7 +76,7 @@ pub(crate) async fn all_members_restarted_at_once_wait_and_come_back(bench: Benc
     for index in 0..3 {
         check_rejoin(&quorum, mark, index, since, MAX_TTL).await?;
     }
-    // The hold is lost, as it must be, and the next one has a larger token.
+    // The hold is lost, as required, and the next one has a larger token.
     lock.reason("Expired", SOON).await?;
     let next = Lock::create(&bench, claim("next", "job", Some("q"), TTL)).await?;
     let after = token(&next.held(SOON).await?.object)?;
@@ -91,7 +92,7 @@ pub(crate) async fn a_restart_without_an_operator_stays_fenced(bench: Bench) -> 
     let (mark, back) = (quorum.recorder.mark(), bench.wall().0);
     operators::scale(&bench.cluster, operators::REPLICAS).await?;
     absent?;
-    // Nobody was there to count, so the count begins now.
+    // No leader was there to measure, so the wait begins now.
     check_rejoin(&quorum, mark, 1, back, MAX_TTL).await
 }
 
@@ -132,7 +133,7 @@ pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(
     operators::scale(&bench.cluster, 0).await?;
     let back = bench.wall().0;
     operators::scale(&bench.cluster, operators::REPLICAS).await?;
-    // Nobody is left who saw the process before, so it is counted, and announced, anew.
+    // No replica is left that observed the earlier process, so its wait begins again, and is announced again.
     let anew = |m: &MemberStatus| m.run_id == fenced.run_id && m.rejoin_at > fenced.rejoin_at;
     let (_, announced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is announced anew", anew).await?;
     let at = announced.rejoin_at.context("no rejoinAt")?.as_millis();
@@ -142,8 +143,10 @@ pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(
     votes.until_it_votes(&quorum, 1).await
 }
 
-/// Freezes the leader at about the moment at which it admits a member, lets its successor fence another process of that member, and
-/// wakes it: whatever it still sends must open nothing.
+/// Freezes the leader at about the moment at which it admits a member.
+///
+/// Its successor fences another process of that member. Then the test wakes the former leader: none of its late
+/// requests can open a member.
 pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
@@ -176,7 +179,9 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
     check_never_lost(&lock.recorder.versions())
 }
 
-/// Kills a member at about the moment at which it is admitted: between the operator's check and its opening, if it so happens.
+/// Kills a member at about the moment of its admission.
+///
+/// That can be between the operator's check and its opening.
 pub(crate) async fn a_restart_at_the_moment_of_admission_is_never_open(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let votes = bench.votes().await?;

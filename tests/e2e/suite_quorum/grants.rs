@@ -1,4 +1,4 @@
-//! What a client was given ends with it: its passwords, and the copy of its Secret in its namespace.
+//! The passwords of a client, and the copy of its Secret in its namespace, end with the client.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
-/// Copies are looked at this often.
+/// The interval between two checks of the copies.
 const COPY_LIMIT: Duration = Duration::from_secs(120);
 const COPY: &str = "q-client-ci";
 
@@ -28,7 +28,7 @@ async fn with_ci(bench: &Bench, ci: Option<(&str, &str)>) -> anyhow::Result<()> 
     bench.patch("rq", "q", &json!({"spec": {"clients": clients}}).to_string()).await
 }
 
-/// The first URL in the Secret of `ci`, once it is there and another one than this.
+/// Waits for the first URL in the Secret of `ci` that differs from `before`.
 async fn url(bench: &Bench, before: &str) -> anyhow::Result<String> {
     poll::until(COPY_LIMIT, "the Secret of ci has new passwords", || async {
         let secret = bench.api::<Secret>().get_opt(COPY).await?;
@@ -47,7 +47,7 @@ async fn gone(bench: &Bench) -> anyhow::Result<()> {
     .await
 }
 
-/// Waits until the member answers a SET below the prefix like this.
+/// Waits until the member gives this reply to a SET below the prefix.
 async fn answers(client: &Client, url: &str, prefix: &str, answer: &str) -> anyhow::Result<()> {
     let command = format!("redis-cli --no-auth-warning -u {url} SET {prefix}job v PX 1000 2>&1 || true");
     poll::until(SOON, &format!("{answer} for {prefix}"), || async {

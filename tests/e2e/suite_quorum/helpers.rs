@@ -1,4 +1,4 @@
-//! What the tests of this suite share.
+//! Functions that the tests of this suite share.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     record::Version,
 };
 
-/// A member that was restarted or replaced is seen again within this time.
+/// A restarted or replaced member is observed within this time.
 pub(crate) const RESTART_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a member stays out with this maxTTL and the default settings.
@@ -47,7 +47,9 @@ pub(crate) fn condition(version: &Version<RedisQuorum>, type_: &'static str) -> 
         .unwrap_or_default()
 }
 
-/// Waits until the condition has this reason, in a version seen after `mark`; gives its message.
+/// Waits until the condition has this reason, in a version after `mark`.
+///
+/// Returns its message.
 pub(crate) async fn reason_after(
     quorum: &Quorum,
     mark: usize,
@@ -61,7 +63,7 @@ pub(crate) async fn reason_after(
     Ok(condition(&version, type_).2)
 }
 
-/// All members may vote and nothing is to be done, in a version seen after `mark`.
+/// Waits until all members can vote and nothing is in progress, in a version after `mark`.
 pub(crate) async fn settled_after(quorum: &Quorum, mark: usize, limit: Duration) -> anyhow::Result<()> {
     reason_after(quorum, mark, limit, "Progressing", "Settled").await.map(drop)
 }
@@ -76,7 +78,7 @@ pub(crate) async fn pod_uids(bench: &Bench, members: usize) -> anyhow::Result<Ve
     Ok(uids)
 }
 
-/// In no version seen after `mark` were two members out.
+/// Checks that in no version after `mark` two members were out.
 pub(crate) fn check_one_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<()> {
     for version in quorum.recorder.versions().into_iter().skip(mark) {
         let members = version.object.status.map(|status| status.members).unwrap_or_default();

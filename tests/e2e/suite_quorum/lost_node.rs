@@ -1,4 +1,4 @@
-//! A node that is cut off may still run the old process: no waiting proves anything about it.
+//! A disconnected node can still run the old process: no wait is evidence of its end.
 
 use std::time::Duration;
 
@@ -21,23 +21,25 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
-/// Longer than a change of the operator's leader, whose node may be the one that is lost.
+/// Longer than a change of the operator's leader, whose node can be the lost one.
 const TTL: Duration = Duration::from_secs(4);
 const NOT_READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A member whose pod was forced off a node that is cut off, and its successor elsewhere.
+/// A member whose pod was deleted by force on a disconnected node, and its successor on another node.
 struct LostMember {
     bench: Bench,
     quorum: Quorum,
     lock: Lock,
     node: String,
     nodes: Recorder<Node>,
-    /// UID of the pod that may still run there.
+    /// UID of the pod that can still run there.
     uid: String,
 }
 
 impl LostMember {
-    /// The successor is fenced, since its predecessor may run.
+    /// Creates both.
+    ///
+    /// The successor is fenced, since its predecessor can run.
     async fn make(bench: &Bench) -> anyhow::Result<Self> {
         let quorum = Quorum::ready(bench, "q", MAX_TTL).await?;
         let lock = held_lock(bench, TTL).await?;
@@ -61,25 +63,28 @@ impl LostMember {
         Ok(Self { bench: bench.clone(), quorum, lock, node, nodes, uid })
     }
 
-    /// It is not admitted for as long as this takes.
+    /// Checks that it is not admitted during this wait.
     async fn stays_out_during(&self, wait: Duration) -> anyhow::Result<()> {
         let recorder = &self.quorum.recorder;
         let opened = |version: &Version<_>| member_of(&version.object, "q-1").is_some_and(is_admitted);
         recorder.never_during(recorder.mark(), wait, "admitted while its predecessor may run", opened).await
     }
 
-    /// After `evidence`, which came after `mark`, the successor is admitted, and no sooner than the delay. The lock was held throughout.
+    /// Checks that the successor is admitted after `evidence`, and no sooner than the delay.
+    ///
+    /// The evidence came after `mark`. The lock was held throughout.
     async fn comes_back(&self, mark: usize, since: i64, limit: Duration, evidence: &str) -> anyhow::Result<()> {
         let what = format!("is admitted after {evidence}");
         let (_, admitted) = self.quorum.member_until(mark, 1, limit, &what, is_admitted).await?;
         let waited = admitted.admitted_at.context("no admittedAt")?.as_millis() - since;
         let least = i64::try_from(delay(MAX_TTL).as_millis())?;
         ensure!(waited >= least, "admitted {waited} ms after {evidence}, not {least}");
-        // The operator's leader may be on the lost node, and a validity may run out in the status before the next one publishes.
+        // The operator's leader can be on the lost node, and a validity can expire in the status before the next one is
+        // published.
         check_never_lost(&self.lock.recorder.versions())
     }
 
-    /// The node is back, for the tests that follow.
+    /// Connects the node again, for the next tests.
     async fn heal(&self) -> anyhow::Result<()> {
         let mark = self.nodes.mark();
         self.bench.cluster.faults.heal_nodes().await?;
@@ -122,7 +127,7 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_until_the_provider_delete
     let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
     bench.kubectl(&["delete", "node", &lost.node]).await?;
     let back = lost.comes_back(mark, since, RESTART_LIMIT, "the node's deletion").await;
-    // A kubelet makes its Node object when it starts.
+    // A kubelet creates its Node object when it starts.
     let mark = lost.nodes.mark();
     bench.cluster.faults.heal_nodes().await?;
     bench.cluster.faults.restart_kubelet(&lost.node).await?;
@@ -131,7 +136,7 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_until_the_provider_delete
     back
 }
 
-/// Its kubelet has been back for two minutes, and has killed whatever ran there without a pod object.
+/// Its kubelet has reported for two minutes, and has killed all containers without a pod object.
 pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(bench: Bench) -> anyhow::Result<()> {
     let lost = LostMember::make(&bench).await?;
     let mark = lost.nodes.mark();
@@ -141,14 +146,16 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(ben
     let limit = NODE_READY_FOR + RESTART_LIMIT;
     let (_, admitted) = lost.quorum.member_until(mark, 1, limit, "is admitted after two minutes", is_admitted).await?;
     let waited = admitted.admitted_at.context("no admittedAt")?.as_millis() - since;
-    // The node was seen Ready by the operator up to a moment before this test saw it.
+    // The operator saw the node Ready up to a moment before this test did.
     let least = i64::try_from((NODE_READY_FOR + delay(MAX_TTL)).as_millis())? - 1000;
     ensure!(waited >= least, "admitted {waited} ms after the node was Ready again, not {least}");
     check_never_lost(&lost.lock.recorder.versions())?;
     operators::all_available(&bench.cluster).await
 }
 
-/// The process on a node that is cut off for a while is the same one afterwards: nothing was forgotten, and nothing is waited for.
+/// The process on a node that was disconnected for a while is the same one afterwards.
+///
+/// It has kept its data, and needs no wait.
 pub(crate) async fn a_member_that_was_cut_off_goes_on_voting(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;

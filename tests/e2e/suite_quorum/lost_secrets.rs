@@ -1,4 +1,4 @@
-//! The auth Secret is gone, and nobody has a copy of it, or somebody has.
+//! The auth Secret is lost, with or without a copy in a replica.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
-/// A leader, its first look, and the time that a replica with a copy is given.
+/// A leader, its first reading, and the time that a replica with a copy gets.
 const LOSS_LIMIT: Duration = Duration::from_secs(60);
 
 fn is_lost(version: &Version<redlock_operator::api::RedisQuorum>) -> bool {
@@ -42,7 +42,7 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
 
     let told = reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
     ensure!(told.contains("q-auth"), "{told}");
-    // A client outside that has the passwords of before goes on with the members that still run with them.
+    // An outside client with the earlier passwords continues with the members that still run with them.
     let key = format!("{}/outside", bench.namespace);
     ensure!(
         outside.redis(2, &["SET", &key, "x", "PX", "100"]).await? == "OK",
@@ -54,7 +54,7 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
     let lost = quorum.recorder.mark();
     quorum.recorder.until_after(lost, limit, "all members run with new passwords", all).await?;
 
-    // Every new process has waited, and no other one was touched meanwhile.
+    // Every new process has waited, and no other one was changed.
     let after = pod_uids(&bench, 3).await?;
     ensure!(pods.iter().all(|uid| !after.contains(uid)), "a member runs with passwords that nobody knows");
     check_one_restart_at_a_time(&quorum, mark)?;
@@ -67,7 +67,7 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
         let admitted = admitted.admitted_at.context("no admittedAt")?.as_millis();
         ensure!(admitted >= at, "{}: admitted {} ms early", fenced.name, at - admitted);
     }
-    // The condition said so until then, and how far it was.
+    // The condition reported it until then, with the progress.
     let versions = quorum.recorder.versions();
     let progress = versions.iter().skip(lost).filter(|version| is_lost(version));
     let texts: Vec<String> = progress.map(|version| condition(version, "Ready").2).collect();
@@ -75,7 +75,7 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
         ensure!(texts.iter().any(|text| text.contains(part)), "no message has {part:?}: {texts:#?}");
     }
 
-    // The hold is lost, as it must be, and the next one has a larger token.
+    // The hold is lost, as required, and the next one has a larger token.
     lock.reason("Expired", SOON).await?;
     let held = next.held(LOSS_LIMIT).await?;
     ensure!(token(&held.object)? > before, "token {} after {before}", token(&held.object)?);
@@ -86,7 +86,7 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
     Ok(())
 }
 
-/// Two lists count, and nobody can log in to the members of either.
+/// Two lists count, and no client can log in to the members of either.
 pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench: Bench) -> anyhow::Result<()> {
     let mut single = manifest(&bench, "q", MAX_TTL);
     single["spec"]["members"] = json!(1);
@@ -120,7 +120,7 @@ pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench:
     membership::clients_are_let_in(&Client::start(&quorum).await?, &bench, 3).await
 }
 
-/// A member whose process is new, and not admitted, is the only one.
+/// Checks that at most one member has a new process that is not admitted.
 fn check_one_restart_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<()> {
     let restarts = |m: &&MemberStatus| !matches!(m.state, MemberState::Admitted | MemberState::Unreachable);
     for version in quorum.recorder.versions().into_iter().skip(mark) {
@@ -131,7 +131,7 @@ fn check_one_restart_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// Nobody can close its members, so their pods have to go first.
+/// No client can close its members, so their pods have to end first.
 pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     operators::scale(&bench.cluster, 0).await?;
@@ -142,7 +142,9 @@ pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Benc
     Ok(())
 }
 
-/// The leader is frozen, the Secret goes, and another replica that has never read it leads: the frozen one has the only copy.
+/// The leader is frozen, the Secret is deleted, and another replica leads that has never read it.
+///
+/// The frozen one has the only copy.
 pub(crate) async fn a_replica_with_a_copy_of_a_lost_secret_writes_it_back(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let pods = pod_uids(&bench, 3).await?;

@@ -1,4 +1,6 @@
-//! The number of members changes under locks: none is lost, and none is split, whoever still has the old list.
+//! The number of members changes while locks are held.
+//!
+//! No lock is lost, and none is held twice, even with clients that use the old list.
 
 use std::{
     sync::{
@@ -27,7 +29,7 @@ use crate::{
 };
 
 const CHANGE_LIMIT: Duration = Duration::from_secs(120);
-/// A turn comes within this time, also while the leader changes and a client outside contends.
+/// A turn comes within this time, even while the leader changes and an outside client contends.
 const TURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// One holder after the other, on one key.
@@ -36,7 +38,7 @@ struct Turns {
     task: JoinHandle<anyhow::Result<Vec<Turn>>>,
 }
 
-/// From when it was seen to be held until it was given up, in milliseconds of the wall clock.
+/// From its observed grant until its release, in milliseconds of the wall clock.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     from: i64,
@@ -54,7 +56,7 @@ impl Turns {
                 let lock =
                     Lock::create(&bench, claim(&format!("turn-{}", turns.len()), "turns", Some("q"), ttl)).await?;
                 let held = lock.held(TURN_LIMIT).await?;
-                // It works a little.
+                // It works for a moment.
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 turns.push(Turn { from: held.wall.0, to: bench.wall().0, token: token(&held.object)? });
                 lock.remove().await?;
@@ -64,7 +66,9 @@ impl Turns {
         Self { stop, task }
     }
 
-    /// All turns, each with a larger token than the one before.
+    /// All turns.
+    ///
+    /// Checks that each has a larger token than the one before.
     async fn end(self) -> anyhow::Result<Vec<Turn>> {
         self.stop.store(true, Ordering::SeqCst);
         let turns = self.task.await??;
@@ -75,7 +79,9 @@ impl Turns {
     }
 }
 
-/// When a client with an old list held the lock: from when it said so to when it gave it up, and no longer than it may believe.
+/// The holds of a client with an old list.
+///
+/// Each lasts from its report to its release, and no longer than its validity.
 fn holds_of(lines: &[Line]) -> Vec<(i64, i64)> {
     let at = |what: &str, n: &str| {
         lines.iter().find(|line| line.text.starts_with(&format!("{what} {n}"))).map(|line| line.at)
@@ -89,7 +95,7 @@ fn holds_of(lines: &[Line]) -> Vec<(i64, i64)> {
     holds.filter(|(from, to)| from <= to).collect()
 }
 
-/// Nobody held the lock together with somebody else.
+/// Checks that no turn overlapped a hold of the client.
 fn check_exclusion(turns: &[Turn], lines: &[Line]) -> anyhow::Result<usize> {
     let holds = holds_of(lines);
     for (from, to) in &holds {
@@ -99,7 +105,7 @@ fn check_exclusion(turns: &[Turn], lines: &[Line]) -> anyhow::Result<usize> {
     Ok(holds.len())
 }
 
-/// The client with the old list is refused by every member of it.
+/// Waits until every member of its list refuses the client with the old list.
 async fn shut_out(monitor: &Monitor, after: i64, members: usize) -> anyhow::Result<Vec<Line>> {
     let refused = move |line: &Line| line.text.starts_with("no ") && line.text.ends_with(&format!(" 0 {members}"));
     monitor.until(after, SOON, "every member refuses it", refused).await
@@ -117,7 +123,7 @@ pub(super) fn voters(version: &Version<RedisQuorum>) -> (usize, usize, i64) {
     (status.voters.len(), status.former_voters.len(), status.membership_epoch.unwrap_or_default())
 }
 
-/// Both lists count.
+/// Waits until both lists count.
 pub(super) async fn joint(
     quorum: &Quorum,
     mark: usize,
@@ -128,7 +134,9 @@ pub(super) async fn joint(
     quorum.recorder.until_after(mark, CHANGE_LIMIT, &what, |v| (voters(v).0, voters(v).1) == (to, from)).await
 }
 
-/// The change has ended: the new list counts alone, and nothing is left of members that are in no list.
+/// Waits until the change has ended.
+///
+/// Only the new list counts, and nothing is left of members in no list.
 pub(super) async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch: i64) -> anyhow::Result<()> {
     let what = format!("{members} members in epoch {epoch}");
     let ended = |v: &Version<RedisQuorum>| voters(v) == (members, 0, epoch);
@@ -153,7 +161,7 @@ pub(super) async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch:
     Ok(())
 }
 
-/// A client that reads its Secret now can take a lock on all members.
+/// Checks that a client that reads its Secret now can take a lock on all members.
 pub(super) async fn clients_are_let_in(client: &Client, bench: &Bench, members: usize) -> anyhow::Result<()> {
     let key = format!("{}/now", bench.namespace);
     for member in 0..members {
@@ -163,7 +171,7 @@ pub(super) async fn clients_are_let_in(client: &Client, bench: &Bench, members: 
     Ok(())
 }
 
-/// Every version in which two lists counted had the clients shut out, and the epoch only rises.
+/// Checks that every version with two lists had the clients shut out, and that the epoch only rises.
 fn check_epochs(quorum: &Quorum) -> anyhow::Result<()> {
     let mut last = 0;
     for version in quorum.recorder.versions() {
@@ -200,7 +208,7 @@ pub(crate) async fn one_member_becomes_three_and_no_lock_is_lost_or_split(bench:
     shut_out(&outside, bench.wall().0, 1).await?;
     ensure!(pod_uids(&bench, 1).await? == before, "the old member was restarted");
 
-    // It goes on for a while with three members, then the old client must not have been let in again.
+    // It continues for a while with three members. Then the old client must not be admitted again.
     tokio::time::sleep(max_ttl).await;
     let lines = shut_out(&outside, bench.wall().0, 1).await?;
     let turns = turns.end().await?;
@@ -216,7 +224,7 @@ pub(crate) async fn three_become_five_then_seven_then_three_though_the_leader_is
     bench: Bench,
 ) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
-    // Longer than a change of leader takes.
+    // Longer than a change of leader.
     let ttl = Duration::from_secs(10);
     let quorum = Quorum::ready(&bench, "q", ttl).await?;
     let lock = held_lock(&bench, ttl).await?;

@@ -1,5 +1,6 @@
-//! Who reaches Redis. Whether a policy is enforced is the network plugin's matter, and the local one does not: the object is
-//! what is tested.
+//! Network access to Redis.
+//!
+//! The network plugin enforces policies, and the local one does not. Therefore only the object is tested.
 
 use std::time::Duration;
 

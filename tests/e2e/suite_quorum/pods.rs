@@ -1,4 +1,4 @@
-//! The members' pods as other parts of Kubernetes see them.
+//! The members' pods and other components of Kubernetes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -34,7 +34,9 @@ pub(crate) async fn members_are_spread_over_the_nodes(bench: Bench) -> anyhow::R
     Ok(())
 }
 
-/// A drain asks before it deletes a pod. It may take one member, and no second one before the first may vote again.
+/// A drain requests an eviction before it deletes a pod.
+///
+/// It can take one member, and no second one before the first can vote again.
 pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
@@ -56,7 +58,11 @@ pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::
     Ok(())
 }
 
-/// What `kubectl drain` sends; the inner result is the API server's word. By kubectl, since the kube crate goes on asking.
+/// The request of `kubectl drain`.
+///
+/// The inner result is the API server's answer.
+///
+/// It uses kubectl, because the kube crate retries.
 async fn evict(bench: &Bench, pod: &str) -> anyhow::Result<Result<(), String>> {
     let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", bench.namespace);
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}).to_string();

@@ -1,5 +1,7 @@
-//! A client that only looks: added to a running quorum, it sees a held lock all the time, whatever happens to the members and to
-//! the passwords, and is cut when it goes.
+//! A read-only client.
+//!
+//! After it was added to a running quorum, it always reads a held lock, whatever happens to the members and to the
+//! passwords. Its connections are cut when it is removed.
 
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ use crate::{
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(4);
 const STAGE_LIMIT: Duration = Duration::from_secs(60);
-/// A kubelet brings a changed Secret into a running pod within this time.
+/// A kubelet updates a Secret in a running pod within this time.
 const MOUNT_LIMIT: Duration = Duration::from_secs(150);
 
 fn stage(version: &Version<RedisQuorum>) -> Option<PasswordStage> {
@@ -40,12 +42,12 @@ async fn with_client(bench: &Bench, access: Option<&str>) -> anyhow::Result<()> 
     bench.patch("rq", "q", &json!({"spec": {"clients": clients}}).to_string()).await
 }
 
-/// What its pod answers to this shell script.
+/// The output of this shell script in its pod.
 async fn in_pod(bench: &Bench, script: &str) -> anyhow::Result<String> {
     Ok(bench.kubectl(&["exec", "look", "--", "sh", "-c", script]).await?.trim().to_owned())
 }
 
-/// What the first member answers to a command with the URL that the pod has now.
+/// The reply of the first member to a command, with the URL that the pod has now.
 async fn ask(bench: &Bench, command: &str) -> anyhow::Result<String> {
     let url = "$(head -n 1 /client/urls)";
     in_pod(bench, &format!("redis-cli --no-auth-warning -u \"{url}\" {command} 2>&1 || true")).await
@@ -71,7 +73,7 @@ async fn urls_in_pod(bench: &Bench) -> anyhow::Result<String> {
     in_pod(bench, "cat /client/urls").await
 }
 
-/// Waits until the pod has other URLs than these, and `count` of them.
+/// Waits until the pod has `count` URLs that differ from `before`.
 async fn other_urls(bench: &Bench, before: &str, count: usize) -> anyhow::Result<String> {
     poll::until(MOUNT_LIMIT, "the kubelet has brought the changed Secret", || async {
         let now = urls_in_pod(bench).await?;
@@ -128,7 +130,7 @@ pub(crate) async fn a_reader_sees_a_held_lock_through_changes_of_members_and_pas
     ensure!(gaps.is_empty(), "{} gaps of {} looks, such as {:?}", gaps.len(), lines.len(), gaps.first());
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
 
-    // It may write, and is another user then; whoever has the Secret of before is nobody.
+    // It can write now, and is another user. The earlier Secret grants no access.
     let before = urls_in_pod(&bench).await?;
     let ping =
         format!("redis-cli --no-auth-warning -u {} PING 2>&1 || true", before.lines().next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What belongs to others is left alone.
+//! The operator does not change objects of other owners.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Not before the delay, and soon after it.
+//! An admission comes not before the delay, and soon after it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{bench::Bench, quorums::Quorum};
 /// Short, so that many restarts fit into a test.
 const MAX_TTL: Duration = Duration::from_secs(3);
 const RESTARTS: usize = 30;
-/// How late an admission may be.
+/// Maximum delay of an admission.
 const LATE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn thirty_restarts_rejoin_within_a_second_after_the_delay(bench: Bench) -> anyhow::Result<()> {
@@ -23,7 +23,7 @@ pub(crate) async fn thirty_restarts_rejoin_within_a_second_after_the_delay(bench
         bench.cluster.faults.kill_container(&bench.namespace, &format!("q-{index}-0"), "redis").await?;
         let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);
         let (_, fenced) = quorum.member_until(mark, index, RESTART_LIMIT, "is fenced", restarted).await?;
-        // The first sight, as the operator counts it.
+        // The first observation, by the operator's measurement.
         let rejoin_at = fenced.rejoin_at.context("no rejoinAt")?.as_millis();
         let seen = rejoin_at - i64::try_from(delay(MAX_TTL).as_millis())?;
         let after = quorum.recorder.mark();

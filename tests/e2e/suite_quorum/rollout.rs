@@ -1,4 +1,4 @@
-//! Members are updated one after the other, and locks do not notice.
+//! Members are updated one after the other, and locks are not affected.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
 const ROLLOUT_LIMIT: Duration = Duration::from_secs(150);
-/// What is not to happen would have happened by then.
+/// An unwanted change would have happened by then.
 const QUIET: Duration = Duration::from_secs(5);
 const OTHER_RESOURCES: &str = r#"{"spec":{"pod":{"resources":{"requests":{"cpu":"11m","memory":"32Mi"}}}}}"#;
 
@@ -99,7 +99,7 @@ pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::R
     let same = || async { Ok(pod_uids(&bench, 3).await? == before) };
     poll::stays(QUIET, "a paused update replaces no pod", same).await?;
 
-    // Paused again in the middle: the member that is under way comes back, the others stay as they are.
+    // Paused again in the middle: the current member returns, and the others stay as they are.
     let mark = quorum.recorder.mark();
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout-"]).await?;
     let updating = |m: &_| is_fenced_for(m, FenceReason::Updating);

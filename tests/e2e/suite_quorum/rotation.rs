@@ -1,4 +1,4 @@
-//! New passwords for everybody, while locks are held and clients know nothing of it.
+//! All passwords are rotated while locks are held and clients use the old ones.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn annotate(bench: &Bench, text: &str) -> anyhow::Result<()> {
     bench.kubectl(&["annotate", "--overwrite", "rq", "q", &annotation]).await.map(drop)
 }
 
-/// What each member answers to a SET with these urls.
+/// The reply of each member to a SET with these URLs.
 async fn try_all(client: &Client, bench: &Bench, urls: &[String]) -> anyhow::Result<Vec<String>> {
     let mut answers = Vec::new();
     for url in urls {
@@ -60,7 +60,7 @@ pub(crate) async fn passwords_are_rotated_and_no_lock_is_lost(bench: Bench) -> a
     let told = reason_after(&quorum, mark, SOON, "Progressing", "RotatingPasswords").await?;
     ensure!(told.starts_with("new passwords: "), "{told}");
 
-    // Clients may go on with what they have, and the Secret has the new ones.
+    // Clients can continue with the old passwords, and the Secret has the new ones.
     let secrets = bench.record::<Secret>("q-client-outside").await?;
     let newer = |secret: &Secret| {
         let urls = secret.data.as_ref().and_then(|data| data.get("urls")).map(|urls| urls.0.clone());
@@ -74,7 +74,7 @@ pub(crate) async fn passwords_are_rotated_and_no_lock_is_lost(bench: Bench) -> a
         ensure!(answers.iter().all(|answer| answer == "OK"), "with the {what} passwords: {answers:?}");
     }
 
-    // Another leader goes on where this one was.
+    // Another leader continues the rotation.
     let leases = operators::watch_leader(&bench.cluster).await?;
     let leader = operators::current(&leases)?;
     let operators: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);

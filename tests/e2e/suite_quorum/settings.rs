@@ -22,7 +22,7 @@ fn in_force(version: &Version<RedisQuorum>) -> Option<Duration> {
     version.object.status.as_ref()?.max_ttl_in_force.map(redlock_operator::api::GoDuration::get)
 }
 
-/// A member that starts under these settings stays out for as long as `max_ttl` asks for.
+/// Checks that a member that starts with these settings stays out for the delay of `max_ttl`.
 async fn rejoins_after(quorum: &Quorum, max_ttl: Duration) -> anyhow::Result<()> {
     let (bench, mark, since) = (&quorum.bench, quorum.recorder.mark(), quorum.bench.wall().0);
     bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Be
     ensure!(granted.wall.0 >= shown.wall.0, "a lock was held with the larger maxTTL before the status showed it");
     rejoins_after(&quorum, LARGE).await?;
 
-    // The lock with the larger ttl goes on, and as long as it is renewed fences wait for it.
+    // The lock with the larger ttl continues, and fences wait for it while it is renewed.
     let mark = quorum.recorder.mark();
     bench.patch("rq", "q", r#"{"spec":{"maxTTL":"4s"}}"#).await?;
     rejoins_after(&quorum, LARGE).await?;

@@ -26,7 +26,7 @@ const MAX_TTL: Duration = Duration::from_secs(3);
 const TTL: Duration = Duration::from_secs(3);
 const START_LIMIT: Duration = Duration::from_secs(90);
 const ROLLOUT_LIMIT: Duration = Duration::from_secs(120);
-/// A kubelet brings a new Secret into its pods within a minute or so.
+/// A kubelet updates a Secret in its pods within about a minute.
 const KUBELET_LIMIT: Duration = Duration::from_secs(150);
 
 fn managed() -> Value {
@@ -42,7 +42,7 @@ fn is_tls_ready(version: &Version<RedisQuorum>) -> bool {
     condition(version, "TLSReady").0 == "True"
 }
 
-/// A plain `PING` to every member gets no answer.
+/// Checks that a plain `PING` to every member gets no answer.
 async fn check_plain_is_refused(quorum: &Quorum, client: &Client) -> anyhow::Result<()> {
     for index in 0..3 {
         let host = format!("{}.{}.svc", quorum.member(index), quorum.bench.namespace);
@@ -52,7 +52,7 @@ async fn check_plain_is_refused(quorum: &Quorum, client: &Client) -> anyhow::Res
     Ok(())
 }
 
-/// Whether a peer that knows the authorities accepts what this member shows, under this name.
+/// Whether a peer with these authorities accepts the certificate of this member with this name.
 async fn accepts(bench: &Bench, address: &str, name: &str, authorities: &str) -> anyhow::Result<bool> {
     let script = format!(
         "echo QUIT | timeout 5 openssl s_client -connect {address} -servername {name} -verify_hostname {name} \
@@ -128,7 +128,7 @@ pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(b
     ensure!(run_ids(&before) == run_ids(&after), "a member was restarted");
     check_one_at_a_time(&quorum, mark)?;
 
-    // One without the names is not taken, and nobody minds.
+    // A certificate without the names is not used, and the old one stays.
     let mark = quorum.recorder.mark();
     replace_secret(&bench, &issue::certificate(&second, &["elsewhere".to_owned()], now)?, &second).await?;
     let refused = reason_after(&quorum, mark, SOON * 2, "TLSReady", "CertificateInvalid").await?;
@@ -151,7 +151,7 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
     let client = Client::start(&quorum).await?;
     let mut before = pod_uids(&bench, 3).await?;
 
-    // Without a certificate it does not begin.
+    // Without a certificate the quorum does not start.
     let mark = quorum.recorder.mark();
     let missing = r#"{"spec":{"tls":{"mode":"Secret","secretRef":{"name":"missing"}}}}"#;
     bench.patch("rq", "q", missing).await?;

@@ -1,4 +1,4 @@
-//! What is watched without being asked for: clocks, times to live, scripts that keep a member busy.
+//! Conditions that the operator monitors: clocks, times to live, scripts that keep a member busy.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
 
-/// A quorum of a Redis whose wall clock is off by the milliseconds in /dev/shm/clock.
+/// A quorum of a Redis whose wall clock differs by the milliseconds in /dev/shm/clock.
 async fn with_shifted_clocks(bench: &Bench) -> anyhow::Result<Quorum> {
     let mut manifest = manifest(bench, "q", MAX_TTL);
     manifest["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
@@ -31,7 +31,11 @@ async fn in_member(bench: &Bench, index: usize, script: &str) -> anyhow::Result<
     bench.kubectl(&["exec", &format!("q-{index}-0"), "-c", "redis", "--", "sh", "-c", script]).await
 }
 
-/// The process whose clock was stepped is fenced and ended, and the next one is admitted after the delay; the lock is held throughout.
+/// Checks that the process with a stepped clock is fenced and ended.
+///
+/// The next one is admitted after the delay.
+///
+/// The lock is held throughout.
 async fn a_step_fences(bench: &Bench, quorum: &Quorum, lock: &Lock, index: usize, script: &str) -> anyhow::Result<()> {
     let before = quorum.recorder.last()?.object;
     let before = crate::quorums::member_of(&before, &quorum.member(index)).and_then(|m| m.run_id.clone());
@@ -48,7 +52,7 @@ async fn a_step_fences(bench: &Bench, quorum: &Quorum, lock: &Lock, index: usize
     let least = i64::try_from(delay(MAX_TTL).as_millis())?;
     ensure!(admitted >= since + least, "admitted {} ms after the step, not {least}", admitted - since);
     reason_after(quorum, mark, RESTART_LIMIT, "ClockHealthy", "AsExpected").await?;
-    // Before the next member may fail, the lock is on all of them again.
+    // Before the next member can fail, the lock is on all of them again.
     let mark = lock.recorder.mark().saturating_sub(1);
     let whole = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
     lock.recorder.until_after(mark, SOON, "held with all votes", whole).await?;
@@ -60,7 +64,7 @@ pub(crate) async fn a_member_whose_clock_jumps_or_drifts_is_fenced(bench: Bench)
     let lock = held_lock(&bench, TTL).await?;
     a_step_fences(&bench, &quorum, &lock, 1, "echo 60000 > /dev/shm/clock").await?;
     a_step_fences(&bench, &quorum, &lock, 2, "echo -60000 > /dev/shm/clock").await?;
-    // A fifth too fast, in steps too small to be jumps.
+    // A fifth too fast, in steps too small for a jump.
     let drifts = "( ms=0; while [ $ms -lt 6000 ]; do ms=$((ms + 20)); echo $ms > /dev/shm/clock; sleep 0.1; done ) > /dev/null 2>&1 &";
     a_step_fences(&bench, &quorum, &lock, 0, drifts).await?;
     check_held_throughout(&lock.recorder.versions())?;
@@ -99,7 +103,7 @@ pub(crate) async fn a_script_that_never_ends_is_ended_and_no_lock_is_lost(bench:
     let answer = client.redis(0, &["EVAL", "while true do end", "0"]).await?;
     ensure!(answer.contains("killed by user"), "the script was answered with: {answer}");
     ensure!(client.redis(0, &["PING"]).await? == "PONG");
-    // Busy is alive: the member was neither restarted nor admitted anew.
+    // A busy member is alive: it was neither restarted nor admitted again.
     let fenced = quorum.recorder.versions().into_iter().skip(mark).any(|version| {
         crate::quorums::member_of(&version.object, "q-0").is_some_and(|m| m.reason == Some(FenceReason::Restarted))
     });

@@ -1,4 +1,6 @@
-//! One tenant spends the operator's memory and time with objects that the API server admits. Locks of others notice nothing.
+//! One tenant spends the operator's memory and time with objects that the API server admits.
+//!
+//! Locks of other tenants are not affected.
 
 use std::time::Duration;
 
@@ -84,7 +86,7 @@ pub(crate) async fn large_locks_and_pods_that_come_and_go_harm_nobody(bench: Ben
         .await
 }
 
-/// A pod that no node takes.
+/// A pod that no node accepts.
 fn pending_pod(metadata: Value) -> Value {
     json!({"metadata": metadata, "spec": {
         "nodeSelector": {"example.com/nowhere": "true"},

@@ -1,4 +1,4 @@
-//! The role `holder`: an application takes locks by claims, and changes nothing that others have.
+//! The role `holder`: an application takes locks by claims, and changes no other objects.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const TTL: Duration = Duration::from_secs(4);
 const OWN: &str = "annotate and delete your own claims";
 const SPEC: &str = "create claims for pods and identities, and change no specification";
 
-/// What the API server says against it.
+/// The error of the API server.
 fn refused<T>(what: &str, result: Result<T, kube::Error>, word: &str) -> anyhow::Result<()> {
     match result {
         Err(kube::Error::Api(status)) if status.message.contains(word) => Ok(()),
@@ -66,7 +66,7 @@ pub(crate) async fn an_application_changes_only_its_own_claims(bench: Bench) -> 
     let (app, other) =
         (locks_of(&bench, "app", Some("app-0")).await?, locks_of(&bench, "other", Some("other-0")).await?);
     let patch = async |name: &str, patch: Value| app.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    // Elections and Jobs are for people: their holders would be pods and Jobs of others.
+    // Only users create elections and Jobs: their holders would be pods and Jobs of other owners.
     let of_pods: DistributedLock = serde_json::from_value(election("mine", "other", TTL))?;
     refused("an election", app.create(&PostParams::default(), &of_pods).await, SPEC)?;
     let mut of_job = claim_by(&bench, "app", "of-job");
@@ -101,7 +101,7 @@ pub(crate) async fn an_application_changes_only_its_own_claims(bench: Bench) -> 
     let selector = json!({"spec": {"election": {"selector": {"matchLabels": {"app": "app"}}}}});
     refused("another selector", patch("scheduler", selector).await, SPEC)?;
 
-    // Its own claim it releases, and deletes.
+    // It can release and delete its own claim.
     let mine = created(&bench, &app, claim_by(&bench, "app", "mine")).await?;
     let held = token(&mine.held(SOON).await?.object)?;
     patch("mine", json!({"metadata": {"annotations": {"redlock-operator.io/release": held.to_string()}}})).await?;

@@ -1,4 +1,4 @@
-//! Masters and peers of one tenant that mean harm to the operator.
+//! Hostile masters and peers of one tenant.
 
 use std::time::Duration;
 

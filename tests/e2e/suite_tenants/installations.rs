@@ -19,9 +19,9 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(6);
 const RELEASE: &str = "team-a";
-/// As the chart names it.
+/// The chart's name of the account.
 const ACCOUNT: &str = "team-a-redlock-operator";
-/// For so long they run side by side.
+/// How long they run at the same time.
 const BESIDE: Duration = Duration::from_secs(300);
 /// From an installation to the first votes of its quorum, whose maxTTL is 6 s.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -31,7 +31,7 @@ pub(crate) async fn two_installations_run_side_by_side_and_each_quorum_has_one(b
     bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{namespace}}}")]).await?;
     operators::all_available(&bench.cluster).await?;
     let result = beside(&bench).await;
-    // Whatever came of it, one installation looks after everything again.
+    // Whatever the result, one installation serves everything again.
     let gone = clean_up(&bench).await;
     bench.cluster.deploy().await?;
     operators::all_available(&bench.cluster).await?;
@@ -45,7 +45,9 @@ async fn helm(bench: &Bench, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs a second operator, for the locks and quorums of the test's namespace only, with these values besides.
+/// Installs a second operator with these additional values.
+///
+/// It serves only the locks and quorums of the test's namespace.
 pub(crate) async fn install(bench: &Bench, more: &[&str]) -> anyhow::Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
     let pod = deployments.get(operators::NAME).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
@@ -74,17 +76,19 @@ async fn uninstall(bench: &Bench) -> anyhow::Result<()> {
     helm(bench, &["uninstall", RELEASE, "--wait"]).await
 }
 
-/// Removes what is left of it, though locks are held: objects without a namespace would stay when that of the test has gone.
+/// Removes what is left of it, although locks are held.
+///
+/// Objects without a namespace would stay after the test's namespace.
 pub(crate) async fn clean_up(bench: &Bench) -> anyhow::Result<()> {
     helm(bench, &["uninstall", RELEASE, "--no-hooks", "--ignore-not-found", "--wait"]).await
 }
 
-/// The operator that a quorum's status names.
+/// The operator in a quorum's status.
 fn operator(version: &Version<RedisQuorum>) -> Option<String> {
     version.object.status.as_ref()?.operator.clone()
 }
 
-/// From the first leader on there was no other, nor another term.
+/// Checks that from the first leader on there was no other leader or term.
 fn check_one_term(leases: &Recorder<Lease>) -> anyhow::Result<()> {
     let mut terms: Vec<_> = leases.versions().iter().filter_map(|v| operators::leader_of(&v.object)).collect();
     terms.dedup();
@@ -92,7 +96,7 @@ fn check_one_term(leases: &Recorder<Lease>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// No other operator serves the quorum.
+/// Checks that no other operator serves the quorum.
 fn check_one_operator(quorum: &Recorder<RedisQuorum>, expected: &str) -> anyhow::Result<()> {
     let mut names: Vec<_> = quorum.versions().iter().filter_map(operator).collect();
     names.dedup();
@@ -132,7 +136,7 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
             lost["spec"]["quorumRef"] = json!({"namespace": bench.namespace, "name": "q"});
             let lost = Lock::create(other, lost).await?;
 
-            // Nothing is to happen, which can only be waited for.
+            // Nothing must happen. Only a wait can show that.
             tokio::time::sleep(BESIDE).await;
             let ignored = lost.recorder.last()?.object;
             ensure!(ignored.status.is_none(), "{:?}", ignored.status);
@@ -148,14 +152,14 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
             Ok(())
         })
         .await?;
-    // Without its operator the quorum waits for it, and for no other.
+    // Without its operator the quorum waits for that operator, and is not served by the other.
     uninstall(bench).await?;
     cluster.deploy().await?;
     operators::all_available(cluster).await?;
     check_one_operator(&theirs, &team)
 }
 
-/// The account of an installation for one namespace reads Secrets there, and nowhere else; nodes it reads everywhere.
+/// The account of an installation for one namespace reads Secrets only there, and nodes everywhere.
 async fn check_rights(bench: &Bench) -> anyhow::Result<()> {
     let account = format!("--as=system:serviceaccount:{}:{ACCOUNT}", bench.namespace);
     for (verb, what, namespace, expected) in [

@@ -1,5 +1,6 @@
-//! What a client does to the members of its quorum harms that quorum alone: locks of others, on another quorum, are kept, granted and
-//! passed on meanwhile.
+//! Attacks of a client on the members of its quorum harm only that quorum.
+//!
+//! Locks on another quorum are kept, granted and passed on at the same time.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
-/// Shorter than the attack, so that a lock that is not renewed meanwhile is lost.
+/// Shorter than the attack, so that a lock that is not renewed during it is lost.
 const TTL: Duration = Duration::from_secs(3);
 const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 /// How long each attack lasts, in seconds.
@@ -34,11 +35,13 @@ const REPORT_LIMIT: Duration = Duration::from_secs(ATTACK);
 /// An attack has begun by then.
 const BEGUN: Duration = Duration::from_secs(3);
 
-/// One connection, logged in as descriptor 3, does this again and again; `$key` may be used.
+/// One connection, logged in as descriptor 3, repeats this.
+///
+/// It can use `$key`.
 struct Attack {
-    /// A word for figures.
+    /// The name in the figures.
     name: &'static str,
-    /// In bash.
+    /// The bash command.
     does: &'static str,
     /// The message of the condition `ClientsReady` about it.
     reported: Option<&'static str>,
@@ -93,14 +96,14 @@ pub(crate) async fn five_hundred_idle_connections_to_every_member_harm_nobody_el
     suffer(&bench, Attack { name: "500 idle connections to every member", does, reported: None }).await
 }
 
-/// A member, as the attacker reaches it.
+/// The address and login of a member for the attacker.
 struct Target {
     address: String,
     user: String,
     password: String,
 }
 
-/// By address: the control plane does not ask the cluster's DNS.
+/// The targets by address, because the control plane does not use the cluster's DNS.
 async fn targets(bench: &Bench) -> anyhow::Result<Vec<Target>> {
     let secret = bench.api::<Secret>().get(CLIENT_SECRET).await?;
     let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
@@ -117,7 +120,9 @@ async fn targets(bench: &Bench) -> anyhow::Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// The attack on all members at once, for [`ATTACK`] seconds. Whoever is cut comes again.
+/// The attack on all members at once, for [`ATTACK`] seconds.
+///
+/// It reconnects after a cut.
 fn script(attack: &Attack, targets: &[Target], key: &str) -> String {
     let mut script = format!("exec >/dev/null 2>&1; trap '' PIPE; key={key}\n");
     script.push_str("say() { printf '%s\\r\\n' \"$1\" >&3; }\n");
@@ -141,7 +146,7 @@ fn reports(version: &Version<RedisQuorum>, words: &str) -> bool {
     })
 }
 
-/// What belongs to others, on the default quorum, and is looked at while the attack goes on.
+/// The objects of another tenant on the default quorum, which are checked during the attack.
 struct Victim<'a> {
     bench: &'a Bench,
     held: Lock,
@@ -173,7 +178,9 @@ impl<'a> Victim<'a> {
     }
 }
 
-/// Looks at the operator's memory until the end of something; gives the most.
+/// Samples the operator's memory until the future ends.
+///
+/// Returns the maximum.
 async fn most_memory<T>(meanwhile: impl Future<Output = T>) -> anyhow::Result<(T, u64)> {
     let (mut meanwhile, mut most) = (std::pin::pin!(meanwhile), 0);
     loop {
@@ -188,8 +195,10 @@ async fn most_memory<T>(meanwhile: impl Future<Output = T>) -> anyhow::Result<(T
     }
 }
 
-/// The attacked members have a limit of CPU, as docs/security.md advises: on the local cluster they share two cores with the kubelet that
-/// tells of the end of the victim's container.
+/// Runs the attack.
+///
+/// The attacked members have a limit of CPU, as docs/security.md advises. On the local cluster they share two cores
+/// with the kubelet that reports the end of the victim's container.
 async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let replicas = Replicas::watch(&bench.cluster).await?;
@@ -211,7 +220,7 @@ async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
                 }
                 anyhow::Ok(())
             };
-            // The report may take as long as the attack, and the victim is looked at while that goes on.
+            // The report can take as long as the attack, and the victim is checked at the same time.
             let looked = async {
                 tokio::time::sleep(BEGUN).await;
                 victim.check(attack.name).await

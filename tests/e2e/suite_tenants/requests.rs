@@ -1,4 +1,4 @@
-//! The annotations by which a lock is given back or taken away: who may set them.
+//! The rights on the annotations that release or break a lock.
 
 use std::time::Duration;
 
@@ -21,14 +21,16 @@ const TTL: Duration = Duration::from_secs(4);
 const SLACK: Duration = Duration::from_secs(2);
 const NEIGHBOUR: &str = "e2e-neighbour";
 
-/// A pod with a service account of its own; the token is asked for as its kubelet asks.
+/// A pod with a service account of its own.
+///
+/// The test requests the token like its kubelet.
 pub(super) async fn pod_of(bench: &Bench, name: &str, app: &str, account: &str) -> anyhow::Result<Pod> {
     let mut pod = worker(bench, name, app, IDLE);
     pod["spec"]["serviceAccountName"] = json!(account);
     Ok(run(bench, pod).await?.last()?.object)
 }
 
-/// A client with the token of this account, bound to this pod, if one is given.
+/// A client with the token of this account, bound to this pod if there is one.
 pub(super) async fn client_of(bench: &Bench, account: &str, pod: Option<&Pod>) -> anyhow::Result<Client> {
     let mut arguments = vec!["create".to_owned(), "token".to_owned(), account.to_owned()];
     if let Some(pod) = pod {
@@ -49,7 +51,7 @@ async fn annotate(bench: &Bench, client: &Client, lock: &str, annotations: Value
     api.patch(lock, &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// What the neighbour tries must be refused.
+/// Checks that the neighbour's request is refused.
 async fn neighbour_is_refused(bench: &Bench, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
     let neighbour = format!("--as={NEIGHBOUR}");
     let arguments = [&["-n", &bench.namespace, &neighbour], arguments].concat();
@@ -59,7 +61,7 @@ async fn neighbour_is_refused(bench: &Bench, arguments: &[&str], input: &str, wo
     Ok(())
 }
 
-/// In any of the ways that end a hold at once.
+/// The neighbour tries all ways that end a hold at once.
 async fn the_neighbour_tries_everything(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
     let name = lock.name.as_str();
     let word = format!("redlock-operator.io/release={}", token(&lock.recorder.last()?.object)?);
@@ -70,13 +72,13 @@ async fn the_neighbour_tries_everything(bench: &Bench, lock: &Lock) -> anyhow::R
         let signed = format!("redlock-operator.io/{how}={NEIGHBOUR}: mine");
         neighbour_is_refused(bench, &["annotate", "dlock", name, &signed], "", "the verb break").await?;
     }
-    // By another claim with the same token, in the hope that it is there before its hold.
+    // By another claim with the same token, which could exist before its hold.
     let mut other = claim("other", "another-key", None, TTL);
     other["apiVersion"] = json!("redlock-operator.io/v1alpha1");
     other["kind"] = json!("DistributedLock");
     other["metadata"]["annotations"] = json!({"redlock-operator.io/break-force": "mine"});
     neighbour_is_refused(bench, &["create", "-f", "-"], &other.to_string(), "the verb break").await?;
-    // By making it the claim of a text, which whoever may delete it may release.
+    // By a change into a claim of a text, which every user who can delete it can release.
     let text = r#"{"spec":{"claim":{"identity":"mine","podName":null}}}"#;
     let patch = ["patch", "dlock", name, "--type=merge", "--patch", text];
     if lock.recorder.last()?.object.spec.claim.is_some() {
@@ -106,7 +108,7 @@ pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench)
     for lock in [&bound, &elected] {
         let held = token(&lock.held(SOON).await?.object)?;
         the_neighbour_tries_everything(&bench, lock).await?;
-        // Nor can another pod of the same account, nor a token of that account without a pod.
+        // Neither another pod of the same account nor a token of that account without a pod can do it.
         let word = json!({"redlock-operator.io/release": held.to_string()});
         for pod in [Some(&twin), None] {
             let refused = annotate(&bench, &client_of(&bench, "app", pod).await?, &lock.name, word.clone()).await;
@@ -116,13 +118,13 @@ pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench)
         ensure!(is_held(&lock.recorder.last()?.object), "{} is not held any more", lock.name);
         ensure!(token(&lock.recorder.last()?.object)? == held, "{} was given to somebody", lock.name);
     }
-    // What an editor may do stops the renewal, and cuts nobody short.
+    // The rights of an editor stop the renewal, and shorten no validity.
     let next = Lock::create(&bench, claim("next", "bound", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
     let held = token(&bound.recorder.last()?.object)?;
     bench.kubectl(&["delete", "dlock", "bound", "--wait=false", &format!("--as={NEIGHBOUR}")]).await?;
     check_waited(&bound, held, &next.held(TTL + SOON).await?, Duration::ZERO, SLACK)?;
-    // The holder itself may, with its own token.
+    // The holder itself can do it, with its own token.
     let held = token(&elected.recorder.last()?.object)?;
     let mark = elected.recorder.mark();
     let word = json!({"redlock-operator.io/release": held.to_string()});
@@ -130,7 +132,7 @@ pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench)
     let over =
         |v: &LockVersion| past(v).is_ok_and(|past| past.fencing_token == Some(held) && past.reason == "Released");
     elected.recorder.until_after(mark, SOON, "released by its holder", over).await?;
-    // And a claim with a free identity is released by whoever may delete it.
+    // A user who can delete a claim with a free identity can release it.
     let word = format!("redlock-operator.io/release={}", token(&next.recorder.last()?.object)?);
     bench.kubectl(&["annotate", "dlock", "next", &word, &format!("--as={NEIGHBOUR}")]).await?;
     finished(&next, "Released", SOON).await.map(drop)
@@ -154,7 +156,7 @@ pub(crate) async fn who_breaks_a_lock_needs_the_permission_and_is_named(bench: B
     }
     let why = format!("redlock-operator.io/break={breaker}: it hangs");
     bench.kubectl(&["annotate", "dlock", "stuck", &why, &format!("--as={breaker}")]).await?;
-    // Nobody can put another name there while the lock is ending.
+    // No user can write another name there while the lock is ending.
     let other = r#"{"metadata":{"annotations":{"redlock-operator.io/break":"local-admin: it hangs"}}}"#;
     let arguments = ["-n", &bench.namespace, "patch", "dlock", "stuck", "--type=merge", "--patch", other];
     let output = bench.cluster.kubectl_output(&[&arguments[..], &["--as=e2e-breaker"]].concat(), "").await?;

@@ -1,4 +1,6 @@
-//! What the operator's service account may do: all of it is documented, and the admission policies narrow it to quorums.
+//! The rights of the operator's service account.
+//!
+//! All of them are documented, and the admission policies limit them to quorums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +36,7 @@ fn documented(places: &[&str]) -> anyhow::Result<Rights> {
     let rows = |table: &&'static str| table.trim_start().lines().skip(1).take_while(|line| line.starts_with('|'));
     for row in [always, jobs].into_iter().flat_map(rows) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
-        // The operator of the tests runs quorums everywhere; its Lease is in one namespace.
+        // The operator of the tests runs quorums everywhere. Its Lease is in one namespace.
         let is_there = places.contains(&cells[1]) || cells[1] == "redlock-system" && !cells[2].starts_with("leases");
         if cells[0] == format!("account {}", operators::NAME) && is_there {
             rights.entry(as_asked(cells[2])).or_default().extend(cells[3].split(' ').map(str::to_owned));
@@ -43,7 +45,7 @@ fn documented(places: &[&str]) -> anyhow::Result<Rights> {
     Ok(rights)
 }
 
-/// The API server writes a part of a resource after the group: `locks.example.com/status`.
+/// The API server writes a subresource after the group: `locks.example.com/status`.
 fn as_asked(what: &str) -> String {
     let (resource, names) = what.split_once(' ').map_or((what, ""), |(resource, names)| (resource, names));
     let resource = match resource.split_once('/').map(|(whole, part)| (whole, part.split_once('.'))) {
@@ -53,7 +55,7 @@ fn as_asked(what: &str) -> String {
     format!("{resource} {names}").trim_end().to_owned()
 }
 
-/// What the API server says that an account may do in a namespace, by resource (and names).
+/// The rights of an account in a namespace by the API server, by resource (and names).
 async fn rights_of(bench: &Bench, account: &str, namespace: &str) -> anyhow::Result<Rights> {
     let text = bench.cluster.kubectl(&["auth", "can-i", "--list", "--no-headers", "-n", namespace, account]).await?;
     let mut rights = Rights::new();
@@ -83,14 +85,14 @@ pub(crate) async fn the_operators_account_has_the_documented_rights_and_no_other
     Ok(())
 }
 
-/// Metadata as the operator's own objects have it, for a quorum that there is not.
+/// The metadata of the operator's own objects, for a quorum that does not exist.
 fn like_ours(name: &str) -> Value {
     json!({"name": name, "labels": {"redlock-operator.io/quorum": "q"}, "ownerReferences": [{
         "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "name": "q", "controller": true,
         "uid": "00000000-0000-0000-0000-000000000000"}]})
 }
 
-/// A StatefulSet that passes for one of a member but for this.
+/// A StatefulSet that is valid for a member except for this change.
 fn stateful_set(change: impl FnOnce(&mut Value)) -> Value {
     let mut pod = json!({"automountServiceAccountToken": false,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}, "containers": [{"name": "redis", "image": "x",
@@ -101,7 +103,7 @@ fn stateful_set(change: impl FnOnce(&mut Value)) -> Value {
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}})
 }
 
-/// Objects that the operator's account may not make, and a word of the refusal.
+/// Objects that the operator's account cannot create, and a text of the refusal.
 fn forbidden() -> Vec<(Value, &'static str)> {
     let secret = |metadata: Value, type_: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": type_});
     let service =
@@ -158,7 +160,9 @@ fn forbidden() -> Vec<(Value, &'static str)> {
     ]
 }
 
-/// kubectl as the operator's account, which must be refused by a policy that says this.
+/// Runs kubectl as the operator's account.
+///
+/// A policy with this text must refuse it.
 async fn refused(bench: &Bench, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
     refused_in(bench, &bench.namespace, arguments, input, word).await
 }
@@ -177,7 +181,7 @@ pub(crate) async fn the_operators_account_writes_nothing_but_what_belongs_to_a_q
     bench: Bench,
 ) -> anyhow::Result<()> {
     let fine = stateful_set(|_| ()).to_string();
-    // Without members of its own, so that the objects below are not there.
+    // Without managed members, so that the objects below do not exist.
     let spec = json!({"members": 0, "external": [{"name": "vm", "address": "192.0.2.1:6379"}]});
     bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
     let arguments = ["-n", &bench.namespace, &operator(&bench), "--dry-run=server", "create", "-f", "-"];

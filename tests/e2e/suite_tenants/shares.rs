@@ -1,4 +1,4 @@
-//! What one tenant does, in numbers, keeps nobody else waiting.
+//! A tenant's number of objects does not delay other tenants.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,28 +22,33 @@ use crate::{
     suite_lock::support::{IDLE, election, led_by, pod_claim, run, with, worker},
 };
 
-/// Requests to the API server that a tenant has under way at once.
+/// Maximum number of a tenant's concurrent requests to the API server.
 pub(super) const AT_ONCE: usize = 16;
-/// Rounds in which the victim's own locks are measured, one by each of these at once. A moment in which the API server stands still meets
-/// both: two of 200 are the one in a hundred that may take longer.
+/// Number of rounds, with one measured lock of the victim by each of these requests at once.
+///
+/// A pause of the API server delays both locks of a round. Two of 200 are the one in a hundred that can take longer.
 const ROUNDS: usize = 100;
 const CLIENTS: usize = 2;
 /// Locks of the victim that are held throughout.
 const HELD: usize = 20;
 const TTL: Duration = Duration::from_secs(10);
-/// From apply to Held, for 99 of 100 of the victim's locks; or twice as long as three plain writes take at the same time.
+/// From apply to Held, for 99 of 100 of the victim's locks.
+///
+/// Twice the time of three plain writes is the limit if that is longer.
 const HELD_LIMIT: Duration = Duration::from_millis(500);
 const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
-/// So many locks of one namespace the operator serves (the chart's `limits.locksPerNamespace`), the holder among them.
+/// Number of served locks in one namespace, including the holder.
+///
+/// It is the chart's `limits.locksPerNamespace`.
 const SERVED: usize = 10_000;
-/// Writes that one grant, or one release, may cost.
+/// Maximum number of writes for one grant or one release.
 const WRITES: usize = 20;
-/// What follows from an event has happened by then.
+/// Reactions to an event have happened by then.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// How long the victim's claims take from apply to Held: 99 of 100 stay below the limit.
+/// Measures the victim's claims from apply to Held: 99 of 100 stay below the limit.
 pub(crate) async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::Result<()> {
-    // One for all: to begin a watch takes as long as to take a lock.
+    // One watch for all: the start of a watch takes as long as a lock.
     let recorder = Recorder::<DistributedLock>::labelled(victim.api(), &format!("measured={label}")).await?;
     let client = async |client: usize| {
         let mut measured = Vec::new();
@@ -83,8 +88,9 @@ pub(crate) async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::
     Ok(())
 }
 
-/// As many writes as a lock takes, one after the other, without an operator: where the API server itself stands still for a moment no lock
-/// is quicker. They go on until they are dropped.
+/// Sends as many writes as a lock needs, one after the other, without an operator.
+///
+/// While the API server itself pauses, no lock is quicker. The writes continue until they are dropped.
 async fn plain_writes(victim: &Bench, label: &str, took: &Mutex<Vec<Duration>>) -> anyhow::Result<()> {
     let (api, parameters) = (victim.api::<ConfigMap>(), PatchParams::default());
     for round in 0.. {
@@ -100,8 +106,9 @@ async fn plain_writes(victim: &Bench, label: &str, took: &Mutex<Vec<Duration>>) 
     Ok(())
 }
 
-/// The locks of a namespace for somebody with `edit` there. The API server gives such a user a share of its time; administrators it serves
-/// without a limit.
+/// The locks of a namespace for a user with `edit` there.
+///
+/// The API server gives such a user a share of its time. It serves administrators without a limit.
 pub(crate) async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLock>> {
     bench.kubectl(&["create", "serviceaccount", "tenant"]).await?;
     let account = format!("--serviceaccount={}:tenant", bench.namespace);
@@ -109,7 +116,7 @@ pub(crate) async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLo
     Ok(Api::namespaced(client_of(bench, "tenant", None).await?, &bench.namespace))
 }
 
-/// Creates so many, as fast as the API server takes them.
+/// Creates this number of objects, as fast as the API server permits.
 pub(crate) async fn create_all(
     locks: &Api<DistributedLock>,
     count: usize,
@@ -167,7 +174,7 @@ pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench
             holder.delete().await?;
             recorder.until_after(mark, SOON, "the next one is granted", |seen| is_held(&seen.object)).await?;
         }
-        // What else follows would follow now.
+        // Any further reaction would happen now.
         tokio::time::sleep(SETTLED).await;
         let writes = recorder.mark() - mark;
         println!("         {writes} writes of {count} claims in {SETTLED:?} after the {what}");
@@ -211,7 +218,7 @@ pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(
 }
 
 pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Bench) -> anyhow::Result<()> {
-    // Once it is stopped its kernel takes connections, and nobody answers.
+    // After SIGSTOP its kernel accepts connections, and no process answers.
     let listens = "exec redis-server --save '' --protected-mode no";
     let silent = run(&bench, worker(&bench, "silent", "silent", listens)).await?.last()?.object.name_any();
     bench.cluster.faults.pause_container(&bench.namespace, &silent, "app").await?;
@@ -281,7 +288,9 @@ pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench)
     Ok(())
 }
 
-/// How long it takes until 100 more locks are held. They are deleted afterwards.
+/// How long it takes until 100 more locks are held.
+///
+/// They are deleted afterwards.
 async fn hundred(bench: &Bench, name: &str) -> anyhow::Result<Duration> {
     let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
     let (start, mark) = (bench.now(), recorder.mark());

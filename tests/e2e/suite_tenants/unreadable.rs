@@ -1,4 +1,6 @@
-//! Claims that the operator's types cannot read: the schema refuses them, and those that an older schema let in harm only themselves.
+//! Claims that the operator's types cannot parse.
+//!
+//! The schema refuses them. Those that an older schema admitted harm only themselves.
 
 use std::time::Duration;
 
@@ -25,10 +27,10 @@ const CRD: &str = "distributedlocks.redlock-operator.io";
 const UNREADABLE: &str = "9999999h";
 const MAX_TTL: Duration = Duration::from_secs(5);
 const TTL: Duration = Duration::from_secs(5);
-/// What has run out, one rejoin delay, and the operator's start.
+/// The end of the validity, one rejoin delay, and the operator's start.
 const ENDED: Duration = Duration::from_secs(60);
 
-/// Locks as JSON: our types cannot read all of them.
+/// Locks as JSON, because our types cannot parse all of them.
 fn locks(bench: &Bench) -> Api<DynamicObject> {
     let kind = ApiResource::erase::<DistributedLock>(&());
     Api::namespaced_with(bench.cluster.client.clone(), &bench.namespace, &kind)
@@ -46,7 +48,7 @@ fn unreadable(name: &str, key: &str) -> Value {
     object
 }
 
-/// What the API server says to an object, which it does not keep.
+/// The verdict of the API server on an object, which it does not store.
 async fn verdict(bench: &Bench, object: &Value) -> anyhow::Result<Result<(), String>> {
     let dry_run = PostParams { dry_run: true, field_manager: None };
     match locks(bench).create(&dry_run, &serde_json::from_value(object.clone())?).await {
@@ -62,7 +64,7 @@ pub(crate) async fn a_claim_that_the_operator_cannot_read_is_refused(bench: Benc
     Ok(())
 }
 
-/// The schema without what it says about the two fields that older ones did not bound.
+/// The schema without the rules about the two fields that older schemas did not limit.
 fn loosened(mut crd: Value) -> Value {
     let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     for name in ["ttlAfterFinished", "minHold"] {
@@ -76,7 +78,7 @@ fn loosened(mut crd: Value) -> Value {
     crd
 }
 
-/// Does something while the API server takes what our types cannot read, as with the schema of an older version.
+/// Runs a test while the API server accepts objects that our types cannot parse, like an older schema.
 async fn with_a_loose_schema<F: Future<Output = anyhow::Result<()>>>(
     bench: &Bench,
     what: impl FnOnce() -> F,
@@ -105,7 +107,9 @@ async fn with_a_loose_schema<F: Future<Output = anyhow::Result<()>>>(
     done
 }
 
-/// While no operator runs: one claim is stored that cannot be read, two that are held are changed so, and one of these is deleted.
+/// Stores unreadable objects while no operator runs.
+///
+/// One claim is created that cannot be parsed, two held ones are changed so, and one of these is deleted.
 async fn store_unreadable(bench: &Bench) -> anyhow::Result<()> {
     let patch = |field: &str| json!({"spec": {field: UNREADABLE}}).to_string();
     with_a_loose_schema(bench, || async {
@@ -141,7 +145,7 @@ pub(crate) async fn claims_that_were_stored_unreadable_harm_only_themselves(benc
     stored?;
     let before = operators::restarts(&bench.cluster).await?;
 
-    // Others are served, on keys of their own and on the key of one that could not be read.
+    // Other claims are served, on keys of their own and on the key of an unreadable one.
     Lock::create(&bench, claim("other", "other", Some("q"), TTL)).await?.held(SOON * 3).await?;
     Lock::create(&bench, claim("next", "held", Some("q"), TTL)).await?.held(ENDED).await?;
 
@@ -167,14 +171,14 @@ pub(crate) async fn claims_that_were_stored_unreadable_harm_only_themselves(benc
     ensure!(metrics.contains(r#"redlock_unreadable_objects{kind="DistributedLock"} 2"#), "{metrics}");
     ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
 
-    // Mended, it is an object like any other.
+    // After a repair it is an ordinary object.
     bench.patch("dlock", "free", &json!({"spec": {"ttlAfterFinished": "1h"}}).to_string()).await?;
     let held = |lock: &Value| condition(lock, "Held").is_some_and(|held| held["status"] == "True");
     poll::until(SOON, "held once it can be read", || async { Ok(lock(&bench, "free").await?.filter(held)) }).await?;
     Ok(())
 }
 
-/// The API server itself is the judge of odd values: what it takes our types read.
+/// The API server judges unusual values: our types parse every value that it accepts.
 pub(crate) async fn what_fits_the_schema_is_read(bench: Bench) -> anyhow::Result<()> {
     let numbers = ["0", "1", "999999", "2562047", "2562048", "9999999", "9999999999", "18446744073709551616"];
     let units = ["ms", "s", "m", "h"];

@@ -1,5 +1,7 @@
-//! What is promised to everybody else while one tenant does its worst: held locks stay held, new ones are granted soon, the operator's
-//! pods stay, in bounds, and their leadership, too.
+//! Guarantees for other tenants during an attack of one tenant.
+//!
+//! Held locks stay held, and new ones are granted soon. The operator's pods stay within their limits, and so does the
+//! number of changes of leadership.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,12 +22,17 @@ use crate::{
 /// Locks that are held throughout.
 const HELD: usize = 5;
 const TTL: Duration = Duration::from_secs(3);
-/// For each replica of the operator. Kubernetes would end one with 256 MiB.
+/// The limit of each replica of the operator.
+///
+/// Kubernetes would end one with 256 MiB.
 pub(crate) const MEMORY_LIMIT_KIB: u64 = 200 * 1024;
-/// For a quorum that no replica reaches the leadership changes at once, after 10 s, and after 20 s more (docs/dev/algorithm.md).
+/// Maximum number of terms during an attack.
+///
+/// If no replica reaches a quorum, the leadership changes at once, after 10 s, and after 20 s more
+/// (docs/dev/algorithm.md).
 const TERMS_LIMIT: usize = 3;
 
-/// The replicas of the operator, since a moment.
+/// The replicas of the operator, from a given time on.
 pub(crate) struct Replicas {
     cluster: Arc<Cluster>,
     restarts: Vec<(Option<String>, i32)>,
@@ -40,16 +47,18 @@ impl Replicas {
         Ok(Self { cluster: cluster.clone(), restarts: operators::restarts(cluster).await?, leases, term })
     }
 
-    /// Checks that all of them are Ready and small, that none was restarted, and how often the leadership changed.
+    /// Checks that all replicas are Ready and small, and that none restarted.
+    ///
+    /// It checks the number of changes of leadership, too.
     pub(crate) async fn check(&self) -> anyhow::Result<()> {
         let pods = operators::pods(&self.cluster).await?;
         ensure!(pods.len() > 1 && pods.iter().all(is_ready), "not all replicas of the operator are Ready");
         ensure!(operators::restarts(&self.cluster).await? == self.restarts, "an operator pod was restarted");
-        // Elsewhere than on the local cluster there are none on this machine.
+        // On other clusters than the local one there are none on this machine.
         let memory = operators::memory();
         println!("         memory of the operator's processes, in KiB: {memory:?}");
         ensure!(memory.iter().all(|kibibytes| *kibibytes < MEMORY_LIMIT_KIB), "too much memory: {memory:?}");
-        // Their numbers follow the clock, so they are counted.
+        // Their numbers follow the clock, so the test uses their count.
         let leases = self.leases.versions();
         let terms = leases.iter().filter_map(|lease| operators::leader_of(&lease.object)).map(|leader| leader.term);
         let later: BTreeSet<_> = terms.filter(|term| *term > self.term).collect();
@@ -58,7 +67,7 @@ impl Replicas {
     }
 }
 
-/// The namespace of everybody else.
+/// The namespace of the other tenants.
 pub(crate) struct Victim {
     bench: Bench,
     held: Vec<Lock>,
@@ -66,7 +75,7 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
-    /// Takes its locks, before anything begins.
+    /// Takes its locks before the attack.
     pub(crate) async fn new(bench: &Bench) -> anyhow::Result<Self> {
         let mut held = Vec::new();
         for number in 0..HELD {
@@ -79,7 +88,7 @@ impl Victim {
         Ok(Self { bench: bench.clone(), held, replicas: Replicas::watch(&bench.cluster).await? })
     }
 
-    /// Takes and releases locks while it goes on, and then looks whether all that is promised has held.
+    /// Takes and releases locks during the attack, and then checks the guarantees.
     pub(crate) async fn check(&self, meanwhile: &str) -> anyhow::Result<()> {
         measure(&self.bench, &format!("apply -> Held {meanwhile}"), "meanwhile").await?;
         for lock in &self.held {

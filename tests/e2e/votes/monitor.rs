@@ -1,4 +1,4 @@
-//! The process of a vote monitor: this program, started once more on a node's network.
+//! The process of a vote monitor: this program, started again on a node's network.
 
 use std::{
     collections::BTreeSet,
@@ -30,30 +30,32 @@ use super::Attempt;
 
 /// The argument that makes this program a monitor.
 pub(crate) const COMMAND: &str = "vote-monitor";
-/// Between two attempts on one member.
+/// The pause between two attempts on one member.
 const PERIOD: Duration = Duration::from_millis(20);
-/// An answer that takes longer is waited for in the background: another process may be at the address by now.
+/// A later reply is awaited in the background, because another process can have the address by now.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// One member, and how to ask it for votes.
+/// One member, and the login for vote requests.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Target {
     pub(super) member: String,
     pub(super) host: String,
     pub(super) port: u16,
-    /// With TLS: whom to trust, in PEM.
+    /// With TLS: the trusted authorities, in PEM.
     pub(super) authorities: Option<String>,
     pub(super) user: String,
     pub(super) password: String,
-    /// The operator may ask a process who it is, the client may not.
+    /// The operator can ask a process for its run ID, the client cannot.
     pub(super) operator_password: String,
     pub(super) key_prefix: String,
 }
 
-/// The targets as they are now.
+/// The current targets.
 type Targets = Arc<Mutex<Vec<Target>>>;
 
-/// Reads the targets, a JSON array, from each line of stdin, and asks those of the last one until stdin ends.
+/// Reads the targets, a JSON array, from each line of stdin.
+///
+/// It uses those of the last one until stdin ends.
 pub(crate) fn run() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (targets, mut known) = (Targets::default(), BTreeSet::new());
@@ -64,12 +66,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
             runtime.spawn(watch(member, targets.clone()));
         }
     }
-    // Attempts that wait for a member are of no use to anybody now.
+    // Attempts that wait for a member are not needed after the end.
     runtime.shutdown_background();
     Ok(())
 }
 
-/// What [`report`] printed.
+/// Parses the output of [`report`].
 pub(super) fn parse(line: &str) -> Option<Attempt> {
     let [member, run_id, sent, received, answer] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
     let (sent, received) = (sent.parse().ok()?, received.parse().ok()?);
@@ -122,13 +124,13 @@ fn connector(authorities: &str) -> anyhow::Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// As the operator, to begin with.
+/// Logs in as the operator first.
 async fn log_in<S>(target: &Target, stream: S) -> anyhow::Result<MultiplexedConnection>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let operator = RedisConnectionInfo::default().set_username(OPERATOR_USER).set_password(&target.operator_password);
-    // Late answers count, too.
+    // Late replies count, too.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&operator.set_skip_set_lib_name(), stream, config).await?;
@@ -136,7 +138,7 @@ where
     Ok(connection)
 }
 
-/// Asks for votes until the connection breaks, an answer takes too long, or somebody else is to be asked.
+/// Requests votes until the connection breaks, a reply takes too long, or the targets change.
 async fn ask(
     target: &Target,
     connection: &MultiplexedConnection,
@@ -165,11 +167,13 @@ async fn ask(
     }
 }
 
-/// Prints one answer; false if there was none.
+/// Prints one reply.
+///
+/// Returns false if there was none.
 fn report(member: &str, run_id: &str, sent: i64, answer: &redis::RedisResult<redis::Value>) -> bool {
     let received = SystemClock.wall().0;
     let answer = match answer {
-        // `nil`, somebody else's key, is a vote as well: the process answers to clients.
+        // `nil`, the key of another client, is a vote as well: the process answers clients.
         Ok(_) => "voted",
         Err(error) if error.code().is_some() => "refused",
         Err(_) => return false,

@@ -1,4 +1,4 @@
-//! Whom the vote monitor asks, and as whom: what the status and the Secrets of the quorums say.
+//! The members and users of the vote monitor, from the statuses and Secrets of the quorums.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,10 +14,12 @@ use crate::record::{Recorder, Version};
 pub(super) const CLIENT: &str = "outside";
 const PORT: u16 = 6379;
 
-/// Objects as they were last, by name. Deleted ones stay: a process may outlive them.
+/// The last versions of objects, by name.
+///
+/// Deleted ones stay, because a process can outlive them.
 type Last<K> = BTreeMap<String, K>;
 
-/// Tells the monitor's process whom to ask, whenever that changes.
+/// Sends the targets to the monitor's process, whenever they change.
 pub(super) async fn follow(
     quorums: Arc<Recorder<RedisQuorum>>,
     secrets: Recorder<Secret>,
@@ -50,14 +52,16 @@ fn learn<K: kube::Resource<DynamicType = ()>>(last: &mut Last<K>, news: Vec<Vers
     count
 }
 
-/// The members of a quorum that the operator runs, those that join or leave included; `None` if it has no such client.
+/// The managed members of a quorum, including those that join or leave.
+///
+/// Returns `None` if the quorum has no such client.
 fn targets_of(quorum: &RedisQuorum, secrets: &Last<Secret>) -> Option<Vec<Target>> {
     let (name, namespace) = (quorum.name_any(), quorum.namespace()?);
     let data = |suffix: &str| secrets.get(&format!("{name}-{suffix}"))?.data.as_ref();
     let text = |key: &str| String::from_utf8(data(&format!("client-{CLIENT}"))?.get(key)?.0.clone()).ok();
     let (auth, urls, user) = (Auth::from_data(data("auth")?)?, text("urls")?, text("username")?);
     let status = quorum.status.as_ref()?;
-    // Those of the URLs, in their order. Members that join or leave have none.
+    // The members of the URLs, in their order. Members that join or leave have none.
     let mut voters = status.voters.clone();
     voters.sort();
     let speaks_tls = |member: &String| {
