@@ -76,8 +76,8 @@ type published struct {
 	validUntil time.Time
 }
 
-// seen is the state of a claim, from the view of the process that made it.
-type seen struct {
+// claimState is the state of a claim, from the view of the process that made it.
+type claimState struct {
 	held *published
 	// The reason why the claim will not hold the lock, or no longer holds it. Empty while it waits.
 	ended string
@@ -88,31 +88,31 @@ type seen struct {
 }
 
 // timedOut is true if the claim has left the queue, as the claim of a dead process does.
-func (s seen) timedOut() bool { return strings.HasPrefix(s.ended, "False, WaitTimeout:") }
+func (s claimState) timedOut() bool { return strings.HasPrefix(s.ended, "False, WaitTimeout:") }
 
 // read evaluates a claim. `identity` or `podUID` belongs to its holder, and `nonce` to the current hold.
-func (c *claim) read(identity, podUID, nonce string) seen {
+func (c *claim) read(identity, podUID, nonce string) claimState {
 	status := &c.Status
 	held, finished := c.condition("Held"), c.condition("Finished")
 	switch {
 	case c.Metadata.DeletionTimestamp != nil:
-		return seen{ended: "it is being deleted"}
+		return claimState{ended: "it is being deleted"}
 	case status.Ending != nil:
-		return seen{ended: fmt.Sprintf("%s (%s)", status.Ending.Message, status.Ending.Reason), runsOut: true}
+		return claimState{ended: fmt.Sprintf("%s (%s)", status.Ending.Message, status.Ending.Reason), runsOut: true}
 	case strings.HasPrefix(finished, "True"), nonce != "" && strings.HasPrefix(held, "False"):
-		return seen{ended: held}
+		return claimState{ended: held}
 	case !strings.HasPrefix(held, "True") || status.Holder == nil || status.FencingToken == 0:
-		return seen{trouble: c.trouble()}
+		return claimState{trouble: c.trouble()}
 	case podUID == "" && status.Holder.Identity != identity, podUID != "" && status.Holder.PodUID != podUID:
-		return seen{ended: "it is held by " + status.Holder.Identity}
+		return claimState{ended: "it is held by " + status.Holder.Identity}
 	case nonce != "" && status.Holder.Nonce != nonce:
-		return seen{ended: "it has another hold now"}
+		return claimState{ended: "it has another hold now"}
 	}
 	validUntil, err := time.Parse(time.RFC3339, status.ValidUntil)
 	if err != nil {
-		return seen{} // it has no validity yet
+		return claimState{} // it has no validity yet
 	}
-	return seen{held: &published{status.Holder.Nonce, status.FencingToken, validUntil}}
+	return claimState{held: &published{status.Holder.Nonce, status.FencingToken, validUntil}}
 }
 
 func (c *claim) trouble() string {
@@ -163,7 +163,7 @@ func namePrefix(key string) string {
 	return text + "-"
 }
 
-// newClaim is the claim of this process. In a pod of the namespace the pod holds the lock, elsewhere the identity.
+// newClaim is the claim of this process. In a pod of the namespace the pod holds the lock, elsewhere the identity does.
 func newClaim(options *Options, identity, user string, own *pod) *unstructured.Unstructured {
 	holder := map[string]any{"heartbeat": milliseconds(options.TTL / 2)}
 	metadata := map[string]any{

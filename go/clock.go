@@ -51,8 +51,8 @@ func (s span) apart(wall time.Time, now time.Duration) time.Duration {
 
 // apiClock estimates the API server's time from the answers that pass through it.
 type apiClock struct {
-	mu    sync.Mutex
-	known *span
+	mu       sync.Mutex
+	estimate *span
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -66,39 +66,39 @@ func (c *apiClock) observe(next http.RoundTripper) http.RoundTripper {
 		// An error of the server can come from a proxy before it.
 		if err == nil && response.StatusCode < http.StatusInternalServerError {
 			if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-				c.learn(spanOf(date, sent, boottime()))
+				c.update(spanOf(date, sent, boottime()))
 			}
 		}
 		return response, err
 	})
 }
 
-func (c *apiClock) learn(newer span) {
+func (c *apiClock) update(newer span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known != nil {
-		newer = c.known.narrowed(newer)
+	if c.estimate != nil {
+		newer = c.estimate.narrowed(newer)
 	}
-	c.known = &newer
+	c.estimate = &newer
 }
 
 func (c *apiClock) now() (span, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known == nil {
+	if c.estimate == nil {
 		return span{}, false
 	}
-	return *c.known, true
+	return *c.estimate, true
 }
 
 // checkWall refuses a machine whose clock is certainly wrong.
 func (c *apiClock) checkWall(skew time.Duration) error {
-	known, ok := c.now()
+	estimate, ok := c.now()
 	if !ok {
 		return fmt.Errorf("the API server does not tell the time")
 	}
 	now, wall := boottime(), time.Now()
-	if apart := known.apart(wall, now); apart > skew {
+	if apart := estimate.apart(wall, now); apart > skew {
 		return fmt.Errorf("the clock of this machine and that of the API server are at least %s apart, and Skew is %s: set the clock", apart, skew)
 	}
 	return nil

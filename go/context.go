@@ -53,7 +53,7 @@ func (l *Lock) Leading(lead func(context.Context)) func(context.Context) {
 	}
 }
 
-// endWith ends a context when its hold is not certain any more.
+// endWith ends a context when its hold is no longer certain.
 func (l *Lock) endWith(ctx context.Context, cancel context.CancelCauseFunc) {
 	for {
 		if _, err := TokenFromContext(ctx); err != nil {

@@ -33,13 +33,13 @@ const heldStatus = `{
 
 func TestOnlyAHeldClaimWithThisHolderIsHeld(t *testing.T) {
 	held := status(t, heldStatus+"}")
-	if seen := held.read("me", "", ""); seen.held == nil || seen.held.token != 1795284168033127 || seen.held.validUntil.UnixMilli()%60000 != 10500 {
-		t.Fatalf("%+v", seen)
+	if state := held.read("me", "", ""); state.held == nil || state.held.token != 1795284168033127 || state.held.validUntil.UnixMilli()%60000 != 10500 {
+		t.Fatalf("%+v", state)
 	}
-	if seen := held.read("me", "", "n1"); seen.held == nil {
-		t.Fatalf("the known hold: %+v", seen)
+	if state := held.read("me", "", "n1"); state.held == nil {
+		t.Fatalf("the current hold: %+v", state)
 	}
-	for name, ended := range map[string]seen{
+	for name, ended := range map[string]claimState{
 		"another hold":     held.read("me", "", "n0"),
 		"another identity": held.read("other", "", ""),
 		"another pod":      held.read("", "uid", ""),
@@ -57,10 +57,10 @@ func TestOnlyAHeldClaimWithThisHolderIsHeld(t *testing.T) {
 		t.Errorf("%+v", refused)
 	}
 	late := status(t, `{"conditions": [{"type": "Held", "status": "False", "reason": "WaitTimeout"}, {"type": "Finished", "status": "True"}]}`)
-	if seen := late.read("me", "", ""); !seen.timedOut() {
-		t.Errorf("%+v", seen)
+	if state := late.read("me", "", ""); !state.timedOut() {
+		t.Errorf("%+v", state)
 	}
-	for name, waits := range map[string]seen{
+	for name, waits := range map[string]claimState{
 		"no answer":   status(t, `{}`).read("me", "", ""),
 		"queued":      status(t, `{"conditions": [{"type": "Held", "status": "False", "reason": "Queued", "message": "x"}]}`).read("me", "", ""),
 		"no validity": status(t, strings.Replace(heldStatus, `"2026-01-01T00:00:10.500Z"`, "null", 1)+"}").read("me", "", "n1"),
@@ -91,7 +91,7 @@ func TestAnElectorStopsBeforeAQuarterOfTheTTLIsUsedUp(t *testing.T) {
 			t.Errorf("ttl %s: client-go refuses %+v", ttl, timing)
 		}
 	}
-	// docs/go.md: the least that is published, until the elector does not find enough, and then what it tries for.
+	// docs/go.md: the minimum that is published, until the elector does not find enough, and then its tries.
 	for ttl, outage := range map[time.Duration]time.Duration{15: 1300, 30: 4000, 60: 11000} {
 		timing, _ := timing(ttl*time.Second, skew)
 		if goesOn := ttl*time.Second/4 - skew - publication - timing.needed() + timing.RenewDeadline; goesOn < outage*time.Millisecond {
@@ -151,9 +151,9 @@ func TestTheRemainingValidityIsNeverTakenForLongerThanItIs(t *testing.T) {
 }
 
 func TestAWallClockIsWrongOnlyIfItCertainlyIs(t *testing.T) {
-	known := spanOf(server(5_000), at(0), at(100))
+	estimate := spanOf(server(5_000), at(0), at(100))
 	for millis, least := range map[int]time.Duration{5_500: 0, 4_500: 0, 7_100: time.Second, 2_000: 2900 * time.Millisecond, 3_700_000: time.Hour} {
-		if apart := known.apart(server(millis), at(100)); apart < least || least == 0 && apart != 0 && apart > at(500) {
+		if apart := estimate.apart(server(millis), at(100)); apart < least || least == 0 && apart != 0 && apart > at(500) {
 			t.Errorf("%d: %s", millis, apart)
 		}
 	}
@@ -163,15 +163,15 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 	now := boottime()
 	lock := &Lock{options: Options{TTL: 30 * time.Second, Skew: time.Second}, identity: "me"}
 	lock.timing, _ = timing(lock.options.TTL, lock.options.Skew)
-	lock.clock.learn(spanOf(time.Now(), now, now))
+	lock.clock.update(spanOf(time.Now(), now, now))
 	if err := lock.clock.checkWall(time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if err := lock.decide(now); !errors.Is(err, ErrNotHeld) {
 		t.Fatalf("nothing is held: %v", err)
 	}
-	valid := func(left time.Duration) seen {
-		return seen{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(left)}}
+	valid := func(left time.Duration) claimState {
+		return claimState{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(left)}}
 	}
 	lock.take(valid(20 * time.Second))
 	if err := lock.decide(boottime()); err != nil {
@@ -189,8 +189,8 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 	if err := lock.decide(boottime()); err != nil {
 		t.Fatal(err)
 	}
-	lock.take(seen{ended: "by alice (Broken)"})
-	for _, next := range []seen{{}, valid(20 * time.Second)} {
+	lock.take(claimState{ended: "by alice (Broken)"})
+	for _, next := range []claimState{{}, valid(20 * time.Second)} {
 		lock.take(next)
 		if err := lock.decide(boottime()); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "by alice") {
 			t.Fatalf("%v", err)
@@ -215,7 +215,7 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 	if _, err := lock.Token(); err == nil {
 		t.Fatal("it leads again under the hold that it has lost")
 	}
-	lock.take(seen{held: &published{nonce: "n2", token: 8, validUntil: time.Now().Add(20 * time.Second)}})
+	lock.take(claimState{held: &published{nonce: "n2", token: 8, validUntil: time.Now().Add(20 * time.Second)}})
 	if token, err := lock.Token(); token != 8 || err != nil {
 		t.Fatal(token, err)
 	}
@@ -238,8 +238,8 @@ func holding(t *testing.T) *Lock {
 	now := boottime()
 	lock := &Lock{options: Options{TTL: 30 * time.Second, Skew: time.Second}}
 	lock.timing, _ = timing(lock.options.TTL, lock.options.Skew)
-	lock.clock.learn(spanOf(time.Now().Truncate(time.Second), now, now))
-	lock.take(seen{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(20 * time.Second)}})
+	lock.clock.update(spanOf(time.Now().Truncate(time.Second), now, now))
+	lock.take(claimState{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(20 * time.Second)}})
 	return lock
 }
 
@@ -247,15 +247,15 @@ func holding(t *testing.T) *Lock {
 // back.
 func TestAValidityIsCountedAgainWhenTheClockIsKnownBetter(t *testing.T) {
 	lock := holding(t)
-	before, same := lock.hold.until, seen{held: &lock.hold.published}
+	before, same := lock.hold.until, claimState{held: &lock.hold.published}
 	now := boottime()
-	lock.clock.learn(span{least: lock.clock.known.most - 100*time.Millisecond, most: lock.clock.known.most - 50*time.Millisecond, at: now})
+	lock.clock.update(span{least: lock.clock.estimate.most - 100*time.Millisecond, most: lock.clock.estimate.most - 50*time.Millisecond, at: now})
 	lock.take(same)
 	if gained := lock.hold.until - before; gained < 40*time.Millisecond {
 		t.Errorf("%s more", gained)
 	}
 	// A clock that is set back gives at most one ttl from the first reading.
-	lock.clock.learn(span{least: lock.clock.known.least - time.Hour, most: lock.clock.known.least - time.Hour + time.Second, at: boottime()})
+	lock.clock.update(span{least: lock.clock.estimate.least - time.Hour, most: lock.clock.estimate.least - time.Hour + time.Second, at: boottime()})
 	lock.take(same)
 	if most := lock.hold.first + 29*time.Second; lock.hold.until > most {
 		t.Errorf("%s after the first sight", lock.hold.until-lock.hold.first)

@@ -269,11 +269,11 @@ func TestAnElectorHearsWhyItsClaimIsNotServed(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	said := make(chan error, 2)
+	answers := make(chan error, 2)
 	go func() {
 		for range 2 {
 			_, _, err := lock.Get(ctx)
-			said <- err
+			answers <- err
 		}
 	}()
 	eventually(t, "it queues", func() bool { return len(claimsOf(t, "refused")) == 1 })
@@ -283,12 +283,12 @@ func TestAnElectorHearsWhyItsClaimIsNotServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := <-said; err == nil || !strings.Contains(err.Error(), "set a ttl of at most 10s") {
+	if err := <-answers; err == nil || !strings.Contains(err.Error(), "set a ttl of at most 10s") {
 		t.Error(err)
 	}
 	// The function does not report the same leader twice: the second call waits until its elector ends.
 	cancel()
-	if err := <-said; !errors.Is(err, context.Canceled) {
+	if err := <-answers; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -362,7 +362,7 @@ func TestTheNextTermOfAProcessHasAnotherHoldWithALargerToken(t *testing.T) {
 	if second := next(); second <= first {
 		t.Errorf("token %d after %d", second, first)
 	}
-	// It leads by the claim that has queued again, and left none behind that no one leads by.
+	// It leads by the claim that has queued again. No other claim is left.
 	if claims := claimsOf(t, "again"); len(claims) != 1 {
 		t.Errorf("%v", claims)
 	}

@@ -27,7 +27,7 @@ const (
 	// Timeout of a request without a hold.
 	patience = 5 * time.Second
 	// A waiting claim is read again after this time, even without an event.
-	glance = 10 * time.Second
+	rereadAfter = 10 * time.Second
 )
 
 // Options select a lock.
@@ -58,13 +58,13 @@ type Lock struct {
 	clock          apiClock
 
 	// Only the elector's goroutine uses these.
-	claim            *claim
-	reported, told   string
-	former           string
-	made, lastLook   time.Duration
-	beaten           time.Duration
-	hasBeaten, swept bool
-	failing, inTerm  bool
+	claim                   *claim
+	reported, reportedCause string
+	former                  string
+	made, lastLook          time.Duration
+	beaten                  time.Duration
+	hasBeaten, swept        bool
+	failing, inTerm         bool
 	// A creation without an answer is repeated with the same name.
 	wanted *unstructured.Unstructured
 
@@ -123,7 +123,7 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	if _, err := lock.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(options.Key), Limit: 1}); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
 	}
-	lock.user = whoami(ctx, client)
+	lock.user = userName(ctx, client)
 	if err := lock.clock.checkWall(options.Skew); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
 	}
@@ -204,30 +204,30 @@ func (l *Lock) record(holder string) (*resourcelock.LeaderElectionRecord, []byte
 
 func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	for {
-		if err := l.look(ctx); err != nil {
+		if err := l.refresh(ctx); err != nil {
 			return nil, nil, l.ended(ctx, err)
 		}
-		seen := l.claim.read(l.identity, l.podUID(), "")
-		if seen.held != nil && seen.held.nonce != l.former {
+		state := l.claim.read(l.identity, l.podUID(), "")
+		if state.held != nil && state.held.nonce != l.former {
 			if err := l.clock.checkWall(l.options.Skew); err != nil {
 				return nil, nil, err
 			}
 			// There is no leader yet. This makes the elector write its record, which begins the term.
-			l.reported, l.told = "", ""
+			l.reported, l.reportedCause = "", ""
 			return l.record("")
 		}
-		if seen.ended != "" && !seen.runsOut {
+		if state.ended != "" && !state.runsOut {
 			name := l.claim.Metadata.Name
 			l.claim = nil
-			if seen.timedOut() {
+			if state.timedOut() {
 				continue
 			}
-			return nil, nil, fmt.Errorf("claim %s of lock %s has ended, and another one is made: %s", name, l.Describe(), seen.ended)
+			return nil, nil, fmt.Errorf("claim %s of lock %s has ended, and another one is made: %s", name, l.Describe(), state.ended)
 		}
 		// One log line per cause, which is the text before the message: the elector logs it.
-		if cause, _, _ := strings.Cut(seen.trouble, ":"); cause != l.told && (cause != silence || boottime()-l.made > glance) {
-			if l.told = cause; cause != "" {
-				return nil, nil, fmt.Errorf("claim %s of lock %s waits: %s", l.claim.Metadata.Name, l.Describe(), seen.trouble)
+		if cause, _, _ := strings.Cut(state.trouble, ":"); cause != l.reportedCause && (cause != silence || boottime()-l.made > rereadAfter) {
+			if l.reportedCause = cause; cause != "" {
+				return nil, nil, fmt.Errorf("claim %s of lock %s waits: %s", l.claim.Metadata.Name, l.Describe(), state.trouble)
 			}
 		}
 		if leader := l.leader(ctx); leader != "" && leader != l.reported {
@@ -238,7 +238,7 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 		if err := l.beat(ctx); err != nil {
 			return nil, nil, l.ended(ctx, err)
 		}
-		if err := l.heard(ctx); err != nil {
+		if err := l.awaitChange(ctx); err != nil {
 			return nil, nil, l.ended(ctx, err)
 		}
 	}
@@ -280,7 +280,7 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 	// The current validity is perhaps enough without a request. With little time left, a new validity is due.
 	if err != nil || left < l.timing.needed()+l.options.TTL/4 || boottime()-l.lastLook > l.options.TTL/10 {
 		// Without an answer of the API server the current validity stays.
-		if err := l.look(ctx); err == nil {
+		if err := l.refresh(ctx); err == nil {
 			l.take(l.claim.read(l.identity, l.podUID(), l.nonce()))
 		}
 	}
@@ -291,28 +291,28 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 }
 
 // take adopts the hold in a status.
-func (l *Lock) take(seen seen) {
-	known, ok := l.clock.now()
+func (l *Lock) take(state claimState) {
+	estimate, ok := l.clock.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.hold == nil && seen.held != nil && seen.held.nonce == l.former:
-	case l.hold == nil && seen.held != nil:
+	case l.hold == nil && state.held != nil && state.held.nonce == l.former:
+	case l.hold == nil && state.held != nil:
 		l.hold = &hold{}
 		fallthrough
-	case l.hold != nil && seen.held != nil && ok:
+	case l.hold != nil && state.held != nil && ok:
 		now := boottime()
 		until := time.Duration(0)
-		if seen.held.validUntil.Equal(l.hold.validUntil) {
+		if state.held.validUntil.Equal(l.hold.validUntil) {
 			// The estimate of the API server's clock can be better now. An earlier certain validity stays.
 			until = l.hold.until
 		} else {
 			l.hold.first = now
 		}
-		l.hold.published = *seen.held
-		l.hold.until = max(until, known.until(seen.held.validUntil, now, l.hold.first, l.options.TTL, l.options.Skew))
-	case l.hold != nil && seen.ended != "":
-		l.hold.lose("it was taken away: " + seen.ended)
+		l.hold.published = *state.held
+		l.hold.until = max(until, estimate.until(state.held.validUntil, now, l.hold.first, l.options.TTL, l.options.Skew))
+	case l.hold != nil && state.ended != "":
+		l.hold.lose("it was taken away: " + state.ended)
 	}
 }
 
@@ -353,8 +353,8 @@ func (l *Lock) release(ctx context.Context) error {
 	// This comes before the request, so that no code uses the token afterwards.
 	l.hold.lose("it was released")
 	l.mu.Unlock()
-	word := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"%d"}}}`, l.claim.Metadata.UID, releaseAnnotation, token)
-	_, err = l.claims.Patch(ctx, l.claim.Metadata.Name, types.MergePatchType, []byte(word), metav1.PatchOptions{})
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"%d"}}}`, l.claim.Metadata.UID, releaseAnnotation, token)
+	_, err = l.claims.Patch(ctx, l.claim.Metadata.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if apierrors.IsForbidden(err) && l.pod == nil {
 		return l.delete(ctx, l.claim, false)
 	}

@@ -15,9 +15,9 @@ import (
 
 var reviewResource = schema.GroupVersionResource{Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews"}
 
-// whoami is the user name of this process at the API server. It is empty if the server does not report it. Then a
+// userName is the user name of this process at the API server. It is empty if the server does not report it. Then a
 // release needs the verb update.
-func whoami(ctx context.Context, client dynamic.Interface) string {
+func userName(ctx context.Context, client dynamic.Interface) string {
 	review := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": reviewResource.GroupVersion().String(), "kind": "SelfSubjectReview",
 	}}

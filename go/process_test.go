@@ -64,12 +64,12 @@ func fatal(err error) {
 // process is one contender.
 type process struct {
 	*exec.Cmd
-	mu            sync.Mutex
-	first, last   map[int64]time.Time
-	stopped       time.Time
-	leads         int64
-	follows, said []string
-	done          chan struct{}
+	mu                  sync.Mutex
+	first, last         map[int64]time.Time
+	stopped             time.Time
+	leads               int64
+	follows, complaints []string
+	done                chan struct{}
 }
 
 func start(t *testing.T, key string, environment ...string) *process {
@@ -94,14 +94,14 @@ func start(t *testing.T, key string, environment ...string) *process {
 		defer reading.Done()
 		for lines := bufio.NewScanner(complaints); lines.Scan(); {
 			p.mu.Lock()
-			p.said = append(p.said, lines.Text())
+			p.complaints = append(p.complaints, lines.Text())
 			p.mu.Unlock()
 		}
 	}()
 	go func() {
 		defer reading.Done()
 		for lines := bufio.NewScanner(output); lines.Scan(); {
-			p.hear(lines.Text())
+			p.record(lines.Text())
 		}
 	}()
 	go func() { reading.Wait(); _ = command.Wait(); close(p.done) }()
@@ -109,13 +109,13 @@ func start(t *testing.T, key string, environment ...string) *process {
 		_ = command.Process.Kill()
 		<-p.done
 		if t.Failed() {
-			t.Logf("process %d:\n%s", command.Process.Pid, strings.Join(p.said, "\n"))
+			t.Logf("process %d:\n%s", command.Process.Pid, strings.Join(p.complaints, "\n"))
 		}
 	})
 	return p
 }
 
-func (p *process) hear(line string) {
+func (p *process) record(line string) {
 	var what, more string
 	var token, micros int64
 	_, _ = fmt.Sscan(line, &what, &token, &micros, &more)

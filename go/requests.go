@@ -19,8 +19,8 @@ func (l *Lock) within(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, patience)
 }
 
-// look reads the claim, and creates it if it does not exist.
-func (l *Lock) look(ctx context.Context) error {
+// refresh reads the claim, and creates it if it does not exist.
+func (l *Lock) refresh(ctx context.Context) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
 	if l.claim == nil {
@@ -85,10 +85,10 @@ func (l *Lock) sweep(ctx context.Context) error {
 }
 
 // delete deletes this claim by its UID, and on request only in the version that was read.
-func (l *Lock) delete(ctx context.Context, claim *claim, asSeen bool) error {
+func (l *Lock) delete(ctx context.Context, claim *claim, ifUnchanged bool) error {
 	uid := types.UID(claim.Metadata.UID)
 	only := &metav1.Preconditions{UID: &uid}
-	if asSeen {
+	if ifUnchanged {
 		only.ResourceVersion = &claim.Metadata.ResourceVersion
 	}
 	err := l.claims.Delete(ctx, claim.Metadata.Name, metav1.DeleteOptions{Preconditions: only})
@@ -131,9 +131,9 @@ func (l *Lock) leader(ctx context.Context) string {
 	return ""
 }
 
-// heard waits for a change of the claim.
-func (l *Lock) heard(ctx context.Context) error {
-	watching, cancel := context.WithTimeout(ctx, min(glance, l.options.TTL/6))
+// awaitChange waits for a change of the claim.
+func (l *Lock) awaitChange(ctx context.Context) error {
+	watching, cancel := context.WithTimeout(ctx, min(rereadAfter, l.options.TTL/6))
 	defer cancel()
 	one := fields.OneTermEqualSelector("metadata.name", l.claim.Metadata.Name).String()
 	watch, err := l.claims.Watch(watching, metav1.ListOptions{FieldSelector: one, ResourceVersion: l.claim.Metadata.ResourceVersion})

@@ -14,12 +14,12 @@ public class AgentLockProvider implements LockProvider {
     @Override public synchronized Optional<SimpleLock> lock(LockConfiguration config) {
         String path = "/locks/" + namespace + "%2F" + config.getName(), times = "&holdFor="
             + config.getLockAtMostFor().toMillis() + "ms&minHold=" + config.getLockAtLeastFor().toMillis() + "ms";
-        String said = post(path + "/acquire?instance=" + instance + times);
-        if ("NotServed".equals(field("reason", said))) { // the agent was started since
+        String reply = post(path + "/acquire?instance=" + instance + times);
+        if ("NotServed".equals(field("reason", reply))) { // the agent was started since
             instance = field("instance", post("/register"));
-            said = post(path + "/acquire?instance=" + instance + times);
+            reply = post(path + "/acquire?instance=" + instance + times);
         }
-        String token = field("fencingToken", said), release = path + "/release?instance=" + instance + "&token=" + token;
+        String token = field("fencingToken", reply), release = path + "/release?instance=" + instance + "&token=" + token;
         return token.isEmpty() ? Optional.empty() : Optional.of(() -> post(release));
     }
     private String post(String path) {

@@ -7,24 +7,24 @@ import "net/http"
 import "os"
 import "time"
 
-func ask(method, path string) (said map[string]any) {
+func ask(method, path string) (reply map[string]any) {
 	request, _ := http.NewRequest(method, os.Args[1]+path, nil)
 	request.Header.Set("X-Redlock", "1")
 	if response, err := (&http.Client{Timeout: 2 * time.Second}).Do(request); err == nil {
 		defer response.Body.Close()
-		_ = json.NewDecoder(response.Body).Decode(&said)
+		_ = json.NewDecoder(response.Body).Decode(&reply)
 	}
-	return said
+	return reply
 }
 
 func main() {
 	for instance := any("none"); ; time.Sleep(200 * time.Millisecond) {
 		asked := time.Now() // before the question: safe, whatever the delay
-		said := ask("GET", fmt.Sprint("/leader?instance=", instance))
-		if said["reason"] == "NotServed" { // the application or the agent has just started
+		reply := ask("GET", fmt.Sprint("/leader?instance=", instance))
+		if reply["reason"] == "NotServed" { // the application or the agent has just started
 			instance = ask("POST", "/register")["instance"]
-		} else if left, _ := said["validForMs"].(float64); time.Since(asked) < time.Duration(left*1e6) {
-			fmt.Printf("works with token %.0f\n", said["fencingToken"]) // until validForMs have passed
+		} else if left, _ := reply["validForMs"].(float64); time.Since(asked) < time.Duration(left*1e6) {
+			fmt.Printf("works with token %.0f\n", reply["fencingToken"]) // until validForMs have passed
 		}
 	}
 }

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use super::{files_below, prose, root};
 
 /// Folders and files whose comments follow every rule. Add a room when it is clean.
-const CLEAN: [&str; 37] = [
+const CLEAN: [&str; 40] = [
     "crates/api",
     "crates/bench",
     "crates/cli/src/agent",
@@ -43,6 +43,7 @@ const CLEAN: [&str; 37] = [
     "tests/e2e",
     "tests/generated",
     "tests/layers.rs",
+    "tests/model",
     "tests/redis",
     "tests/run",
     "tests/simulation",

@@ -1,6 +1,9 @@
-//! The fence: one member whose processes restart, or are cut off and replaced; two operator replicas, of which one may be
-//! frozen at any point and go on after the other has taken over. Every decision is `fence::decide`, every record
-//! `Record::after`, every sight `ProcessWatch`, every verdict `predecessor::judge`.
+//! The fence: one member whose processes restart or are replaced, and two operator replicas.
+//!
+//! Processes can be cut off.
+//!
+//! One of the replicas can be frozen at any point and continue after the other has taken over. Every decision is
+//! `fence::decide`, every record `Record::after`, every observation `ProcessWatch`, every verdict `predecessor::judge`.
 
 use std::fmt::Write;
 
@@ -13,7 +16,7 @@ mod apply;
 mod real;
 mod tests;
 
-/// Processes of the member, one after the other.
+/// Maximum number of processes of the member, one after the other.
 const MOST: usize = 3;
 
 #[derive(Clone)]
@@ -22,19 +25,23 @@ struct Admission {
     /// How long a promise lives, in ticks.
     ttl: u8,
     delay: u8,
-    /// The member was never seen before; else its first process votes already.
+    /// Whether the member is new.
+    ///
+    /// Otherwise its first process votes already.
     fresh: bool,
     /// How often a replica becomes the leader.
     terms: u8,
-    /// The opening goes over the connection of the check.
+    /// Whether the opening uses the connection of the check.
     one_connection: bool,
-    /// A successor waits for the evidence of its predecessor's death.
+    /// Whether a successor waits for the evidence of its predecessor's death.
     confirms_death: bool,
-    /// A Node says nothing of a process on another machine, though it has the name of that one's node.
+    /// Whether a Node is no evidence for a process on another machine with the same node name.
     tells_machines_apart: bool,
-    /// Its count starts again when that death is recorded.
+    /// Whether its wait starts again when that death is recorded.
     counts_from_death: bool,
-    /// Opening and closing are conditional on the leader's epoch, and a new leader cuts the old one's connections.
+    /// Whether opening and closing depend on the leader's epoch.
+    ///
+    /// A new leader cuts the connections of the old one, too.
     epoch: bool,
 }
 
@@ -55,37 +62,37 @@ impl Admission {
     }
 }
 
-/// What has become of a process.
+/// The end of a process, or its cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Life {
     #[default]
     NotYet,
     Running,
-    /// Its pod was force-deleted while its node was cut off: it runs, and no operator reaches it.
+    /// Its pod was deleted by force while its node was cut off: it runs, and no operator reaches it.
     CutOff,
-    /// Its container ended; its pod went on with another.
+    /// Its container ended, and its pod continued with another one.
     Ended,
-    /// Its node came back, and the kubelet ended it.
+    /// Its node returned, and the kubelet ended the process.
     NodeBack,
-    /// A person switched its machine off, and said so.
+    /// An administrator switched its machine off, and confirmed that.
     Declared,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Process {
     life: Life,
-    /// Which pod of the member it runs in.
+    /// The pod of the member in which it runs.
     pod: u8,
-    /// While it is cut off another machine has come under the name of its node, and is Ready.
+    /// Whether another machine has taken the name of its node during the cut, and is Ready.
     renamed: bool,
     open: bool,
     /// The leader's epoch on it.
     epoch: u8,
-    /// Ticks since it could vote last.
+    /// Ticks since it could last vote.
     quiet: u8,
-    /// A leader closed it after its record said so, and no admission has been written since.
+    /// Whether a leader closed it after its record required that, and no admission has been written since.
     shut: bool,
-    /// A record has admitted it.
+    /// Whether a record has admitted it.
     admitted: bool,
 }
 
@@ -99,7 +106,7 @@ impl Process {
     }
 }
 
-/// `fence::Record`, with processes by number.
+/// `fence::Record`, with numbers for processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Published {
     state: State,
@@ -119,18 +126,20 @@ struct Observed {
     closed: Option<u8>,
 }
 
-/// What a replica is in the middle of.
+/// The current step of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Doing {
     #[default]
     Nothing,
-    /// Connected to a process that may be admitted.
+    /// Connected to a process that can be admitted.
     Checked(u8),
-    /// And has decided again on this record, which is the newest if `true`.
+    /// It has decided again on this record.
+    ///
+    /// `true` if that is the newest.
     Read(u8, Published, bool),
-    /// And has written the admission.
+    /// It has written the admission.
     Written(u8),
-    /// Has written that the process is fenced.
+    /// It has written that the process is fenced.
     Closing(u8),
 }
 
@@ -139,10 +148,10 @@ struct Replica {
     /// Its term, if it believes that it leads.
     term: u8,
     cache: Published,
-    /// Nobody has written since `cache` was read.
+    /// Whether no replica has written since `cache` was read.
     cache_is_new: bool,
     sight: Option<Observed>,
-    /// A process whose count starts again, and ticks since.
+    /// A process whose wait starts again, and ticks since then.
     fenced: Option<(u8, u8)>,
     raised: Option<u8>,
     doing: Doing,
@@ -169,7 +178,7 @@ enum Wrong {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Tick,
-    /// In its pod, or in another one while the first runs on.
+    /// In its pod, or in another one while the first continues to run.
     Restart,
     ForceDelete,
     NodeBack(usize),

@@ -1,4 +1,4 @@
-//! Runs a model in stateright, and tells a counterexample so that a person can follow it.
+//! Runs a model in stateright, and prints counterexamples in a readable form.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -6,23 +6,25 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-/// A model: states, steps between them, and what must never be.
+/// A model: states, steps between them, and violations.
 pub(crate) trait Rules: Clone + Send + Sync + 'static {
     type State: Copy + Debug + Eq + Hash + Send + Sync;
     type Step: Copy + Debug + Eq + Send + Sync;
 
     fn starts(&self) -> Vec<Self::State>;
-    /// Every step that may be possible.
+    /// Adds every step that can be possible.
     fn steps(&self, state: &Self::State, steps: &mut Vec<Self::Step>);
-    /// What the step leads to, if it is possible.
+    /// The state after the step, if the step is possible.
     fn take(&self, state: &Self::State, step: Self::Step) -> Option<Self::State>;
-    /// The same state for all that differ only by the names of members or clients.
+    /// A common representative of all states that differ only in the names of members or clients.
     fn canonical(&self, state: Self::State) -> Self::State {
         state
     }
-    /// What is wrong with the state.
+    /// The rule that the state violates.
     fn violation(&self, state: &Self::State) -> Option<&'static str>;
-    /// A state that the model must be able to reach, or its verdict would mean nothing.
+    /// A state that the model must be able to reach.
+    ///
+    /// Otherwise its verdict would prove nothing.
     fn goal(&self, state: &Self::State) -> bool;
     fn describe(&self, step: Self::Step) -> String;
     fn show(&self, state: &Self::State) -> String;
@@ -58,12 +60,12 @@ impl<R: Rules> Model for Checked<R> {
     }
 }
 
-/// Whether to explore as far as `make prove` does.
+/// Whether to explore with the bounds of `make prove`.
 pub(crate) fn large() -> bool {
     std::env::var("MODEL_BOUND").is_ok_and(|bound| bound == "large")
 }
 
-/// Explores every reachable state and requires that none breaks a rule.
+/// Explores every reachable state and requires that none violates a rule.
 pub(crate) fn holds<R: Rules>(name: &str, rules: R) {
     let started = Instant::now();
     let checker = Checked(rules.clone()).checker().threads(2).spawn_bfs().join();
@@ -76,10 +78,10 @@ pub(crate) fn holds<R: Rules>(name: &str, rules: R) {
     assert!(checker.discovery(GOAL).is_some(), "{name}: the goal is out of reach, so that the verdict means nothing");
 }
 
-/// Requires a counterexample, a shortest one, and prints it.
+/// Requires a counterexample, and prints a shortest one.
 pub(crate) fn violated<R: Rules>(name: &str, rules: R) {
     let started = Instant::now();
-    // One thread goes strictly breadth first, so that the trace is a shortest one.
+    // One thread explores strictly breadth first, so the trace is a shortest one.
     let checker = Checked(rules.clone()).checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let found = checker.discovery(SAFE);
     report(name, &checker, started, if found.is_some() { "VIOLATED, as it must be" } else { "HOLDS" });
@@ -92,8 +94,10 @@ fn report<R: Rules>(name: &str, checker: &impl Checker<Checked<R>>, started: Ins
     println!("model: {name}: {verdict} ({states} states, depth {depth}, {:.1} s)", started.elapsed().as_secs_f64());
 }
 
-/// The states of the path are canonical ones, in which members and clients may change their names from one to the next. The
-/// same path is walked again with names that stay.
+/// Prints a path with stable names.
+///
+/// The states of the path are canonical: members and clients can change their names from one to the next. This function
+/// walks the same path again with stable names.
 fn print_trace<R: Rules>(rules: &R, path: &[R::State]) {
     let first = rules.starts().into_iter().find(|state| rules.canonical(*state) == path[0]).expect("a start");
     let mut state = first;
@@ -112,7 +116,7 @@ fn print_trace<R: Rules>(rules: &R, path: &[R::State]) {
     println!("{told}       => {}\n", rules.violation(&state).unwrap_or("nothing is wrong"));
 }
 
-/// Sorts members that are neighbours and play the same part: whichever of them is in which state makes no difference.
+/// Sorts adjacent members with the same role, because their order makes no difference.
 pub(crate) fn sort_alike<M: Ord, P: PartialEq>(members: &mut [M], part: impl Fn(usize) -> P) {
     let mut from = 0;
     while from < members.len() {

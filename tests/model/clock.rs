@@ -1,8 +1,8 @@
-//! The clock watch: a member's wall clock is stepped, so that a key goes before its promise is over. A has the member's vote, and B
-//! asks for it.
+//! The clock watch: a member's wall clock is stepped, so that a key expires before its promise.
 //!
-//! Every answer carries the member's time, and the member is read every second tick besides; what that means is decided by
-//! `fence::clock::ClockWatch`. Answers take their time, so that a reading is an interval.
+//! A has the member's vote, and B requests it. Every answer carries the member's time, and the leader reads the member
+//! every second tick, too. `fence::clock::ClockWatch` decides on the readings. Answers take time, so a reading is an
+//! interval.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ struct Clocks {
     ticks: u8,
     steps: u8,
     farthest: i8,
-    /// Votes are judged by the time that they carry.
+    /// Whether the time in a vote is judged.
     watches: bool,
-    /// The member is read between votes, too.
+    /// Whether the member is read between votes, too.
     reads: bool,
-    /// Earlier readings are kept, and a step that was found stays found.
+    /// Whether earlier readings are kept, so that a found step stays found.
     remembers: bool,
 }
 
@@ -38,7 +38,7 @@ impl Clocks {
     }
 }
 
-/// Asked, taken on the member's clock, answered.
+/// The times of a request, its execution on the member's clock, and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Reading {
     sent: u8,
@@ -49,26 +49,28 @@ struct Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Asked {
     No,
-    /// B asks.
+    /// B sends its request.
     At(u8),
     /// The member has set B's key.
     Set {
         sent: u8,
         time: i8,
     },
-    /// B has it, or does not count it.
+    /// B has the answer, or does not count it.
     Over,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct World {
     now: u8,
-    /// The member's clock less ours.
+    /// The member's clock minus ours.
     ahead: i8,
     steps: u8,
-    /// Redis has dropped A's key: it may as soon as the key is over by its clock.
+    /// Whether Redis has dropped A's key: it can as soon as the key has expired by its clock.
     gone: bool,
-    /// The regular readings, the vote for A first.
+    /// The regular readings.
+    ///
+    /// The first one is the vote for A.
     readings: [Option<Reading>; READINGS],
     read_since_step: bool,
     jumped: bool,
@@ -109,7 +111,7 @@ impl Clocks {
         watch
     }
 
-    /// Twice a second in truth.
+    /// Twice a second in the product.
     fn read(&self, world: &mut World) {
         let reading = Reading { sent: world.now, time: signed(world.now) + world.ahead, received: world.now };
         if let Some(free) = world.readings.iter_mut().find(|reading| reading.is_none()) {
@@ -177,7 +179,7 @@ impl Rules for Clocks {
         if world.now < self.ticks {
             steps.push(Step::Tick);
         }
-        // There and back between two readings cannot be seen, nor can it be done by accident.
+        // A step there and back between two readings cannot be detected. It cannot happen by accident either.
         if world.steps < self.steps && (world.read_since_step || !self.reads) {
             steps.extend((-self.farthest..=self.farthest).filter(|to| *to != world.ahead).map(Step::Jump));
         }
@@ -199,7 +201,7 @@ impl Rules for Clocks {
         world.two.then_some("the member's votes for A and for B count at the same time")
     }
 
-    /// B is not counted after a step.
+    /// B's vote is not counted after a step.
     fn goal(&self, world: &World) -> bool {
         world.dropped
     }

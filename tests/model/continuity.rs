@@ -1,8 +1,10 @@
-//! Continuity by the members: a replica goes on with a hold whenever a majority extends that very value in one round, whatever
-//! else it knows. Requests that are late, answers that are old, and members that restart must not revive a hold that is over.
+//! Continuity by the members: a replica continues a hold if a majority extends its value in one round.
 //!
-//! The replica of this model never learns of the end of the hold and tries again after refusals, so it does more than the
-//! product. Belief in the hold is one number that nobody loses.
+//! This holds whatever else the replica knows. Late requests, old answers, and restarted members must not revive a hold
+//! that has ended.
+//!
+//! The replica of this model never receives the end of the hold and retries after refusals, so it does more than the
+//! product. Belief in the hold is one number, which no fault removes.
 
 use super::check::{Rules, holds, violated};
 use super::core::{granted, rejoin_ticks};
@@ -14,23 +16,25 @@ const MAJORITY: usize = 2;
 #[derive(Clone)]
 struct Continuity {
     ttl: u8,
-    /// The attempt sets no key when so many ticks have passed since it began. `None`: at any time.
+    /// Ticks from its start after which the attempt sets no key.
+    ///
+    /// `None` if it always can.
     last_set: Option<u8>,
-    /// A repair sets no key when so many ticks have passed since the round began that earned it.
+    /// Ticks from the start of its round after which a repair sets no key.
     last_repair: Option<u8>,
-    /// Answers that there is no such key count together if they lie within so many ticks.
+    /// Answers without such a key count together if they lie within this number of ticks.
     window: u8,
-    /// A hold that ends is sealed.
+    /// Whether a hold that ends is sealed.
     seal: bool,
-    /// A seal lives for so many ticks at least.
+    /// The minimum life of a seal, in ticks.
     least_seal: u8,
-    /// Ticks from the first sight of a process that has restarted to its admission.
+    /// Ticks from the first observation of a restarted process to its admission.
     delay: u8,
-    /// Votes count only for the process that was admitted when the round began.
+    /// Whether votes count only for the process that was admitted when the round began.
     bound_to_run_id: bool,
-    /// How many members can be out at once.
+    /// Maximum number of members that are out at once.
     most_out: usize,
-    /// By ticks since the first sight.
+    /// Whether a process is admitted, by ticks since the first observation.
     admits: Vec<bool>,
 }
 
@@ -51,7 +55,9 @@ impl Continuity {
         }
     }
 
-    /// The same with the shortest time to live, in which nothing is left between two ticks: fewer states.
+    /// A configuration with the shortest time to live.
+    ///
+    /// Nothing is left between two ticks, so there are fewer states.
     fn short() -> Self {
         Self { ttl: 2, window: 0, least_seal: 1, ..Self::new().with_delay(rejoin_ticks(2)) }
     }
@@ -82,16 +88,18 @@ enum Answer {
 struct Member {
     key: Key,
     ttl: u8,
-    /// Zero: admitted. One: restarted, not noticed. More: noticed, so many ticks less two ago.
+    /// 0: admitted. 1: restarted and not observed.
+    ///
+    /// More: observed, the number of ticks ago plus 2.
     fence: u8,
-    /// The attempt's request was executed.
+    /// Whether the attempt's request was executed.
     set: bool,
-    /// A repair that is under way: ticks until its last moment, and until the end that it sets.
+    /// A repair in progress: ticks until its last moment, and until the expiry that it sets.
     repair: Option<(u8, u8)>,
     vote: Answer,
-    /// The process is not the one that the round under way names.
+    /// Whether the process is not the one that the current round names.
     other: bool,
-    /// The leader's last answer: sealed (yes), or no such key.
+    /// The member's last answer to the leader: sealed (yes), or no such key.
     told: Answer,
 }
 
@@ -101,7 +109,7 @@ enum Status {
     Nothing,
     Held,
     Ending,
-    /// A majority is sealed: over when the largest time to live has passed.
+    /// A majority is sealed: the hold ends after the largest time to live.
     RunsOut,
     Over,
 }
@@ -112,14 +120,16 @@ struct World {
     /// Ticks since the attempt began.
     age: u8,
     is_granted: bool,
-    /// Ticks since the round under way began; the first one is the attempt.
+    /// Ticks since the current round began.
+    ///
+    /// The first round is the attempt.
     round: Option<u8>,
     status: Status,
-    /// Ticks for which somebody may believe in the hold.
+    /// Ticks for which a holder can believe in the hold.
     belief: u8,
-    /// What a sealed majority had left.
+    /// The remaining time of a sealed majority.
     sealed: u8,
-    /// Ticks since the first answer of the leader's present question.
+    /// Ticks since the first answer to the leader's current query.
     asked: u8,
     is_wrong: bool,
 }

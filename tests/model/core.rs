@@ -1,5 +1,7 @@
-//! The crate's decisions, as tables: a model has few inputs, so each is put to the real function once. A tick is a second, and
-//! clocks do not drift: every allowance is zero, which leaves no slack that could hide a mistake of one tick.
+//! The crate's decisions, as tables.
+//!
+//! A model has few inputs, so each goes to the real function once. A tick is a second, and clocks do not drift. Every
+//! allowance is zero, so no slack can hide a mistake of one tick.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use redlock_operator::redlock::{
 use redlock_operator::time::{Boottime, Monotonic};
 
 const NO_DRIFT: Drift = Drift { ppm: 0, floor: Duration::ZERO };
-/// Some moment long after boot.
+/// A time long after boot.
 const START: u64 = 1_000;
 
 pub(crate) fn ticks(number: u8) -> Duration {
@@ -27,25 +29,27 @@ fn ticks_between(from: Boottime, until: Boottime) -> u8 {
     u8::try_from(until.since(from).as_secs()).unwrap()
 }
 
-/// Ticks of validity that an acquisition earns which is decided `elapsed` ticks after it began.
+/// Ticks of validity after an acquisition whose decision takes `elapsed` ticks.
 pub(crate) fn granted(ttl: u8, elapsed: u8) -> Option<u8> {
     let now = at(START + u64::from(elapsed));
     granted_until(at(START), now, ticks(ttl), NO_DRIFT).map(|until| ticks_between(now, until))
 }
 
-/// Ticks of validity after an extension, of a hold that is known to be valid for `known` ticks more.
+/// Ticks of validity after an extension of a hold that is valid for `known` ticks more.
 pub(crate) fn renewed(ttl: u8, elapsed: u8, known: u8) -> Option<u8> {
     let now = at(START + u64::from(elapsed));
     let known = now + ticks(known);
     renewed_until(at(START), now, known, ticks(ttl), NO_DRIFT).map(|until| ticks_between(now, until))
 }
 
-/// How many ticks a process stays out.
+/// Ticks for which a process stays out.
 pub(crate) fn rejoin_ticks(max_ttl: u8) -> u8 {
     u8::try_from(rejoin_delay(ticks(max_ttl), NO_DRIFT, Duration::ZERO).as_secs()).unwrap()
 }
 
-/// Whether `fence::decide` admits a process, closed and with a dead predecessor, that was first seen so many ticks ago.
+/// Whether `fence::decide` admits a closed process with a dead predecessor.
+///
+/// The first observation was `seen_for` ticks ago.
 pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
     let run_id = RunId::from("new");
     let now = Monotonic::new(Duration::from_secs(START));
@@ -77,7 +81,7 @@ pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
     step == FenceStep::Admit
 }
 
-/// A member that only stands in a list.
+/// A member that is only an entry of a list.
 struct Named(MemberName);
 
 impl LockMember for Named {
@@ -90,14 +94,14 @@ impl LockMember for Named {
     }
 }
 
-/// What has come of a member's vote.
+/// The state of a member's vote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Yes {
     #[default]
     None,
-    /// From the process that the electorate of the round admits.
+    /// A vote of the process that the electorate of the round admits.
     Admitted,
-    /// From a later process of the member.
+    /// A vote of a later process of the member.
     Other,
 }
 
@@ -123,7 +127,7 @@ impl Majorities {
                     _ => {}
                 }
             }
-            // Both ways to ask must agree: `progress` decides an acquisition, `is_majority` its token.
+            // Both functions must agree: `progress` decides an acquisition, `is_majority` its token.
             assert_eq!(tally.progress() == Progress::Won, tally.is_majority(|_| true));
             tally.progress() == Progress::Won
         };

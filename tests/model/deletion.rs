@@ -1,5 +1,7 @@
-//! A quorum is deleted, and made again under its name with a smaller `maxTTL`. One member is enough: whatever it promised must have run
-//! out when a process of the next quorum votes, whose fence waits for the smaller value only.
+//! A quorum is deleted, and created again under its name with a smaller `maxTTL`.
+//!
+//! One member is enough. All of its promises must have expired when a process of the next quorum votes. The fence of
+//! that process waits for the smaller value only.
 //!
 //! The end is `fence::decommission::decide_end`, the admission `fence::decide`.
 
@@ -12,17 +14,19 @@ use super::core::{admits, granted, rejoin_ticks, ticks};
 
 const SMALL: u8 = 1;
 const LARGE: u8 = 3;
-/// Longer than any wait: times are not told apart beyond.
+/// Longer than any wait: the model does not distinguish longer times.
 const LONG: u8 = LARGE + 1;
 const NOW: Monotonic = Monotonic::new(std::time::Duration::from_secs(1_000));
 
 #[derive(Clone)]
 struct Deletion {
-    /// What a dead member has promised is waited for.
+    /// Whether the operator waits for the promises of a dead member.
     outlasts_the_dead: bool,
-    /// One of which no process is known to vote is waited for, too: its death may have been recorded a moment ago.
+    /// Whether it also waits for a member without a known voting process.
+    ///
+    /// Its death can have been recorded a moment ago.
     outlasts_the_restarted: bool,
-    /// How often a replica that knows nothing becomes the leader.
+    /// How often a replica without state becomes the leader.
     terms: u8,
 }
 
@@ -46,7 +50,9 @@ enum Quorum {
     Lives,
     Deleted,
     Gone,
-    /// Made again; its process has been in sight for so long.
+    /// Created again.
+    ///
+    /// Its process was first observed this number of ticks ago.
     Again(u8),
     /// It votes.
     Votes,
@@ -55,12 +61,12 @@ enum Quorum {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct World {
     life: Life,
-    /// Ticks of validity that the longest promise has left.
+    /// Remaining ticks of validity of the longest promise.
     promised: u8,
     quorum: Quorum,
-    /// The record has no process that may be open any more.
+    /// Whether the record has no process that can be open.
     buried: bool,
-    /// What this leader counts from, in ticks before now.
+    /// The start of this leader's wait, in ticks before now.
     closed: Option<u8>,
     harmless: Option<u8>,
     terms: u8,
@@ -73,7 +79,7 @@ enum Step {
     Die,
     Bury,
     Delete,
-    /// The leader looks at the member, and does what there is to do.
+    /// The leader reads the member, and acts.
     Look,
     Lead,
     MakeAgain,
@@ -153,7 +159,7 @@ impl Rules for Deletion {
             }
             Step::Promise if world.life == Life::Voting => next.promised = granted(LARGE, 0)?,
             Step::Die => next.life = Life::Dead,
-            // Its death is recorded while the quorum lives.
+            // Its death is recorded while the quorum exists.
             Step::Bury if world.life == Life::Dead && world.quorum == Quorum::Lives => next.buried = true,
             Step::Delete if world.quorum == Quorum::Lives => next.quorum = Quorum::Deleted,
             Step::Look if world.quorum == Quorum::Deleted => self.observe(&mut next),

@@ -1,17 +1,18 @@
-//! What the models of exclusion have in common: keys that expire, members that are fenced by age, and what must never be true
-//! of two clients.
+//! Definitions that the models of exclusion share.
+//!
+//! They cover keys that expire, members that are fenced by age, and the violations of two clients.
 
 use super::core::admits;
 
-/// The owner of a key, unless it is a client's [`number`].
+/// The owner of a key that no client's [`number`] owns.
 pub(crate) const NOBODY: u8 = 0;
 
-/// A member's fence: admitted, restarted and not yet seen, or seen for so many ticks and two.
+/// A member's fence: admitted, restarted and not observed, or observed this number of ticks ago plus 2.
 pub(crate) const ADMITTED: u8 = 0;
 pub(crate) const UNSEEN: u8 = 1;
 pub(crate) const OBSERVED: u8 = 2;
 
-/// How far a client is.
+/// The progress of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Phase {
     #[default]
@@ -21,12 +22,12 @@ pub(crate) enum Phase {
     Extending,
 }
 
-/// What a client's keys have in their place for the owner.
+/// The number of a client in the owner of a key.
 pub(crate) fn number(client: usize) -> u8 {
     u8::try_from(client + 1).unwrap()
 }
 
-/// A tick passes at a member: its key may expire, and its process is known for longer, up to `delay`.
+/// A tick passes at a member: its key can expire, and the age of its process grows up to `delay`.
 pub(crate) fn tick(owner: &mut u8, ttl: &mut u8, fence: &mut u8, delay: u8) {
     *ttl = ttl.saturating_sub(1);
     if *ttl == 0 {
@@ -37,12 +38,14 @@ pub(crate) fn tick(owner: &mut u8, ttl: &mut u8, fence: &mut u8, delay: u8) {
     }
 }
 
-/// Whether a process is admitted, by ticks since the first sight.
+/// Whether a process is admitted, by ticks since the first observation.
 pub(crate) fn admissions(delay: u8) -> Vec<bool> {
     (0..=delay).map(|seen_for| admits(seen_for, delay)).collect()
 }
 
-/// What is wrong with two clients, each with its ticks of validity, and whether another was granted the lock while it had it.
+/// The violation of two clients.
+///
+/// Each has its ticks of validity, and whether another client was granted the lock during them.
 pub(crate) fn violation(clients: [(u8, bool); 2]) -> Option<&'static str> {
     let holds = |(valid, _): &(u8, bool)| *valid > 0;
     if clients.iter().all(holds) {
@@ -54,7 +57,7 @@ pub(crate) fn violation(clients: [(u8, bool); 2]) -> Option<&'static str> {
     }
 }
 
-/// A member's key and its fence, for people.
+/// Prints a member's key and its fence.
 pub(crate) fn show_member(owner: u8, ttl: u8, fence: u8) -> String {
     let owner = ["-", "A", "B", "?"][usize::from(owner)];
     let ttl = if ttl > 0 { ttl.to_string() } else { String::new() };
@@ -66,7 +69,7 @@ pub(crate) fn show_member(owner: u8, ttl: u8, fence: u8) -> String {
     format!("{owner}{ttl}{fence}")
 }
 
-/// A validity, for people.
+/// Prints a validity.
 pub(crate) fn show_valid(valid: u8) -> String {
     if valid > 0 { format!(", valid for {valid}") } else { String::new() }
 }

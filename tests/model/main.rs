@@ -1,9 +1,10 @@
-//! Exhaustive model checks of the rules that exclusion, tokens and the fence rest on (docs/dev/proof.md). The models hold what is
-//! around the operator's decisions (members, messages, time, crashes); the decisions themselves are made by the crate's own
-//! functions. Each rule has a switch, and with any of them off the checker has to find a counterexample: it is printed, and
-//! kept from getting lost by the test that asks for it.
+//! Exhaustive model checks of the rules for exclusion, tokens and the fence (docs/dev/proof.md).
 //!
-//! `cargo test --test model -- --nocapture` prints counterexamples and figures; `MODEL_BOUND=large` explores further.
+//! The models contain the environment of the operator's decisions (members, messages, time, crashes). The crate's own
+//! functions make the decisions. Each rule has a switch. With any of them off the checker must find and print a
+//! counterexample, and a test requires it.
+//!
+//! `cargo test --test model -- --nocapture` prints counterexamples and figures. `MODEL_BOUND=large` explores further.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, clippy::too_many_lines)]
 
 mod admission;

@@ -1,11 +1,14 @@
-//! A change of the member list: members that join, leave, restart and are fenced; two clients that may be replicas of the operator or
-//! clients outside, and that learn of the change late or never. The leader's steps are those of `membership::decide`.
+//! A change of the member list: members that join, leave, restart and are fenced, and two clients.
 //!
-//! Members may be masters that others run. Then nobody closes users: a record on the process tells the epoch, votes of an earlier one
-//! are refused, and whoever has not heard of an admission or a fencing counts the process that it knows.
+//! The clients are replicas of the operator or outside clients, and receive the change late or never. The leader's
+//! steps are those of `membership::decide`.
 //!
-//! Abstractions: what was closed on a member is recorded in the same step; a leader that is frozen is the subject of the model of
-//! the fence; whether every lock is on every member, which only keeps locks from getting lost, is not asked.
+//! Members can be external masters. The operator closes no users there. The record on the process has the epoch, and
+//! votes of an earlier one are refused. A client that has not received an admission or a fencing counts the process
+//! that it knows.
+//!
+//! Abstractions: the closing of a member is recorded in the same step. A frozen leader is the subject of the model of
+//! the fence. Whether every lock is on every member is not checked, because it only prevents losses.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -26,46 +29,54 @@ mod tokens;
 
 const MOST: usize = 5;
 
-/// Who a client is.
+/// The kind of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A replica of the operator: it needs the majorities of the lists that the status names.
+    /// A replica of the operator: it needs the majorities of the lists in the status.
     Replica,
-    /// A client outside, with the list of its Secret.
+    /// An outside client, with the list of its Secret.
     Outside,
 }
 
 /// The rules, each with its switch.
 #[derive(Clone)]
 struct Change {
-    /// Numbers of members; those of one class stand together.
+    /// Numbers of members.
+    ///
+    /// Those of one class are adjacent.
     old: Vec<usize>,
     new: Vec<usize>,
     members: usize,
     kinds: [Kind; 2],
     ttl: u8,
-    /// Ticks from the first sight to the admission, and from the last closing to the end.
+    /// Ticks from the first observation to the admission, and from the last closing to the end.
     delay: u8,
-    /// Between the switch and the end both lists count; else the new one alone does.
+    /// Whether both lists count between the switch and the end.
+    ///
+    /// Otherwise only the new one counts.
     joint: bool,
-    /// Users of the epoch before are closed; else their closing is only recorded.
+    /// Whether users of the earlier epoch are closed.
+    ///
+    /// Otherwise their closing is only recorded.
     close: bool,
-    /// So many members of the old list have to be closed.
+    /// Number of members of the old list that have to be closed.
     closed_needed: usize,
     /// Ticks from the last closing to the end.
     wait: u8,
-    /// Clients with the new list are let in at the end; else at the switch.
+    /// Whether clients with the new list are admitted at the end.
+    ///
+    /// Otherwise they are at the switch.
     clients_wait: bool,
-    /// A round uses connections of the epoch that its lists are of.
+    /// Whether a round uses connections of the epoch of its lists.
     bound_to_epoch: bool,
-    /// The members are masters that others run.
+    /// Whether the members are external masters.
     external: bool,
-    /// There a vote is refused when the record knows of a later epoch.
+    /// Whether an external member refuses a vote when its record has a later epoch.
     checked: bool,
     /// How often members restart, or are fenced while they run.
     restarts: u8,
     admits: Vec<bool>,
-    /// What has been decided already.
+    /// A cache of decisions.
     decisions: Arc<Mutex<HashMap<u32, Vec<Step>>>>,
     /// Votes that make a majority of the old list and of the new one.
     needed: [usize; 2],
@@ -97,7 +108,7 @@ impl Change {
     }
 }
 
-/// How far the change is, and how far a client knows of it.
+/// The progress of the change, and how much of it a client has received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Stage {
     #[default]
@@ -113,14 +124,16 @@ struct Member {
     ttl: u8,
     /// [`ADMITTED`], [`UNSEEN`], or [`OBSERVED`] and more.
     fence: u8,
-    /// Users of the epoch before are open, and the operator's of the next one. Of a master that others run: whoever knows of the old
-    /// list counts this process, and whoever knows of the change.
+    /// Whether users of the earlier epoch are open, and the operator's users of the next one.
+    ///
+    /// For an external master: whether clients with the old list count this process, and whether clients with the
+    /// change do.
     open: [bool; 2],
-    /// The record on the process tells the new epoch.
+    /// Whether the record on the process has the new epoch.
     said: bool,
-    /// The status says that users of the epoch before are closed.
+    /// Whether the status has users of the earlier epoch as closed.
     recorded: bool,
-    /// A yes in the round under way of each client.
+    /// Whether each client has a yes in its current round.
     votes: [bool; 2],
 }
 
@@ -128,7 +141,7 @@ struct Member {
 struct Client {
     phase: Phase,
     knows: Stage,
-    /// What it knew when the round under way began.
+    /// Its stage when the current round began.
     round: Stage,
     elapsed: u8,
     valid: u8,
@@ -140,7 +153,7 @@ struct World {
     stage: Stage,
     members: [Member; MOST],
     clients: [Client; 2],
-    /// Since the old list was known to promise nothing any more, and one.
+    /// Ticks plus one since the old list has no promises, by the leader's state.
     closed_for: u8,
     restarts: u8,
 }
@@ -158,14 +171,14 @@ enum Step {
     Repaired(usize, usize),
     Renew(usize),
     Restart(usize),
-    /// Its process runs on, and is fenced: its clock was stepped.
+    /// Its process continues to run, and is fenced: its clock was stepped.
     Fence(usize),
     Sight(usize),
     Admit(usize),
     /// The leader opens the user of the next epoch.
     OpenNext(usize),
     Switch,
-    /// The leader closes the users of the epoch before.
+    /// The leader closes the users of the earlier epoch.
     Close(usize),
     Finish,
 }
@@ -175,7 +188,7 @@ fn name(member: usize) -> String {
 }
 
 impl Change {
-    /// Whether the yes votes are what the client needs.
+    /// Whether the yes votes are sufficient for the client.
     fn won(&self, world: &World, client: usize) -> bool {
         let has = |list: &[usize], needed: usize| {
             list.iter().filter(|member| world.members[**member].votes[client]).count() >= needed
@@ -189,7 +202,7 @@ impl Change {
         }
     }
 
-    /// Whether the member executes what the client asks for as its user.
+    /// Whether the member executes the client's request as its user, and its vote counts.
     fn serves(&self, world: &World, client: usize, at: usize) -> bool {
         let member = &world.members[at];
         let now = &world.clients[client];
@@ -206,7 +219,9 @@ impl Change {
         may && (member.fence == ADMITTED || self.external)
     }
 
-    /// Whether the member executes what the client asks for, be it counted or not. Nobody closes a master that others run.
+    /// Whether the member executes the client's request, counted or not.
+    ///
+    /// The operator never closes an external master.
     fn executes(&self, world: &World, client: usize, at: usize) -> bool {
         if !self.external {
             return self.serves(world, client, at);
@@ -222,7 +237,7 @@ impl Rules for Change {
     type State = World;
     type Step = Step;
 
-    /// The members that join have just started; the leader has not yet seen them.
+    /// The joining members have just started, and the leader has not observed them.
     fn starts(&self) -> Vec<World> {
         let mut world = World::default();
         for at in 0..self.members {
@@ -291,7 +306,7 @@ impl Rules for Change {
         exclusion::violation(world.clients.map(|client| (client.valid, client.superseded)))
     }
 
-    /// The change has ended, and the lock is held by somebody who knows that.
+    /// The change has ended, and a client that has received the end holds the lock.
     fn goal(&self, world: &World) -> bool {
         world.stage == Stage::New && world.clients.iter().any(|client| client.valid > 0 && client.knows == Stage::New)
     }

@@ -1,5 +1,6 @@
-//! Settings that change: `maxTTL` is raised and lowered while a lock is held, promised and forgotten. One member is enough: whatever
-//! it promised and forgot must have run out when its next process is admitted.
+//! Changes of settings: `maxTTL` is raised and lowered while a lock is held, promised and forgotten.
+//!
+//! One member is enough. Everything that it promised and forgot must have expired when its next process is admitted.
 //!
 //! The leader's decisions are `effective::next` and `effective::rejoin_delay_of`, the admission is `fence::decide`.
 
@@ -19,7 +20,7 @@ use super::{
 
 const SMALL: u8 = 1;
 const LARGE: u8 = 3;
-/// Longer than any wait: times are not told apart beyond.
+/// Longer than any wait: the model does not distinguish longer times.
 const LONG: u8 = LARGE + 1;
 const NOW: u64 = 1_000;
 
@@ -28,15 +29,15 @@ struct Settings {
     /// Bounds.
     changes: u8,
     restarts: u8,
-    /// A smaller value is published when nothing held with the larger one has been renewed for its time, not at once.
+    /// Whether a smaller value waits until no hold with the larger one was renewed for its time.
     lowers_late: bool,
-    /// The leader looks at what is held.
+    /// Whether the leader observes the holds.
     looks_at_holds: bool,
-    /// A larger value is used only when it is published.
+    /// Whether a larger value must be published before its use.
     publishes_first: bool,
-    /// A count is for one specification, not for any that asks for the same.
+    /// Whether a wait belongs to one specification, instead of to any with the same value.
     counts_by_specification: bool,
-    /// What is published, and admitted, is written on the version that was read.
+    /// Whether publications and admissions are written on the version that was read.
     versions: bool,
     table: Arc<Table>,
 }
@@ -57,19 +58,21 @@ impl Settings {
     }
 }
 
-/// The leader's count: its age in ticks, whether the last observation found a held lock, and whether the specification is still
-/// the one that it was begun for.
+/// The leader's wait.
+///
+/// It has its age in ticks, whether the last observation found a held lock, and whether it still belongs to the current
+/// specification.
 type Count = Option<(u8, bool, bool)>;
 
-/// Wanted, published, count, held.
+/// Wanted value, published value, wait, held.
 type NextOf = (u8, u8, Count, bool);
-/// In force, count.
+/// Value in force, wait.
 type Next = (u8, Count);
 
-/// The crate's decisions: there are few inputs, and each is put to the real function once.
+/// The crate's decisions: there are few inputs, and each goes to the real function once.
 struct Table {
     next: Vec<(NextOf, Next)>,
-    /// Of wanted, published.
+    /// By wanted and published value.
     delay: Vec<((u8, u8), u8)>,
 }
 
@@ -88,7 +91,9 @@ fn moment(ago: u8) -> Monotonic {
     Monotonic::new(Duration::from_secs(NOW - u64::from(ago)))
 }
 
-/// A count exists only while a smaller value is wanted than is in force.
+/// The crate's type of a wait.
+///
+/// It exists only while the wanted value is smaller than the one in force.
 fn lowering(count: Count) -> Option<Lowering> {
     let (ago, held, is_for_this) = count?;
     let (mut quorum, mut lowering) = (quorum(SMALL, LARGE), None);
@@ -137,18 +142,20 @@ struct World {
     wanted: u8,
     published: u8,
     count: Count,
-    /// What a leader is about to publish, and whether the quorum is still as it was when that was decided.
+    /// The value that a leader will publish, and whether the quorum is unchanged since that decision.
     to_publish: Option<(u8, bool)>,
-    /// The delay that a leader has read, and whether the quorum is still so.
+    /// The delay that a leader has read, and whether the quorum is unchanged since then.
     delay_read: Option<(u8, bool)>,
-    /// A grant that is not written down yet: its ttl, and its age.
+    /// A grant that is not recorded yet: its ttl, and its age.
     granting: Option<(u8, u8)>,
-    /// What is held: its ttl, and what is left of it.
+    /// The hold: its ttl, and its remaining time.
     held: Option<(u8, u8)>,
-    /// What is left of the member's promise, and of what it forgot.
+    /// The remaining time of the member's promise, and of the forgotten one.
     promised: u8,
     forgotten: u8,
-    /// For how long the process has been seen; nothing once it is admitted.
+    /// Ticks since the process was first observed.
+    ///
+    /// `None` once it is admitted.
     fenced_for: Option<u8>,
     changes: u8,
     restarts: u8,
@@ -172,7 +179,7 @@ enum Step {
 }
 
 impl World {
-    /// A write to the quorum: what was decided on the version before is stale.
+    /// A write to the quorum: decisions on the earlier version are stale.
     fn changed(&mut self) {
         for decided in [&mut self.to_publish, &mut self.delay_read] {
             *decided = decided.map(|(value, _)| (value, false));
@@ -237,7 +244,7 @@ impl Settings {
                 world.held = Some((ttl, ttl));
                 world.promise(ttl);
             }
-            // Nobody believes in what was promised any more.
+            // No client relies on the promises any longer.
             Step::Release => (world.held, world.promised, world.forgotten) = (None, 0, 0),
             Step::Restart => {
                 world.restarts += 1;
@@ -305,7 +312,7 @@ impl Rules for Settings {
         world.admitted_early.then_some("a process is admitted before what its predecessor promised has run out")
     }
 
-    /// Lowered after a raise, a restart survived, and a lock held again.
+    /// Lowered after a raise, with a restart, and a lock held again.
     fn goal(&self, world: &World) -> bool {
         world.changes >= 2
             && world.published == SMALL
@@ -354,7 +361,7 @@ fn settings_lowered_while_a_longer_lock_is_renewed() {
     violated("settings, holds not looked at", Settings { looks_at_holds: false, ..Settings::new() });
 }
 
-/// The model found this one in the product.
+/// The model found this fault in the product.
 #[test]
 fn settings_raised_and_lowered_before_anybody_looks() {
     let rules = Settings { counts_by_specification: false, ..Settings::new() };

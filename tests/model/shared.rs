@@ -1,9 +1,10 @@
-//! Two operators that share masters, and change the list of them with a pause: nothing is granted from the old list's end until a rejoin
-//! delay has passed. The leaders' steps are those of `membership::decide`. What the script of the record does is repeated here, and
-//! tests/redis runs the script itself.
+//! Two operators that share masters, and change the list of them with a pause.
 //!
-//! Abstractions: an acquisition is one step, and a promise lives for `ttl` from then on. Beside the leader, each operator has a replica that
-//! lags behind. It goes on with the old list wherever the record lets it.
+//! From the end of the old list until a rejoin delay has passed, nothing is granted. The leaders' steps are those of
+//! `membership::decide`. The model repeats the script of the record, and tests/redis runs the script itself.
+//!
+//! Abstractions: an acquisition is one step, and a promise lives for `ttl` from then on. In addition to the leader,
+//! each operator has a replica that lags. It continues with the old list wherever the record permits it.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ mod rules;
 mod tests;
 
 const MOST: usize = 4;
-/// Some moment long after boot.
+/// A time long after boot.
 const START: u64 = 1_000;
 
 /// The rules, each with its switch.
@@ -35,13 +36,13 @@ struct Shared {
     delay: u8,
     /// Ticks from the closing of the old list until its end.
     wait: u8,
-    /// The records close the old epoch before the wait.
+    /// Whether the records close the old epoch before the wait.
     closes: bool,
-    /// A claim is not made beside one with another list.
+    /// Whether an operator refuses to claim on a record with a claim of another list.
     lists_checked: bool,
-    /// An operator votes only when its claim has stood on every member of its list.
+    /// Whether an operator votes only after its claim was on every member of its list.
     joins: bool,
-    /// Claims run out of an operator that is away before its change.
+    /// Whether claims expire of an operator that is down before its change.
     lapses: bool,
     restarts: u8,
 }
@@ -63,30 +64,32 @@ impl Stage {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Member {
-    /// No owner, an operator's number plus one, or that plus two for its replica that lags behind.
+    /// No owner, an operator's number plus one, or that plus two for its lagging replica.
     owner: u8,
     ttl: u8,
-    /// Ticks until the process has waited for its admission.
+    /// Ticks until the process can be admitted.
     out: u8,
-    /// The list that an operator claims here, plus one. 0: there is no claim.
+    /// The list that an operator claims here, plus one. 0 without a claim.
     entries: [u8; 2],
-    /// The operator knows that its claim stands on this process.
+    /// Whether the operator knows that its claim is on this process.
     kept: [bool; 2],
-    /// The record refuses votes under the operator's old epoch.
+    /// Whether the record refuses votes under the operator's old epoch.
     closed: [bool; 2],
-    /// The replica that lags behind has admitted this process.
+    /// Whether the lagging replica has admitted this process.
     lags: [bool; 2],
-    /// The other operator has not had a majority since before this one renewed its claim here, by the number of the other one.
+    /// Whether the other operator lacks a majority since before this one renewed its claim here.
+    ///
+    /// The index is the other operator's number.
     lost: [bool; 2],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Operator {
     stage: Stage,
-    /// Ticks plus one since every former member was closed. 0: not yet.
+    /// Ticks plus one since every former member was closed. 0 before that.
     since: u8,
     valid: u8,
-    /// What is promised under the old list since the switch.
+    /// Remaining ticks of promises under the old list since the switch.
     old_valid: u8,
     joined: bool,
 }
@@ -101,7 +104,7 @@ struct World {
 /// Members, one bit each.
 type Set = u8;
 
-/// An operator, or its replica that lags behind.
+/// An operator, or its lagging replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Voter {
     operator: usize,
@@ -113,7 +116,7 @@ enum Step {
     Tick,
     /// An operator reads a record, and makes its claim.
     Look(usize, usize),
-    /// Its claim there has run out.
+    /// Its claim there has expired.
     Lapse(usize, usize),
     Acquire(Voter, Set),
     Renew(Voter),
@@ -179,7 +182,7 @@ impl Shared {
         member.out == 0 && member.kept[operator] && usize::from(member.entries[operator]) == claims
     }
 
-    /// Whether its claim stands on a majority, as far as it knows.
+    /// Whether its claim is on a majority, as far as it knows.
     fn stands(&self, world: &World, operator: usize) -> bool {
         self.wins(world.operators[operator].stage.list(), |at| Self::votes(world, Voter { operator, lags: false }, at))
     }
@@ -201,7 +204,7 @@ impl Shared {
             member.lost[1 - operator] |= blind;
         } else {
             member.kept[operator] = false;
-            // What it has promised under the old list has expired.
+            // Its promises under the old list have expired.
             if now.stage == Stage::New {
                 member.entries[operator] = 0;
             }
@@ -263,7 +266,7 @@ impl Shared {
         true
     }
 
-    /// What was granted is of the replica that lags behind from now on.
+    /// From now on earlier grants belong to the lagging replica.
     fn switch(&self, world: &mut World, operator: usize) {
         let [leader, late] = [false, true].map(|lags| Voter { operator, lags });
         for member in &mut world.members[..self.members] {
@@ -319,7 +322,7 @@ impl Shared {
             return false;
         }
         (member.entries[operator], member.kept[operator]) = (0, false);
-        // So much time has passed that no operator believes that it has joined unless it has had a majority since the last renewal.
+        // After this time no operator believes that it has joined, unless it has had a majority since the last renewal.
         let lost = std::mem::take(&mut member.lost);
         for one in [operator, 1 - operator] {
             world.operators[one].joined &= if one == operator { self.stands(world, one) } else { !lost[one] };

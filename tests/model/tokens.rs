@@ -1,10 +1,12 @@
-//! Tokens: members that count, vote, forget and are given their counters back; two clients that acquire in one round or two. A vote is
-//! `SET NX` and the number of the INCR behind it, as two steps; which token the numbers make is decided by the crate's own function, on
-//! any majority of the votes, since any answer may be late or lost.
+//! Tokens: members that count, vote, forget and restore their counters, and two clients.
 //!
-//! There is no time here. The fence appears as what the model of exclusion shows of it: a process that forgot is not admitted
-//! while an acquisition is under way that counts a vote or an acknowledgement of the process before. Validities are left out,
-//! so that holders may follow each other sooner than in truth: more behaviours, not fewer.
+//! A client acquires in one round or two. A vote is `SET NX` and the number of the INCR behind it, as two steps. The
+//! crate's own function makes the token from the numbers of any majority of the votes, since any answer can be late or
+//! lost.
+//!
+//! There is no time here. The fence appears as its result in the model of exclusion. A process without its data is not
+//! admitted while an acquisition is in progress that counts a vote or an acknowledgement of the earlier process.
+//! Validities are left out, so holders can follow each other sooner than in the product: more behaviours, not fewer.
 
 use redlock_operator::{
     quorum::model::lists::meets_every_majority,
@@ -26,35 +28,37 @@ struct Tokens {
     /// Bounds.
     most_counter: u8,
     restarts: u8,
-    /// How often another key takes a number, on one member.
+    /// How often another key takes a number on one member.
     others: u8,
-    /// The token is written back where a majority does not store it yet.
+    /// Whether the token is written back where a majority does not store it yet.
     write_back: bool,
-    /// Which of the numbers is the token.
+    /// The rule that chooses the token.
     rule: Rule,
-    /// The number of a refused SET counts for nothing.
+    /// Whether the number of a refused SET is ignored.
     refused_count_for_nothing: bool,
-    /// Nobody decides on votes when their keys may have ended.
+    /// Whether no client decides on votes after the possible expiry of their keys.
     deadline: bool,
-    /// The number is taken behind the SET, on the same connection.
+    /// Whether the number is taken behind the SET, on the same connection.
     counts_behind_set: bool,
     /// How often the leader raises a counter to one that it has read.
     levels: u8,
-    /// It raises only; otherwise it writes what it has read.
+    /// Whether it only raises.
+    ///
+    /// Otherwise it writes the number that it has read.
     level_raises: bool,
-    /// A write-back counts only where the key still holds the caller's value.
+    /// Whether a write-back counts only where the key still holds the client's value.
     checks_value: bool,
-    /// It is confirmed by those voters that the token was made of, and by no other member.
+    /// Whether exactly the voters whose numbers made the token confirm it.
     same_set: bool,
-    /// A counter is given back at the admission.
+    /// Whether a counter is restored at the admission.
     restore: bool,
-    /// It is made up after the wait, not before.
+    /// Whether it is computed after the wait, instead of before.
     restore_late: bool,
-    /// Counters are read from admitted members only.
+    /// Whether counters are read from admitted members only.
     reads_admitted: bool,
-    /// So many counters of others are needed.
+    /// Number of counters of other members that are needed.
     needed: usize,
-    /// The floor in etcd stands in for counters that cannot be had.
+    /// Whether the floor in etcd replaces missing counters.
     floor: bool,
     majorities: Majorities,
 }
@@ -90,7 +94,7 @@ enum Fence {
     #[default]
     Admitted,
     Waiting,
-    /// Waiting, and what it will be given is made up already: only without [`Tokens::restore_late`].
+    /// Waiting with a counter that is already computed: only without [`Tokens::restore_late`].
     WaitingRestored,
     Waited,
     Restored,
@@ -99,22 +103,22 @@ enum Fence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Member {
     counter: u8,
-    /// The client whose value the key holds, plus one; nobody's is 0.
+    /// The client whose value the key holds, plus one. 0 without an owner.
     owner: u8,
     fence: Fence,
-    /// What its counter will be raised to.
+    /// The value to which its counter will be raised.
     restored: u8,
-    /// It has set the key for each client, and the number is to come.
+    /// Whether it has set the key for each client before the number.
     set: [bool; 2],
-    /// The number in its yes to each client; 0 is none.
+    /// The number in its yes to each client. 0 without one.
     yes: [u8; 2],
     /// The number behind a SET that it has refused.
     refused: [u8; 2],
-    /// It is one of those that have to confirm the write-back.
+    /// Whether it has to confirm the write-back.
     chosen: [bool; 2],
-    /// It has confirmed the write-back.
+    /// Whether it has confirmed the write-back.
     raised: [bool; 2],
-    /// The process before counts in an acquisition that is under way.
+    /// Whether the earlier process counts in a current acquisition.
     counted: [bool; 2],
 }
 
@@ -143,7 +147,7 @@ struct World {
     restarts: u8,
     others: u8,
     levels: u8,
-    /// What the leader has read last.
+    /// The counter that the leader has read last.
     read: u8,
     reversed: bool,
 }
@@ -155,9 +159,9 @@ enum Step {
     Set(usize, usize),
     Count(usize, usize),
     Refuse(usize, usize),
-    /// A key ends though its attempt may still be decided.
+    /// A key expires although its attempt can still be decided.
     Lapse(usize),
-    /// By the votes of these, as bits.
+    /// By the votes of these members, as bits.
     Decide(usize, usize),
     Raise(usize, usize),
     Raised(usize),
@@ -166,7 +170,7 @@ enum Step {
     Level(usize),
     Restart(usize),
     Wait(usize),
-    /// From these others, as bits.
+    /// From these other members, as bits.
     Restore(usize, usize),
     Admit(usize),
 }
@@ -185,7 +189,7 @@ impl Tokens {
         self.majorities.won(votes.map(|member| if chosen(member) { Yes::Admitted } else { Yes::None }))
     }
 
-    /// The client's attempt or hold is over, and its keys are gone.
+    /// The client's attempt or hold has ended, and its keys are gone.
     fn over(world: &mut World, client: usize) {
         for member in &mut world.members {
             if usize::from(member.owner) == client + 1 {
@@ -208,7 +212,10 @@ impl Tokens {
         world.clients[client] = Client { phase: Phase::Held, token };
     }
 
-    /// Unix time is left out, it would cover for the other two. Without a floor counters that cannot be had are waited for.
+    /// The counter to restore.
+    ///
+    /// Unix time is left out, because it would hide errors in the other two sources. Without a floor the operator waits
+    /// for missing counters.
     fn restored(&self, world: &World, others: usize) -> Option<u8> {
         let token = |number: u8| FencingToken::new(number.into()).unwrap();
         let read = (0..self.members).filter(|member| others >> member & 1 == 1);
@@ -240,7 +247,7 @@ impl Tokens {
                     return false;
                 }
                 member.counter += 1;
-                // Too late to be counted it still takes a number.
+                // A request that is too late to be counted still takes a number.
                 if is_acquiring {
                     member.yes[client] = member.counter;
                 }
@@ -250,7 +257,7 @@ impl Tokens {
                 let member = &mut world.members[at];
                 let is_others = member.owner != 0 && usize::from(member.owner) != client + 1;
                 let is_new = member.refused[client] == 0 && member.yes[client] == 0 && !member.set[client];
-                // What counts for nothing is one more number that another key takes.
+                // An ignored number has the effect of another key that takes one.
                 let is_told = !self.refused_count_for_nothing;
                 if member.fence != Fence::Admitted
                     || !is_told
@@ -287,7 +294,7 @@ impl Tokens {
                     chosen.for_each(|at| world.members[at].chosen[client] = true);
                     (world.clients[client].phase, world.clients[client].token) = (Phase::WritingBack, largest);
                 } else {
-                    // Some of them are left out, which is a decision by fewer.
+                    // Some of them are left out, which equals a decision by fewer.
                     return false;
                 }
             }
@@ -302,7 +309,7 @@ impl Tokens {
                 member.raised[client] = true;
             }
             Step::Raised(client) => {
-                // Each that was chosen; they are a majority.
+                // Each chosen member. They are a majority.
                 let has_confirmed = |member: &Member| member.raised[client] || !member.chosen[client] || !self.same_set;
                 let all = world.members[..self.members].iter().all(has_confirmed);
                 if !all || !self.majority(world, |member| member.raised[client]) {

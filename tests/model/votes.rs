@@ -1,7 +1,9 @@
-//! Exclusion: members that vote, forget, restart and are fenced; two clients that acquire, extend, repair and release.
+//! Exclusion: members that vote, forget, restart and are fenced, and two clients.
 //!
-//! A request that is executed late is a delayed one, one that is never executed is lost; an answer can be used at any later
-//! moment or never. What a duplicate or a late request can still do is a step of its own, uncounted.
+//! Clients acquire, extend, repair and release.
+//!
+//! A late request is a delayed step, and a lost one never happens. An answer can be used at any later moment or never.
+//! The remaining effects of a duplicate or late request are steps of their own, without a count.
 
 use std::fmt::Write;
 
@@ -22,37 +24,41 @@ struct Votes {
     ttl: u8,
     /// A second time to live that some extensions use.
     short_ttl: Option<u8>,
-    /// A member that restarts is closed until the operator opens it.
+    /// Whether a restarted member is closed until the operator opens it.
     fence: bool,
-    /// Ticks from the first sight to the admission.
+    /// Ticks from the first observation to the admission.
     delay: u8,
-    /// Ages are taken from when the process was first seen, not from its own uptime.
+    /// Whether ages begin at the first observation of the process, instead of at its own start.
     first_sight: bool,
-    /// Members that the operator cannot close: those that others run.
+    /// Whether the operator cannot close members: external masters.
     external: bool,
-    /// Votes count for the process that was admitted, and for no other.
+    /// Whether votes count only for the process that was admitted.
     bound_to_run_id: bool,
-    /// A repaired key is no vote.
+    /// Whether a repaired key is no vote.
     repair_uncounted: bool,
-    /// A repair sets only what is missing.
+    /// Whether a repair sets only missing keys.
     repair_nx: bool,
-    /// An extension never shortens.
+    /// Whether an extension never shortens.
     extend_gt: bool,
-    /// An extension counts only while the old validity lasts.
+    /// Whether an extension counts only within the old validity.
     continuity: bool,
-    /// Every attempt has a value of its own.
+    /// Whether every attempt has a value of its own.
     fresh_value: bool,
-    /// Abandoned requests are executed by members that were frozen.
+    /// Whether frozen members execute abandoned requests.
     ghosts: bool,
-    /// Members' clocks are stepped. With `clock_watch` votes carry the member's time.
+    /// Whether members' clocks are stepped.
+    ///
+    /// With `clock_watch` votes carry the member's time.
     clock_steps: bool,
     clock_watch: bool,
-    /// How many members may be out, or have their clocks stepped, at once.
+    /// Maximum number of members that are out or have a stepped clock at once.
     most_out: usize,
-    /// Remember which members forgot, to see that they vote again: more states, no other verdict.
+    /// Whether the state records which members forgot, to check that they vote again.
+    ///
+    /// That gives more states, and the same verdict.
     track: bool,
     majorities: Majorities,
-    /// By ticks since the first sight.
+    /// Whether a process is admitted, by ticks since the first observation.
     admits: Vec<bool>,
 }
 
@@ -88,7 +94,7 @@ impl Votes {
     }
 }
 
-/// Owner of what a member that was frozen has set for an attempt that was given up.
+/// The owner of a key that a frozen member has set for an abandoned attempt.
 const GHOST: u8 = 3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,28 +104,30 @@ struct Member {
     ttl: u8,
     /// [`ADMITTED`], [`UNSEEN`], or [`OBSERVED`] and more.
     fence: u8,
-    /// Its clock was stepped, and nobody has noticed.
+    /// Whether its clock was stepped without notice.
     stepped: bool,
-    /// Its votes in the round under way of each client.
+    /// Its votes in the current round of each client.
     votes: [Yes; 2],
-    /// The process is not the one that the electorate of the client's round names.
+    /// Whether the process is not the one in the electorate of the client's round.
     other: [bool; 2],
-    /// Only with [`Votes::track`]: it restarted at some time.
+    /// Whether it restarted at some time.
+    ///
+    /// Only with [`Votes::track`].
     forgot: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Client {
     phase: Phase,
-    /// Ticks since the round under way began.
+    /// Ticks since the current round began.
     elapsed: u8,
     /// Ticks of validity left.
     valid: u8,
-    /// The extension under way uses the short time to live.
+    /// Whether the current extension uses the short time to live.
     short: bool,
-    /// Somebody else was granted the lock while this client had it.
+    /// Whether another client was granted the lock while this one had it.
     superseded: bool,
-    /// An attempt with this value was released before.
+    /// Whether an attempt with this value was released before.
     released_before: bool,
 }
 
@@ -127,7 +135,7 @@ struct Client {
 struct World {
     members: [Member; MOST],
     clients: [Client; 2],
-    /// A lock was granted with the vote of a member that had forgotten.
+    /// Whether a lock was granted with the vote of a member that had forgotten.
     forgetful_grant: bool,
 }
 
@@ -174,7 +182,9 @@ impl Votes {
         (client.elapsed, client.short) = (0, false);
     }
 
-    /// The client's attempt or hold is over. Its keys go, unless something is left that deletes them later.
+    /// The client's attempt or hold has ended.
+    ///
+    /// Its keys are deleted now, unless a request is left that deletes them later.
     fn over(&self, world: &mut World, client: usize) {
         for member in world.members.iter_mut().filter(|member| member.owner == number(client)) {
             if !self.fresh_value {
@@ -193,7 +203,7 @@ impl Votes {
         }))
     }
 
-    /// Takes note of a yes, unless the member's own time gives it away.
+    /// Records a yes, unless the member's own time reveals a step.
     fn vote(&self, member: &mut Member, client: usize) {
         if !(member.stepped && self.clock_watch) {
             member.votes[client] = if member.other[client] { Yes::Other } else { Yes::Admitted };

@@ -1,8 +1,9 @@
-//! A record on a member by which a client need not wait: `#watched`, with the process and the delay that a client has waited there.
+//! A record on a member by which a client can vote without a wait: `#watched`.
 //!
-//! Nothing in the product writes this record (docs/dev/algorithm.md gives the reason). The model has the rules that the record would need.
-//! A client that finds the record of another client votes at once. It must never vote on a memory that is younger than its own delay,
-//! because a lock that the member has forgotten can last that long.
+//! It has the process and the delay that a client has waited there. Nothing in the product writes this record
+//! (docs/dev/algorithm.md gives the reason). The model has the rules that the record would need. A client that finds
+//! the record of another client votes at once. It must never vote on data that is younger than its own delay, because a
+//! lock that the member has forgotten can last that long.
 
 use std::fmt::Write;
 
@@ -13,19 +14,23 @@ const DELAYS: [u8; 2] = [1, 2];
 
 #[derive(Clone)]
 struct Watched {
-    /// How often the member loses its memory.
+    /// How often the member loses its data.
     faults: u8,
-    /// The record names its process by `run_id`.
+    /// Whether the record names its process by `run_id`.
     names_process: bool,
-    /// The record names the history of its data, `master_replid`: a replica that is promoted begins another one.
+    /// Whether the record names the history of its data, `master_replid`.
+    ///
+    /// A promoted replica begins another one.
     names_history: bool,
-    /// A client does not use the record of a shorter delay than its own.
+    /// Whether a client ignores the record of a shorter delay than its own.
     compares_delays: bool,
-    /// A client that begins to wait puts a random mark on the member.
+    /// Whether a client that begins to wait puts a random mark on the member.
     marks: bool,
-    /// The end of the wait is written only where the mark still is, in one step.
+    /// Whether the end of the wait is written only where the mark still is, in one step.
     writes_by_mark: bool,
-    /// Record and identity are read again after the counter of tokens is raised. From then on a vote shows a loss.
+    /// Whether record and identity are read again after the counter of tokens is raised.
+    ///
+    /// From then on a vote reveals a loss.
     checks_again: bool,
 }
 
@@ -54,7 +59,7 @@ struct Identity {
 struct Record {
     of: Identity,
     mark: u8,
-    /// Zero while the wait is under way.
+    /// 0 during the wait.
     delay: u8,
 }
 
@@ -64,7 +69,7 @@ enum Phase {
     Connected,
     /// It has read the record, and reads the identity next.
     HasRecord(Option<Record>),
-    /// It waits for so many ticks already.
+    /// It has waited for this number of ticks.
     Waiting {
         of: Identity,
         mark: u8,
@@ -75,7 +80,9 @@ enum Phase {
         of: Identity,
         mark: u8,
     },
-    /// It may vote once the counter is raised. `mark`: of its own wait.
+    /// It can vote once the counter is raised.
+    ///
+    /// `mark` is that of its own wait.
     Ready {
         of: Identity,
         mark: Option<u8>,
@@ -91,10 +98,10 @@ enum Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct World {
     identity: Identity,
-    /// Ticks since the member lost its memory, at most the longest delay.
+    /// Ticks since the member lost its data, at most the longest delay.
     age: u8,
     record: Option<Record>,
-    /// What a replica or a snapshot has, which may be old.
+    /// The data of a replica or a snapshot, which can be old.
     copy: Option<Record>,
     clients: [Phase; 2],
     faults: u8,
@@ -106,9 +113,9 @@ struct World {
 enum Step {
     Tick,
     Copy,
-    /// A process with an empty memory.
+    /// A process without data.
     Restart,
-    /// Another process with the copy: an older snapshot, or a replica under the same address.
+    /// Another process with the copy: an older snapshot, or a replica at the same address.
     Replace,
     /// The same process becomes a replica of the copy, and is promoted.
     Resync,
@@ -123,14 +130,14 @@ impl Watched {
             && (!self.names_history || record.of.history == identity.history)
     }
 
-    /// After the record and the identity are read.
+    /// Decides after the record and the identity are read.
     fn decide(&self, world: &mut World, client: usize, record: Option<Record>, of: Identity) {
         let watched = record.filter(|record| self.matches(record, of) && record.delay > 0);
         if watched.is_some_and(|record| !self.compares_delays || record.delay >= DELAYS[client]) {
             world.clients[client] = Phase::Ready { of, mark: None };
             return;
         }
-        // One script: who comes second waits under the mark that is there.
+        // One script: the second client waits with the mark that exists.
         let mark = match world.record.filter(|record| self.matches(record, of)) {
             Some(record) => record.mark,
             None if self.marks => {
@@ -194,7 +201,7 @@ impl Watched {
         Phase::Voting
     }
 
-    /// The memory is gone, or is the copy's.
+    /// The data is lost, or replaced by the copy's.
     fn lose(&self, world: &mut World, step: Step) -> bool {
         if world.faults == self.faults {
             return false;
@@ -210,9 +217,10 @@ impl Watched {
         world.age = 0;
         let breaks = before.process != world.identity.process;
         for client in &mut world.clients {
-            // The connection ends with its process. A vote that counts from less than the raised counter shows the loss.
+            // The connection ends with its process. A vote that counts from less than the raised counter reveals the
+            // loss.
             let is_noticed = matches!(client, Phase::Raised { .. } | Phase::Voting);
-            // A write that is on its way arrives all the same.
+            // A write on its way arrives anyway.
             let is_on_its_way = matches!(client, Phase::Writing { .. }) && !breaks;
             if (breaks || is_noticed) && !is_on_its_way {
                 *client = Phase::Connected;
@@ -313,7 +321,7 @@ fn with_a_record_of_a_shorter_delay() {
     violated("a shorter delay is enough", Watched { compares_delays: false, ..Watched::new() });
 }
 
-/// This is the product's wait: a client does not notice a FLUSHALL in the middle of it.
+/// This is the product's wait: a client does not notice a FLUSHALL during it.
 #[test]
 fn without_a_mark_from_the_first_sight() {
     violated("no mark shows a FLUSHALL during the wait", Watched { marks: false, ..Watched::new() });

@@ -23,7 +23,7 @@ async fn code(connection: &mut MultiplexedConnection, command: &str) -> String {
 #[tokio::test]
 async fn nobody_can_keep_an_open_state_or_throw_data_away() {
     let quorum = Quorum::of(1).await;
-    // The one command of CONFIG that the operator needs is its own for a moment only, whether or not it succeeds.
+    // The operator has its one command of CONFIG only for a moment, whether or not it succeeds.
     let _ = quorum.servers[0].admin().await.reload_certificate("/nowhere", "/nowhere").await;
     for user in [OPERATOR_USER, PROBE_USER, locker().name(), client().name()] {
         let mut connection = quorum.servers[0].connect_as(user).await;
@@ -83,7 +83,7 @@ async fn a_lock_client_reaches_no_key_and_no_channel_outside_its_prefix() {
             assert!(refused.to_string().contains("can't access"), "{call} {key}: {refused}");
         }
     }
-    // Its own, as Redisson uses them.
+    // Its own keys, as Redisson uses them.
     for command in [
         "HINCRBY shop/hash f 1",
         "HEXISTS shop/hash f",
@@ -153,7 +153,7 @@ async fn a_lock_client_runs_nothing_but_what_lock_clients_need() {
         "CLUSTER NODES",
         "ECHO x",
     ] {
-        // DEBUG is refused to everybody, before anybody's permissions are looked at.
+        // Redis refuses DEBUG before it checks permissions.
         let refused = if command.starts_with("DEBUG") { "ERR" } else { "NOPERM" };
         assert_eq!(code(&mut connection, command).await, refused, "{command}");
         let words: Vec<_> = command.split(' ').map(|word| format!("'{word}'")).collect();
@@ -240,7 +240,7 @@ async fn a_wrong_password_never_connects_and_is_shown_nowhere() {
     let admin = AdminConnection::connect(&endpoint, clock, Duration::from_secs(5)).await;
     let text = format!("{admin:?} {member:?} {endpoint:?} {:?}", locker());
     assert!(!text.contains("horse") && text.contains("Refused"), "{text}");
-    // A new password, and it connects: fenced, as the process has not been opened.
+    // With a new password it connects: fenced, because the process has not been opened.
     member.set_endpoint(crate::server::endpoint(&server.address(), locker().name()));
     link.wait_for(|link| *link == Link::Fenced).await.unwrap();
 }

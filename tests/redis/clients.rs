@@ -1,5 +1,7 @@
-//! Lock clients that the package registries here do not have. What each sends, in its order, is told by its source, which is
-//! named with it; here it is sent by the user that `spec.clients` gives. docs/clients.md says what each of them needs.
+//! Lock clients that the package registries here do not have.
+//!
+//! The order of their commands comes from their sources, which are named with them. Here the user of `spec.clients`
+//! sends them. docs/clients.md describes the needs of each.
 
 use crate::quorum::{LEADER, Quorum, fresh_value};
 use crate::server::{PREFIX, Server, client, locker, password};
@@ -7,8 +9,10 @@ use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::Guarded;
 use redlock_operator::redlock::{Acquire, KeyState};
 
-/// Commands and the answers that are expected to them. In a command `{key}`, `{value}`, `{other}` and the names of scripts
-/// stand for one argument each, and `{sha:SCRIPT}` for the hash of a script.
+/// Commands and their expected replies.
+///
+/// In a command `{key}`, `{value}`, `{other}` and the names of scripts are placeholders for one argument each, and
+/// `{sha:SCRIPT}` for the hash of a script.
 type Steps = &'static [(&'static str, &'static str)];
 
 /// The commands of one library.
@@ -19,12 +23,14 @@ struct Dialect {
     key: &'static str,
     /// Sent when it connects.
     connect: Steps,
-    /// Sent when it connects unless it is told not to, and refused: docs/clients.md says how it is told.
+    /// Commands that it sends on connect unless it is configured otherwise, and that are refused.
+    ///
+    /// docs/clients.md has the configuration.
     refused: &'static [&'static str],
     /// Takes a free lock, and from the second time on a lock of another client.
     take: Steps,
     taken: Steps,
-    /// Nothing if it cannot.
+    /// Empty if it cannot.
     extend: Steps,
     release: Steps,
     /// Releases a lock of another client. All libraries do so after a failed attempt, or late.
@@ -90,7 +96,7 @@ const PLAIN: Dialect = Dialect {
     release: EVAL_RELEASE,
     release_others: EVAL_RELEASE_OTHERS,
 };
-/// The same over StackExchange.Redis.
+/// PLAIN over StackExchange.Redis.
 const STACK_EXCHANGE: Dialect = Dialect {
     connect: &[("PING", "PONG")],
     refused: STACK_EXCHANGE_REFUSED,
@@ -119,7 +125,7 @@ const DIALECTS: &[Dialect] = &[
         release_others: SHA_RELEASE_OTHERS,
         ..PLAIN
     },
-    // ronnylt/redlock-php, src/RedLock.php, over phpredis; the library itself does not log in.
+    // ronnylt/redlock-php, src/RedLock.php, over phpredis. The library itself does not log in.
     Dialect { name: "redlock-php", ..PLAIN },
     // php-lock/lock 2.3.0, src/mutex/RedisMutex.php, SpinlockMutex.php and PHPRedisMutex.php, with phpredis' OPT_PREFIX.
     Dialect { name: "PHPRedisMutex", key: "lock_job", ..PLAIN },
@@ -132,8 +138,8 @@ const DIALECTS: &[Dialect] = &[
         release_others: SHA_RELEASE_OTHERS,
         ..PLAIN
     },
-    // jacket-code/redlock-cpp, redlock-cpp/redlock.cpp, over hiredis; the library itself does not log in. Its extension
-    // puts another value on the key.
+    // jacket-code/redlock-cpp, redlock-cpp/redlock.cpp, over hiredis. The library itself does not log in. Its extension
+    // writes another value to the key.
     Dialect {
         name: "Redlock-cpp",
         take: &[("set {key} {other} px 9000 nx", "OK")],
@@ -218,7 +224,9 @@ impl Speaker {
         }
     }
 
-    /// Sends one command; the answer as text, of an error its code.
+    /// Sends one command.
+    ///
+    /// Returns the reply as text, or the code of an error.
     async fn send(&mut self, command: &str) -> String {
         let words: Vec<String> = command.split(' ').map(|argument| self.argument(argument)).collect();
         let mut cmd = redis::Cmd::new();

@@ -1,4 +1,4 @@
-//! Masters that others run: plain `redis-server` processes, with exactly the user that docs/external.md asks their owner for.
+//! External masters: plain `redis-server` processes, with the user that docs/external.md requires.
 
 use crate::quorum::{connected, fresh_value, request, settings};
 use crate::server::{password, wait_until};
@@ -20,7 +20,7 @@ use std::time::Duration;
 const USER: &str = "redlock";
 pub(crate) const LIST: &str = "a:1 b:1 c:1";
 
-/// A master as its owner runs it: default user open, and the user that the operator is given.
+/// A master with an open default user, and the operator's user.
 pub(crate) struct Master {
     child: Child,
     port: u16,
@@ -124,7 +124,7 @@ fn stands() -> RecordState {
     RecordState { kept: true, epoch: 2, ..RecordState::default() }
 }
 
-/// None, in the first epoch, alone.
+/// No claim, in the first epoch, alone.
 fn stands_not() -> RecordState {
     RecordState { epoch: 2, ..RecordState::default() }
 }
@@ -217,7 +217,7 @@ async fn a_master_is_reached_by_name_and_by_either_kind_of_address() {
         let watch = AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await;
         assert_eq!(*watch.unwrap().run_id(), run_id, "{host}");
     }
-    // Without a password where none is asked for.
+    // Without a password if none is required.
     let endpoint = Endpoint { username: String::new(), password: Secret::new(""), ..master.endpoint() };
     assert!(AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.is_ok());
 }
@@ -247,13 +247,13 @@ async fn operators_that_agree_see_each_other() {
     let (uid, name, list, ttl) = ("ours".into(), "locks/ours".into(), LIST.into(), Duration::from_secs(30));
     assert_eq!(*other, OtherClaim { uid, name, list, ttl, left: other.left });
     assert!(other.left <= Duration::from_secs(60) && other.left > Duration::from_secs(50), "{other:?}");
-    // It stands, and counts for other replicas of its operator when it has stood everywhere.
+    // It is on the record, and counts for other replicas of its operator when it has been on every member.
     let state = master.claims(&ours).await;
     assert_eq!((state.kept, state.stood, state.others.len()), (true, false, 1));
     master.claims(&Claim { joined: true, ..ours.clone() }).await;
     master.claims(&ours).await;
     assert!(master.claims(&ours).await.stood, "another replica that does not know yet changes nothing");
-    // A process that starts has forgotten.
+    // A process that starts has no data.
     master.restart().await;
     assert_eq!(master.read(&ours, false).await, stands_not());
 }
@@ -268,7 +268,7 @@ async fn a_newcomer_with_another_list_or_another_max_ttl_makes_no_claim() {
         assert_eq!((state.kept, state.others.len()), (false, 1));
         assert_eq!(master.claims(&ours).await, stands());
     }
-    // Alone it changes its own at once.
+    // Alone it changes its own claim at once.
     assert_eq!(master.claims(&Claim { generation: 2, ..claim("ours", LIST, 60) }).await, stands());
 }
 

@@ -1,4 +1,6 @@
-//! The record of a master that others run while member lists change: it closes an epoch, and keeps the old list until its end.
+//! The record of an external master while member lists change.
+//!
+//! It closes an epoch, and keeps the old list until its end.
 
 use crate::external::{LIST, Master, claim};
 use crate::quorum::{connected, fresh_value};
@@ -56,7 +58,7 @@ async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
     let release = Command::Release { key: "a".into(), value: held.clone() };
     assert_eq!(ask(&old, vec![release]).await, [Reply::Done(true)]);
 
-    // The claim runs out, the epoch is remembered.
+    // The claim expires, and the epoch stays.
     let mut last = claim("theirs", LIST, 30);
     last.generation = 2;
     wait_until("the claim has run out", async || master.claims(&last).await.others.is_empty()).await;

@@ -85,7 +85,7 @@ async fn a_member_frozen_until_its_connection_is_given_up_keeps_no_key() {
     let mut link = quorum.members[0].link();
     let down = tokio::time::timeout(Duration::from_secs(10), link.wait_for(|link| matches!(link, Link::Down(_))));
     down.await.expect("a silent connection is given up").unwrap();
-    // Released while there is no connection: owed, and delivered with the next one.
+    // Released while there is no connection: the release is pending, and goes out on the next one.
     assert_eq!(quorum.release("k", &value).await, 2);
     quorum.servers[0].thaw();
     quorum.is_empty().await;
@@ -135,7 +135,7 @@ async fn a_member_that_accepts_and_never_answers_costs_nothing() {
 async fn a_member_that_answers_late_is_released_in_order() {
     let delay = settings().node_timeout;
     let mut addresses = Vec::new();
-    // The proxies need the servers' addresses, so the members are sent there afterwards.
+    // The proxies need the servers' addresses, so the members get them afterwards.
     let quorum = Quorum::of(3).await;
     for server in &quorum.servers[..2] {
         addresses.push(net::slow(server.address(), delay).await);
@@ -161,19 +161,19 @@ async fn a_member_that_answers_late_is_released_in_order() {
 async fn a_member_that_has_lost_its_data_is_not_admitted_and_gives_no_second_majority() {
     let mut quorum = Quorum::of(3).await;
     let value = fresh_value();
-    // Held on 0 and 1; 1 forgets.
+    // Held on 0 and 1. Then 1 loses its data.
     quorum.servers[2].freeze();
     quorum.granted("k", &value).await;
     quorum.servers[1].restart().await;
     quorum.servers[2].thaw();
-    // Opened behind the operator's back: the vote is still one of a process that is not admitted.
+    // Opened without the operator: the vote is still one of a process that is not admitted.
     quorum::open(&quorum.servers[1]).await;
     connected(&quorum.members[1]).await;
     wait_until("member 2 has executed its SET", async || !quorum.servers[2].keys().await.is_empty()).await;
     let outcome = quorum.acquire("k", &fresh_value()).await;
     assert!(matches!(outcome, Acquire::HeldByOther { refusals: 2, .. }), "{outcome:?}");
     assert_eq!(quorum.release("k", &value).await, 2);
-    // A fresh key: 1 does not count, 0 and 2 do.
+    // A new key: 1 does not count, 0 and 2 do.
     let fresh = fresh_value();
     quorum.granted("k3", &fresh).await;
     quorum.servers[0].freeze();

@@ -85,7 +85,7 @@ async fn an_operator_with_an_older_epoch_can_neither_open_nor_close() {
     assert_eq!(old.raise_epoch(4).await, Ok(Guarded::Done));
     let mut new = server.admin().await;
     assert_eq!(new.raise_epoch(5).await, Ok(Guarded::Done));
-    // The new leader has cut the old one's connection, and another one does not help it.
+    // The new leader has cut the old one's connection, and another connection does not help it.
     assert!(old.ping().await.is_err());
     let mut old = server.admin().await;
     assert_eq!(old.open(4, &users).await, Ok(Guarded::EpochMoved));

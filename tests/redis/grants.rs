@@ -1,4 +1,4 @@
-//! A client goes, and another one comes under its name, on a process that goes on.
+//! A client is removed, and another one gets its name, on the same process.
 
 use crate::quorum::{LEADER, open};
 use crate::server::{PREFIX, Server, USERS, client, locker};
@@ -27,7 +27,7 @@ async fn whoever_had_a_users_name_before_is_cut() {
     let mut before = server.connect_as(client().name()).await;
     assert!(set(&mut before, PREFIX).await.is_ok());
     let mut admin = server.admin().await;
-    // The same client again: it notices nothing.
+    // The same client again: its connection stays.
     assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Guarded::Done));
     let both = client().accepting(&[crate::server::password(), Secret::new("another")]);
     assert_eq!(admin.open(LEADER, &[both]).await, Ok(Guarded::Done));
@@ -58,7 +58,7 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     assert!(set(&mut locking, PREFIX).await.is_ok(), "nobody else notices");
     assert!(admin.observe(&[client().name()]).await.unwrap().open_users.is_empty());
     assert!(!admin.users().await.unwrap().names.contains(&client().name().to_owned()), "it takes no room");
-    // It comes back, as another one.
+    // It returns as another client.
     assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Guarded::Done));
     assert!(set(&mut connect(&server, "another").await.unwrap(), "other/").await.is_ok());
 }

@@ -32,7 +32,7 @@ async fn a_foreign_redlock_client_contends_for_the_same_key() {
     assert!(!format!("{occupants:?}").contains("theirs"));
     let KeyState::String { value, .. } = &occupants[0].holder else { panic!("{occupants:?}") };
     assert_eq!(value.expose(), "theirs");
-    // They release as every Redlock library does, and then it is theirs who have to wait.
+    // They release like every Redlock library, and then the operator has to wait for their lock.
     let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
     for client in &mut clients {
         let mut release = redis::cmd("EVAL");
@@ -42,7 +42,7 @@ async fn a_foreign_redlock_client_contends_for_the_same_key() {
     let ours = fresh_value();
     quorum.granted(&key, &ours).await;
     for client in &mut clients {
-        // A majority is enough for the grant; the last member can be slower.
+        // A majority is enough for the grant. The last member can be slower.
         let mut get = redis::cmd("GET");
         get.arg(&key);
         let is_there = async || get.query_async::<Option<String>>(client).await.unwrap().is_some();
@@ -89,7 +89,7 @@ async fn foreign_shapes_are_seen_and_never_deleted() {
         assert_eq!(quorum.release(&key, &fresh_value()).await, 0);
         let states = quorum.redlock.inspect(&quorum.electorate(), &LockKey::new(&*key)).await;
         assert!(states.iter().all(|(_, state)| !matches!(state, Ok(KeyState::Missing) | Err(_))), "{states:?}");
-        // Not ours to extend or to seal, whatever its type.
+        // The operator must not extend or seal it, whatever its type.
         let valid_until = redlock_operator::time::Clock::boottime(&redlock_operator::time::SystemClock) + TTL;
         let extended = extension(&key, &fresh_value(), TTL, valid_until);
         let extended = quorum.redlock.extend(&quorum.electorate(), extended).await;

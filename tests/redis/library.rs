@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 type Data = BTreeMap<String, Vec<u8>>;
 
-/// The Secret as the operator makes it, with the addresses and the password of these servers.
+/// The Secret in the operator's format, with the addresses and the password of these servers.
 fn secret(user: &str, servers: &[Server]) -> Data {
     let spec = json!({"members": servers.len(), "nodeTimeout": "400ms",
         "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": PREFIX}]});
@@ -69,7 +69,7 @@ async fn a_program_locks_with_the_secret_of_its_client() {
         let release = guard.release().await;
         assert!(release.deleted() >= 1 && release.failures().is_empty(), "{release:?}");
     }
-    // The tokens of the operator's locks are of the same sequence.
+    // The tokens of the operator's locks belong to the same sequence.
     let value = fresh_value();
     assert!(quorum.granted(&key, &value).await.token.get() > last);
     quorum.release(&key, &value).await;
@@ -99,7 +99,7 @@ async fn programs_with_the_secret_of_a_client_hear_of_each_others_releases() {
     let guard = holder.lock(key.as_str()).ttl(TTL).try_acquire().await.unwrap();
     let waiting = key.clone();
     let task = tokio::spawn(async move { waiter.lock(waiting).ttl(TTL).wait(Duration::from_secs(60)).acquire().await });
-    // Then it would pause for more than three seconds.
+    // Otherwise it would pause for more than three seconds.
     refusals.wait_for(|count| *count >= 11).await.unwrap();
     let _ = guard.release().await;
     let guard = timeout(Duration::from_secs(1), task).await.expect("it was told").unwrap().unwrap();
@@ -172,19 +172,19 @@ async fn a_reader_needs_both_lists_while_the_members_change() {
     quorum.granted(&key, &value).await;
     assert!(matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }));
     reader.update(&joint).unwrap();
-    // The joining ones are fenced: they refuse a reader, which leaves three of five and three of three.
+    // The joining members are fenced: they refuse a reader, which leaves three of five and three of three.
     wait_until("a majority of both", async || matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }))
         .await;
     quorum.servers[0].freeze();
     assert_eq!(reading_of(&reader, &key, &value).await, Reading::Unknown, "two of five");
     quorum.servers[0].thaw();
-    // A Secret that cannot be read changes nothing.
+    // An unreadable Secret changes nothing.
     joint.remove("fenced");
     assert!(reader.update(&joint).is_err());
     wait_until("it is seen", async || matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. })).await;
 }
 
-/// Numbers of the counter, as fast as one connection takes them.
+/// Takes numbers of the counter, as fast as one connection permits.
 async fn takes_numbers(
     mut connection: redis::aio::MultiplexedConnection,
     mut stopped: tokio::sync::watch::Receiver<bool>,
@@ -219,7 +219,7 @@ async fn a_client_that_takes_numbers_as_fast_as_it_can_makes_none_repeat_and_den
             assert!(token > last, "{token} after {last}");
             last = token;
             quorum.release("k", &value).await;
-            // A program with INCR only can get no token, but never an old one.
+            // A program with only INCR can get no token, but never an old one.
             match program.lock(format!("{PREFIX}k")).ttl(TTL).try_acquire().await {
                 Ok(guard) => {
                     assert!(guard.token().get() > last, "{} after {last}", guard.token());

@@ -23,13 +23,13 @@ async fn member() -> Quorum {
     Quorum::configured(1, &redis_conf(&validate(&quorum).unwrap(), false)).await
 }
 
-/// A command as it goes over the wire.
+/// A command in the wire protocol.
 fn command(words: &[&str]) -> Vec<u8> {
     let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
     format!("*{}\r\n{}", words.len(), words.collect::<String>()).into_bytes()
 }
 
-/// A peer that has logged in.
+/// A logged-in peer.
 async fn peer(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(&command(&["AUTH", client().name(), password().expose()])).await.unwrap();
@@ -39,7 +39,7 @@ async fn peer(server: &Server) -> TcpStream {
     stream
 }
 
-/// The answers of the server until it ends the connection.
+/// The output of the server until it closes the connection.
 async fn rest_of_output(mut stream: TcpStream) -> String {
     let mut words = Vec::new();
     let _ = stream.read_to_end(&mut words).await;
@@ -70,7 +70,7 @@ async fn buffers_of_many_peers_cost_no_vote() {
     let mut peers = Vec::new();
     for _ in 0..200 {
         let mut stream = peer(server).await;
-        // Redis allocates what is announced, and gives the buffer of an idle peer back after two seconds.
+        // Redis allocates the announced length, and frees the buffer of an idle peer after two seconds.
         stream.write_all(format!("*2\r\n$4\r\nPING\r\n$1000000\r\n{}", "x".repeat(40_000)).as_bytes()).await.unwrap();
         peers.push(stream);
         assert!(used_memory(server).await < 48 << 20, "{} peers", peers.len());
@@ -125,7 +125,7 @@ async fn a_full_member_says_so_and_obeys_when_there_is_room() {
     let mut admin = server.admin().await;
     let load = admin.observe(&[]).await.unwrap().load;
     assert!(load.is_full(), "{load:?}");
-    // A transaction needs memory. What others hold needs none: it is extended and released as ever.
+    // A transaction needs memory. Locks of other clients need none: they are extended and released as usual.
     assert_eq!(admin.close(LEADER, &[client()]).await, Err(MemberError::OutOfMemory));
     let mut other = server.connect_as(client().name()).await;
     let key = format!("{PREFIX}0");
@@ -133,7 +133,7 @@ async fn a_full_member_says_so_and_obeys_when_there_is_room() {
     assert_eq!(redis::cmd("DEL").arg(&key).query_async::<i64>(&mut other).await, Ok(1));
     drop(stream);
     let mut admin = server.admin().await;
-    // The written answers end, and nothing follows.
+    // The pending replies end, and nothing follows.
     wait_until("there is room again", async || !admin.observe(&[]).await.unwrap().load.is_full()).await;
     assert_eq!(admin.close(LEADER, &[client()]).await, Ok(Guarded::Done));
 }

@@ -1,4 +1,4 @@
-//! Networks that misbehave.
+//! Faulty networks.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) async fn silent() -> Peer {
     Peer { address, task: task.abort_handle() }
 }
 
-/// Passes everything on to `target`, each direction late by `delay`.
+/// Forwards everything to `target`, each direction late by `delay`.
 pub(crate) async fn slow(target: String, delay: Duration) -> Peer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -28,7 +28,9 @@ pub(crate) fn request(key: &str, value: &LockValue) -> AcquireRequest {
     AcquireRequest { key: key.into(), value: value.clone(), ttl: TTL, token: true }
 }
 
-/// The run_id of the process, open for the locker and the client.
+/// Opens the process for the locker and the client.
+///
+/// Returns its run ID.
 pub(crate) async fn open(server: &Server) -> RunId {
     let mut admin = server.admin().await;
     assert_eq!(admin.raise_epoch(LEADER).await, Ok(Guarded::Done));
@@ -60,7 +62,7 @@ impl Quorum {
         Self::configured(size, "").await
     }
 
-    /// The servers have these lines in their redis.conf.
+    /// A quorum whose servers have these lines in their redis.conf.
     pub(crate) async fn configured(size: usize, conf: &str) -> Self {
         let mut quorum = Self::build(size, conf, |_, server| server.address()).await;
         for member in &quorum.members {
@@ -70,7 +72,7 @@ impl Quorum {
         quorum
     }
 
-    /// Members that go to other addresses than their servers'.
+    /// Members with other addresses than those of their servers.
     pub(crate) async fn with_addresses(size: usize, address: impl Fn(usize, &Server) -> String) -> Self {
         Self::build(size, "", address).await
     }
@@ -109,7 +111,9 @@ impl Quorum {
         self.redlock.release(&self.electorate(), &LockKey::new(key), value).await.deleted
     }
 
-    /// The server has executed a SET, so what is not there afterwards has been deleted.
+    /// Waits until the server has executed a SET.
+    ///
+    /// A key that is missing afterwards was deleted.
     pub(crate) async fn has_voted(&self, server: usize) {
         wait_until(&format!("a vote of server {server}"), async || {
             self.servers[server].admin().await.observe(&[]).await.unwrap().counter.is_some()
@@ -117,7 +121,7 @@ impl Quorum {
         .await;
     }
 
-    /// No lock is left behind on any server.
+    /// Checks that no server has a lock.
     pub(crate) async fn is_empty(&self) {
         for (index, server) in self.servers.iter().enumerate() {
             wait_until(&format!("no key on server {index}"), async || server.keys().await.is_empty()).await;

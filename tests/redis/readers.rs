@@ -1,4 +1,4 @@
-//! A client that only looks: what it sees, what it cannot do, and how it goes on while others come and go.
+//! A read-only client: its permissions, and its connection while other clients are added and removed.
 
 use crate::quorum::{LEADER, Quorum, TTL, fresh_value};
 use crate::server::{PREFIX, Server, USERS, client, locker, password, reader};
@@ -14,7 +14,7 @@ async fn looking(server: &Server) -> MultiplexedConnection {
     server.connect_as(reader().name()).await
 }
 
-/// The answer to a command; of an error its code.
+/// The reply to a command, or the code of an error.
 async fn send(connection: &mut MultiplexedConnection, command: &str) -> String {
     let mut words = command.split(' ');
     let mut cmd = redis::cmd(words.next().unwrap());
@@ -99,7 +99,7 @@ async fn a_reader_stays_through_epochs_of_operators_and_members() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(admin.observe(&names).await.unwrap().open_users, [reader().name()]);
     assert_eq!(admin.users().await.unwrap().highest_epoch(), Some(USERS + 1), "it has none");
-    // It is closed together with the member, which might have lost locks, and opened together with it.
+    // It is closed together with the member, which can have lost locks, and opened together with it.
     assert_eq!(admin.close(LEADER + 1, &[reader()]).await, Ok(Guarded::Done));
     assert_eq!(send(&mut connection, &format!("GET {own}")).await, "NOPERM");
     assert_eq!(send(&mut connection, "PING").await, "PONG");
@@ -139,7 +139,7 @@ async fn a_reader_goes_on_while_passwords_are_rotated() {
     let url = format!("redis://{}:new@{}/", reader().name(), server.address());
     let mut newer = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
     assert_eq!(send(&mut newer, &own).await, "nil", "with the new one");
-    // A new leader that opens users in the middle ends no connection.
+    // A new leader that opens users during this ends no connection.
     assert_eq!(admin.open(LEADER, &[reader().accepting(&both)]).await, Ok(Guarded::Done));
     for connection in [&mut connection, &mut newer] {
         assert_eq!(send(connection, &own).await, "nil");

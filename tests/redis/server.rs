@@ -1,4 +1,4 @@
-//! A `redis-server` process that ends with its guard.
+//! A `redis-server` process that ends when it is dropped.
 
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, PROBE_USER, UserRule, users_acl};
 use redlock_operator::redis_member::{AdminConnection, Endpoint, Secret};
@@ -26,7 +26,7 @@ pub(crate) fn client() -> UserRule {
     UserRule::client("billing", USERS, &KeyPrefix::parse(PREFIX).unwrap(), &password())
 }
 
-/// A client that only looks.
+/// A read-only client.
 pub(crate) fn reader() -> UserRule {
     UserRule::reader("board", &KeyPrefix::parse(PREFIX).unwrap(), &password())
 }
@@ -60,7 +60,7 @@ impl Server {
         Self::configured("").await
     }
 
-    /// With the lines of a redis.conf, but for the place where it listens and writes.
+    /// Starts a server with the lines of a redis.conf, except for the port and the folder.
     pub(crate) async fn configured(conf: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Server {
         let elsewhere = |line: &&str| !["port", "bind", "dir", "aclfile"].contains(&line.split(' ').next().unwrap());
         let conf: Vec<&str> = conf.lines().filter(elsewhere).collect();
         std::fs::write(directory.join("redis.conf"), conf.join("\n")).unwrap();
-        // Bound for a moment, so that the port is free; a lost race shows in `ready`.
+        // Bound for a moment, so that the port is free. `ready` reports a lost race.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut server = Self { child: spawn(port, &directory), port, directory };
         server.ready().await;
@@ -113,7 +113,7 @@ impl Server {
         AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.unwrap()
     }
 
-    /// A connection as any Redis client.
+    /// A connection of an ordinary Redis client.
     pub(crate) async fn connect_as(&self, user: &str) -> redis::aio::MultiplexedConnection {
         self.try_connect_as(user).await.unwrap()
     }
@@ -133,7 +133,7 @@ impl Server {
         let mut found = Vec::new();
         for key in keys.into_iter().filter(|key| !key.starts_with('#')) {
             match redis::cmd("PTTL").arg(&key).query_async::<i64>(&mut operator).await.unwrap() {
-                // Gone in between.
+                // Expired in between.
                 -2 => {}
                 millis => found.push((key, u64::try_from(millis).ok().map(Duration::from_millis))),
             }

@@ -1,4 +1,4 @@
-//! TLS with a real server: what is checked, and how a certificate is changed under running connections.
+//! TLS with a real server: the verification, and the change of a certificate under running connections.
 
 use crate::server::{endpoint, locker, password, wait_until};
 use k8s_openapi::ByteString;
@@ -155,7 +155,7 @@ async fn authority_and_name_are_checked_before_the_password_is_sent() {
     let plain = connect(&server.plain(OPERATOR_USER)).await;
     assert!(plain.is_err(), "plain TCP is refused: {plain:?}");
 
-    // The other way round: a server without TLS never answers the greeting, and is told nothing else.
+    // The other direction: a server without TLS never answers the greeting, and receives nothing else.
     let without = crate::server::Server::start().await;
     let refused = connect(&Endpoint { address: without.address(), ..right }).await;
     assert!(refused.is_err(), "{refused:?}");
@@ -185,7 +185,7 @@ async fn a_new_certificate_is_served_by_the_same_process() {
     assert_eq!(*after.run_id(), run_id);
     assert!(voter.send(Vec::new()).await.is_ok() && !link.has_changed().unwrap(), "the connections went on");
 
-    // Half of a pair: refused, and the one before is served.
+    // Half of a pair: refused, and the earlier certificate is served.
     let third = issued(&authority);
     std::fs::write(server.directory.join("tls.crt"), third.certificate).unwrap();
     assert!(server.reload(&mut admin).await.is_err());

@@ -98,7 +98,7 @@ async fn a_counter_that_has_run_out_of_numbers_gives_none() {
     assert_eq!(failures[0].1, MemberFailure::Member(MemberError::CounterSpent));
 }
 
-/// Now, in microseconds: what counters begin with.
+/// The current time in microseconds: the initial value of counters.
 fn now() -> i64 {
     redlock_operator::time::Clock::wall(&SystemClock).0 * 1_000
 }
@@ -107,7 +107,9 @@ async fn counter(quorum: &Quorum, server: usize) -> FencingToken {
     quorum.servers[server].admin().await.observe(&[]).await.unwrap().counter.unwrap_or_default()
 }
 
-/// A process that has forgotten everything is admitted, as the operator does it: restored, the others levelled, then opened.
+/// Restarts a process, and admits it like the operator.
+///
+/// Its counter is restored, the others are levelled, and then it is opened.
 async fn restart(quorum: &mut Quorum, server: usize, floor: FencingToken) {
     let size = quorum.servers.len();
     quorum.servers[server].restart().await;
@@ -200,7 +202,7 @@ async fn after_a_clock_that_was_ahead_tokens_still_rise() {
         server.admin().await.restore_counter(token(ahead)).await.unwrap();
     }
     let last = tokens_rise(&quorum, token(ahead)).await;
-    // The clock is right again, and the floor is not known: the others are.
+    // The clock is correct again, and the floor is unknown: the counters of the others are enough.
     restart(&mut quorum, 0, FencingToken::ZERO).await;
     tokens_rise(&quorum, last).await;
     quorum.is_empty().await;

@@ -1,5 +1,6 @@
-//! A client: it acquires, renews when `Holds` says so, repairs, and ends its holds in every way there is. Some holds have a
-//! standby, which also renews them and takes over when the first one dies.
+//! A client: it acquires, renews when `Holds` requires it, repairs, and ends its holds in every way.
+//!
+//! Some holds have a standby, which also renews them and takes over when the first one dies.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -30,7 +31,7 @@ use super::{
 
 const INTERVAL: Duration = Duration::from_millis(650);
 
-/// Everything that one replica of a client has of its own.
+/// The state of one replica of a client.
 #[derive(Clone)]
 pub(crate) struct Replica {
     name: String,
@@ -73,7 +74,7 @@ impl Replica {
     }
 }
 
-/// Status as a watch shows it: late.
+/// Delivers the status late, like a watch.
 async fn follow(quorum: Arc<Quorum>, admitted: Arc<Mutex<Vec<Option<RunId>>>>, mut rng: Rng) {
     loop {
         let news = quorum.status.lock().unwrap().admitted.clone();
@@ -82,7 +83,7 @@ async fn follow(quorum: Arc<Quorum>, admitted: Arc<Mutex<Vec<Option<RunId>>>>, m
     }
 }
 
-/// One hold, as far as it is known to all of its client's replicas.
+/// One hold, as all replicas of its client know it.
 #[derive(Clone)]
 struct Held {
     key: LockKey,
@@ -159,7 +160,7 @@ impl Client {
             End::Crash => {
                 first.note(&format!("dies with {}", held.key));
                 if standby.is_some() {
-                    // Now the standby tells the holder what it knows.
+                    // The standby notifies the holder now.
                     sleep(self.rng.millis(0, 3_000)).await;
                 }
             }
@@ -168,14 +169,14 @@ impl Client {
             if matches!(end, End::Crash) && valid {
                 let _ = standby.await;
             } else {
-                // It does not know, and must be stopped by the members.
+                // The holder is not notified, and the members must stop it.
                 sleep(self.rng.millis(0, 4_000)).await;
                 standby.abort();
             }
         }
     }
 
-    /// Ends the hold without its holder's word: the holder goes on for as long as it was told.
+    /// Ends the hold without a release: the holder continues until its last deadline.
     async fn seal(&mut self, held: &Held) {
         let replica = self.first.clone();
         let sealed = self.signer.sealed(&held.value);
@@ -210,7 +211,9 @@ impl Replica {
         Hold::new(terms, valid_until, due)
     }
 
-    /// Renews until `ends_at`, or until the hold is lost; whether it is valid at the end. `tells` the holder what it knows.
+    /// Renews until `ends_at`, or until the hold is lost.
+    ///
+    /// Returns whether it is valid at the end. `tells`: whether it notifies the holder.
     async fn renew(&self, held: &Held, holds: &Holds, ends_at: Option<Boottime>, tells: bool, rng: &mut Rng) -> bool {
         loop {
             let now = self.clock.boottime();
@@ -274,7 +277,7 @@ impl Replica {
     }
 }
 
-/// Now and then the process stands still in the middle of what it does: nothing is polled, but time and messages go on.
+/// Pauses the process occasionally: nothing is polled, while time and messages continue.
 async fn paused<F: Future>(future: F, rng: &mut Rng) -> F::Output {
     let pause = rng.percent(5).then(|| (rng.below(4), rng.millis(10, 3_000)));
     Paused {

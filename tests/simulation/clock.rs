@@ -24,7 +24,7 @@ impl SimClock {
         UPTIME + Duration::from_nanos(u64::try_from(elapsed + elapsed / 1_000_000 * self.ppm).unwrap())
     }
 
-    /// The true time, from the start of the simulation, at which the clock shows this.
+    /// Converts a reading of the clock to true time since the start of the simulation.
     pub(crate) fn true_time(&self, reading: Boottime) -> Duration {
         let shown = reading.since(Boottime::new(UPTIME)).as_nanos();
         let rate = u128::try_from(1_000_000 + self.ppm).unwrap();

@@ -16,7 +16,7 @@ pub(crate) struct Interval {
     pub(crate) from: Duration,
     /// The end of the validity, or the release if that was earlier.
     pub(crate) until: Duration,
-    /// When the seal of this hold will have run out.
+    /// When the seal of this hold has expired.
     pub(crate) sealed_until: Option<Duration>,
 }
 
@@ -79,7 +79,7 @@ impl History {
         writeln!(self.log().events, "{:>9.3} s  {event}", now.as_secs_f64()).unwrap();
     }
 
-    /// The number of the interval that begins now.
+    /// Begins an interval, and returns its number.
     pub(crate) fn granted(&self, who: &str, key: &str, token: FencingToken, until: Duration) -> usize {
         self.note(&format!("{who}: holds {key} with token {token} until {:.3}", until.as_secs_f64()));
         let mut log = self.log();
@@ -130,7 +130,7 @@ impl History {
         self.log().events.clone()
     }
 
-    /// All that is wrong.
+    /// All violations.
     pub(crate) fn violations(&self) -> Vec<String> {
         let log = self.log();
         let mut wrong = Vec::new();

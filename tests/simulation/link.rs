@@ -1,5 +1,7 @@
-//! One client's connection to one member: first in, first out, late, cut, and made again. A connection leads to one process
-//! and ends with it; releases that were not delivered go out with the next one, as `redis_member` does it.
+//! One client's connection to one member: first in, first out, late, cut, and opened again.
+//!
+//! A connection leads to one process and ends with it. Undelivered releases go out on the next one, as in
+//! `redis_member`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,14 +14,16 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::rng::Rng;
 use super::server::Server;
 
-/// How a link behaves; the nemesis changes it.
+/// The behaviour of a link.
+///
+/// The nemesis changes it.
 #[derive(Clone, Copy)]
 pub(crate) struct Weather {
-    /// One way, in milliseconds.
+    /// The maximum latency of one direction, in milliseconds.
     pub(crate) slowest: u64,
-    /// Nothing passes until then.
+    /// The end of the cut: nothing passes before.
     pub(crate) cut_until: Instant,
-    /// Answers that get lost, in percent.
+    /// Lost answers, in percent.
     pub(crate) deaf: u64,
 }
 
@@ -71,7 +75,7 @@ struct Wire<C> {
     clock: Arc<C>,
     rng: Rng,
     weather: Arc<Mutex<Weather>>,
-    /// The process that the connection leads to; 0 without one.
+    /// The process of the connection, or 0 without a connection.
     process: u32,
     owed: Vec<Command>,
 }
@@ -134,7 +138,9 @@ impl<C: Clock> Wire<C> {
         });
     }
 
-    /// The connection is gone. Requests on it can still have reached the member.
+    /// The connection has ended.
+    ///
+    /// The member can still have received its requests.
     fn broken(&mut self, job: Job) {
         self.process = 0;
         self.owed.extend(job.commands.iter().filter(|command| matches!(command, Command::Release { .. })).cloned());
@@ -144,7 +150,7 @@ impl<C: Clock> Wire<C> {
         let _ = job.answer.send(Err(MemberError::Unreachable("connection closed".to_owned())));
     }
 
-    /// On the same process, if it is there by then.
+    /// Executes the commands later, if the same process still runs then.
     fn execute_later(&mut self, commands: Vec<Command>, latest: u64) {
         let (server, delay) = (self.server.clone(), self.rng.millis(0, latest));
         let number = server.process().number;

@@ -32,7 +32,7 @@ use server::Server;
 /// How long one seed runs, in simulated time.
 const LENGTH: Duration = Duration::from_secs(20);
 const DEFAULT_SEEDS: u64 = 300;
-/// Without a fence the first few seeds show what it is for.
+/// Number of seeds without a fence, of which the first few must find violations.
 const CONTROL_SEEDS: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {
@@ -66,7 +66,9 @@ fn simulate(seed: u64, fence: bool) -> Arc<History> {
     })
 }
 
-/// Runs the seeds on two threads; the counts, and the seeds that went wrong with what did.
+/// Runs the seeds on two threads.
+///
+/// Returns the counts, and the failed seeds with their violations.
 fn run(seeds: std::ops::Range<u64>, fence: bool) -> (Counts, Vec<(u64, Vec<String>)>) {
     let halves = [0, 1].map(|half| {
         let seeds: Vec<u64> = seeds.clone().filter(|seed| seed % 2 == half).collect();

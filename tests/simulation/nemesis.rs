@@ -17,7 +17,7 @@ pub(crate) struct Nemesis {
 
 impl Nemesis {
     pub(crate) async fn run(mut self) {
-        // Without a fence members vote at once; with it nothing happens before the end of the first wait.
+        // Without a fence members vote at once. With a fence nothing happens before the end of the first wait.
         sleep(if self.quorum.fence { Duration::from_millis(2_300) } else { Duration::from_millis(300) }).await;
         loop {
             sleep(self.rng.millis(200, 1_800)).await;
@@ -73,14 +73,14 @@ impl Nemesis {
         self.quorum.history.note(&format!("{} freezes for {:.3} s", server.name, length.as_secs_f64()));
     }
 
-    /// Far enough that it matters.
+    /// Steps a clock far enough to have an effect.
     fn step_clock(&mut self, member: usize) {
         let server = &self.quorum.servers[member];
         let micros = i64::try_from(self.rng.millis(1_000, 60_000).as_micros()).unwrap();
         let micros = if self.rng.percent(70) { micros } else { -micros };
         server.process().stepped_micros += micros;
         self.quorum.history.note(&format!("{}'s clock is stepped by {} ms", server.name, micros / 1_000));
-        // As a clock watch would have it: in time, the process is started again.
+        // Like a clock watch that is in time: the process is restarted.
         let (server, history, number) = (server.clone(), self.quorum.history.clone(), server.process().number);
         let noticed = self.rng.millis(100, 3_000);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! The members and their fence: `fence::decide` for each member, and what is published of it.
+//! The members and their fence: `fence::decide` for each member, and its published results.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,9 @@ pub(crate) struct Status {
 pub(crate) struct Quorum {
     pub(crate) servers: Vec<Arc<Server>>,
     pub(crate) status: Mutex<Status>,
-    /// Without it a process votes as soon as it runs.
+    /// Whether there is a fence.
+    ///
+    /// Without one a process votes as soon as it runs.
     pub(crate) fence: bool,
     pub(crate) history: Arc<History>,
     clocks: Arc<Clocks>,
@@ -48,7 +50,7 @@ impl Quorum {
         self.clocks.clone()
     }
 
-    /// As `QuorumSession::ensure_token_floor`: no token above the floor is published.
+    /// Like `QuorumSession::ensure_token_floor`: no token above the floor is published.
     pub(crate) fn ensure_floor(&self, token: i64) {
         let mut status = self.status.lock().unwrap();
         if token > status.floor {
@@ -56,7 +58,7 @@ impl Quorum {
         }
     }
 
-    /// Rule 7, as `controller::admit` has it, but for Unix time, which would hide a mistake in the rest.
+    /// Rule 7, like `controller::admit`, without Unix time, which would hide a mistake in the rest.
     fn restored(&self, member: usize, rng: &mut Rng) -> i64 {
         let status = self.status.lock().unwrap();
         let admitted = |(index, server): &(usize, &Arc<Server>)| {
@@ -65,7 +67,7 @@ impl Quorum {
         let others = self.servers.iter().enumerate().filter(admitted);
         let counters: Vec<i64> = others.map(|(_, server)| server.process().counter).collect();
         let needed = self.servers.len() - self.majority() + 1;
-        // Where they can be had: sometimes they cannot.
+        // Sometimes the counters are not available.
         let enough = counters.len() >= needed && rng.percent(70);
         let highest = counters.iter().copied().max().filter(|_| enough);
         highest.unwrap_or(0).max(status.floor)
@@ -103,7 +105,7 @@ impl Quorum {
                 let (run_id, now) = (server.run_id(), clock.monotonic());
                 let open = server.process().open;
                 watch.observe(&run_id, if open { Users::Open } else { Users::Closed }, now);
-                // The member's only pod restarts in place, so the process before is always known to have ended.
+                // The member's only pod restarts in place, so the end of the earlier process is always known.
                 let dead = Verdict::Dead(Evidence::Terminated);
                 let verdict = if record.threat_to(Some(&run_id)).is_some() { dead } else { Verdict::None };
                 let fenced = fenced_since.as_ref().filter(|(process, _)| *process == run_id).map(|(_, since)| *since);
@@ -159,7 +161,9 @@ impl Quorum {
     }
 }
 
-/// A stand-in for the operator's clock watch, which compares any two readings: here with the member's clock at its admission.
+/// Replaces the operator's clock watch, which compares any two readings.
+///
+/// Here one of them is the member's clock at its admission.
 #[derive(Default)]
 struct Clocks(Mutex<BTreeMap<RunId, (i64, Boottime)>>);
 

@@ -1,4 +1,6 @@
-//! A Redis master as its clients see it: the contracts of the scripts in `crates/engine/src/voting/scripts`, on a clock of its own.
+//! A Redis master from the view of its clients.
+//!
+//! It has the contracts of the scripts in `crates/engine/src/voting/scripts`, and a clock of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -14,13 +16,13 @@ const EPOCH_MICROS: i64 = 1_767_225_600_000_000;
 pub(crate) struct Process {
     pub(crate) number: u32,
     pub(crate) up: bool,
-    /// The voting users can run commands.
+    /// Whether the voting users can run commands.
     pub(crate) open: bool,
     pub(crate) counter: i64,
-    /// By key: the value, and the last millisecond of the member's time in which it is there.
+    /// The value of each key, and the last millisecond of the member's time in which the key exists.
     keys: BTreeMap<String, (String, i64)>,
     pub(crate) frozen_until: Instant,
-    /// How far the wall clock was stepped, and how fast it runs.
+    /// By how much the wall clock was stepped, and its drift.
     pub(crate) stepped_micros: i64,
     ppm: i64,
 }
@@ -55,7 +57,9 @@ impl Server {
         RunId::new(format!("{} run {}", self.name, self.process().number))
     }
 
-    /// The process ends; the next one has forgotten everything, its clock's steps aside.
+    /// Ends the process.
+    ///
+    /// The next one has no data, but the same clock.
     pub(crate) fn stop(&self) {
         let mut process = self.process();
         process.number += 1;

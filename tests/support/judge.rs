@@ -12,23 +12,25 @@ pub type Millis = i64;
 ///
 /// Keys of a member that came back are set again by the leader's next renewal.
 const BEFORE: Millis = 5_000;
-/// Without a leader, keys are not set again on a member that came back, and no status is written.
+/// The additional time without a leader.
+///
+/// Then no keys are set again on a member that returned, and no status is written.
 const WITHOUT_LEADER: Millis = 20_000;
 
-/// One hold, as its holder saw it.
+/// One hold, by the record of its holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
     /// The holder.
     pub who: String,
     /// The locked key.
     pub key: String,
-    /// Claims and elections have one, clients outside have none.
+    /// Claims and elections have one, outside clients have none.
     pub token: Option<i64>,
-    /// When the holder learnt of it.
+    /// When the holder received it.
     pub from: Millis,
-    /// The last deadline of the holder, after the last renewal that it knows of.
+    /// The last deadline of the holder, after its last observed renewal.
     pub until: Millis,
-    /// When it began to give the lock back.
+    /// When it began the release.
     pub released: Option<Millis>,
     /// How long the lock lives without a renewal.
     pub ttl: Millis,
@@ -58,11 +60,11 @@ pub struct Loss {
 pub enum LossKind {
     /// The known validity ended before the holder read a later one. The lock can have been renewed in that time.
     Lapsed,
-    /// It is told that it has the lock no more.
+    /// The holder was notified that it does not hold the lock.
     Taken,
 }
 
-/// Something that was broken on purpose, or that was seen to be out.
+/// An injected fault, or an observed outage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
     /// Its name.
@@ -75,13 +77,14 @@ pub struct Fault {
     pub members: BTreeSet<String>,
     /// Replicas of the operator that did not work. One of two costs no holder its lock, but delays what is published.
     pub operators: BTreeSet<String>,
-    /// The API server, or the way to it, was away: nothing can be published.
+    /// Whether the API server was unreachable, so that nothing could be published.
     pub api_server: bool,
-    /// A member's clock was stepped ahead.
+    /// Whether a member's clock was stepped ahead.
     ///
-    /// Clients outside of the cluster can get a lock of another client before the member is fenced, because they check no clock (docs/safety.md).
+    /// Outside clients can get a lock of another client before the member is fenced, because they check no clock
+    /// (docs/safety.md).
     pub clock: bool,
-    /// This holder itself was hit, or asked for the end.
+    /// The holder that was hit itself, or requested the end.
     pub holder: Option<String>,
 }
 
@@ -96,9 +99,9 @@ pub struct Verdict {
     pub reversals: Vec<String>,
     /// Losses that no fault explains.
     pub unexplained: Vec<String>,
-    /// How often a holder lost a lock for lack of news.
+    /// Number of locks that holders lost because they received no later validity.
     pub lapsed: usize,
-    /// How often a holder was told that it had lost a lock.
+    /// Number of notifications of a loss.
     pub taken: usize,
 }
 
@@ -108,7 +111,7 @@ pub struct Verdict {
 #[must_use]
 pub fn check(holds: &[Hold], faults: &[Fault], majority: usize, replicas: usize) -> Verdict {
     let mut keys: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
-    // A holder that hears of a hold only after its end has never believed in it.
+    // A holder that receives a hold only after its end has never believed in it.
     for hold in holds.iter().filter(|hold| hold.from < hold.end()) {
         keys.entry(&hold.key).or_default().push(hold);
     }
@@ -135,7 +138,7 @@ pub fn check(holds: &[Hold], faults: &[Fault], majority: usize, replicas: usize)
     verdict
 }
 
-/// The client outside was granted while a member voted by a clock that had been stepped ahead.
+/// Whether an outside client got the lock by the vote of a member with a clock stepped ahead.
 fn excepts(fault: &Fault, later: &Hold) -> bool {
     fault.clock && later.token.is_none() && fault.from <= later.from && later.from <= fault.until
 }

@@ -1,4 +1,4 @@
-//! Chance that can be repeated: all of it comes from the seed.
+//! Repeatable random numbers: all of them come from the seed.
 
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ impl Rng {
         Self(seed)
     }
 
-    /// An independent one, so that what one part of the simulation draws changes nothing for the others.
+    /// An independent generator.
+    ///
+    /// The draws of one part of the simulation do not change those of the others.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }

@@ -1,12 +1,15 @@
-//! The protected data of a lock: a set that workers read, change and write back as a whole. Two at once lose an addition of one of them.
+//! The protected data of a lock: a set that workers read, change and write back as a whole.
 //!
-//! One store checks fencing tokens as in docs/fencing.md, the other trusts its writers.
+//! Two concurrent writers lose an addition of one of them. One store checks fencing tokens as in docs/fencing.md, the
+//! other trusts its writers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
 struct Protected {
-    /// The largest token that was seen. A reading counts: what is written back is made of it.
+    /// The largest token of a request.
+    ///
+    /// A read counts, because the next write depends on it.
     highest: i64,
     elements: BTreeSet<u64>,
     /// The additions that were confirmed to their writers.
@@ -36,12 +39,14 @@ impl Store {
         Some(set)
     }
 
-    /// The set as it is; nothing for a token that is too old.
+    /// The current set, or `None` for a token that is too old.
     pub(crate) fn read(&mut self, key: &str, token: i64) -> Option<BTreeSet<u64>> {
         self.admit(key, token).map(|set| set.elements.clone())
     }
 
-    /// Replaces the set, in which `added` is new; whether it was taken.
+    /// Replaces the set, in which `added` is new.
+    ///
+    /// Returns whether the store accepted it.
     pub(crate) fn write(&mut self, key: &str, token: i64, elements: BTreeSet<u64>, added: u64) -> bool {
         self.admit(key, token).is_some_and(|set| {
             set.elements = elements;
@@ -49,7 +54,7 @@ impl Store {
         })
     }
 
-    /// How many additions were acknowledged, how many of these are gone, and how often a token was too old.
+    /// Counts the acknowledged additions, the lost ones, and the refusals of old tokens.
     pub(crate) fn count(&self) -> Counts {
         let of = |count: fn(&Protected) -> usize| self.sets.values().map(count).sum();
         Counts {

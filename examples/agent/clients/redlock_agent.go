@@ -52,9 +52,9 @@ func NewAgent(address string) *Agent {
 // Leader is the lock of the agent's option --lock or --election, or nil while this process does not lead.
 func (agent *Agent) Leader() *Held {
 	asked := time.Now()
-	said := agent.served("GET", "/leader", url.Values{}, 0)
-	held := &Held{said.FencingToken, agent, "/locks/" + url.PathEscape(said.Lock), asked.Add(said.validity())}
-	if said.status != http.StatusOK || held.Remaining() <= 0 {
+	reply := agent.served("GET", "/leader", url.Values{}, 0)
+	held := &Held{reply.FencingToken, agent, "/locks/" + url.PathEscape(reply.Lock), asked.Add(reply.validity())}
+	if reply.status != http.StatusOK || held.Remaining() <= 0 {
 		return nil
 	}
 	return held
@@ -64,14 +64,14 @@ func (agent *Agent) Leader() *Held {
 func (agent *Agent) Acquire(lock string, wait time.Duration) (*Held, error) {
 	path := "/locks/" + url.PathEscape(lock)
 	asked := time.Now()
-	said := agent.served("POST", path+"/acquire", url.Values{"wait": {wait.String()}}, wait)
-	held := &Held{said.FencingToken, agent, path, asked.Add(said.validity())}
-	if said.status == http.StatusOK && held.Renew() { // the answer counts from before the wait, and this one from now
+	reply := agent.served("POST", path+"/acquire", url.Values{"wait": {wait.String()}}, wait)
+	held := &Held{reply.FencingToken, agent, path, asked.Add(reply.validity())}
+	if reply.status == http.StatusOK && held.Renew() { // the answer counts from before the wait, and this one from now
 		return held, nil
-	} else if said.err != nil || said.status == http.StatusOK || said.status == http.StatusConflict {
-		return nil, said.err
+	} else if reply.err != nil || reply.status == http.StatusOK || reply.status == http.StatusConflict {
+		return nil, reply.err
 	}
-	return nil, fmt.Errorf("the agent refused: %s", said.Detail)
+	return nil, fmt.Errorf("the agent refused: %s", reply.Detail)
 }
 
 // Close says that the program has ended its work: all its locks are given back.
@@ -83,10 +83,10 @@ func (held *Held) Remaining() time.Duration { return time.Until(held.deadline) }
 // Renew asks the agent again. It is false if the lock is lost, or if its validity has ended without an answer.
 func (held *Held) Renew() bool {
 	asked := time.Now()
-	said := held.agent.ask("POST", held.path+"/renew", held.token(), 0)
-	if said.status == http.StatusOK && said.FencingToken == held.Token {
-		held.deadline = asked.Add(said.validity())
-	} else if said.err == nil && said.status != http.StatusServiceUnavailable {
+	reply := held.agent.ask("POST", held.path+"/renew", held.token(), 0)
+	if reply.status == http.StatusOK && reply.FencingToken == held.Token {
+		held.deadline = asked.Add(reply.validity())
+	} else if reply.err == nil && reply.status != http.StatusServiceUnavailable {
 		held.deadline = time.Time{}
 	}
 	return held.Remaining() > 0
@@ -98,19 +98,19 @@ func (held *Held) Release() error {
 	return held.agent.ask("POST", held.path+"/release", held.token(), 0).err
 }
 
-func (held *Held) token() url.Values        { return url.Values{"token": {fmt.Sprint(held.Token)}} }
-func (said answer) validity() time.Duration { return time.Duration(said.ValidForMs) * time.Millisecond }
+func (held *Held) token() url.Values { return url.Values{"token": {fmt.Sprint(held.Token)}} }
+func (a answer) validity() time.Duration { return time.Duration(a.ValidForMs) * time.Millisecond }
 
 // served asks as a registered instance. The agent forgets instances when it restarts.
 func (agent *Agent) served(method, path string, query url.Values, wait time.Duration) answer {
-	if said := agent.ask(method, path, query, wait); said.Reason != "NotServed" && said.Reason != "NotRegistered" {
-		return said
+	if reply := agent.ask(method, path, query, wait); reply.Reason != "NotServed" && reply.Reason != "NotRegistered" {
+		return reply
 	}
 	agent.instance = agent.ask("POST", "/register", nil, 0).Instance
 	return agent.ask(method, path, query, wait)
 }
 
-func (agent *Agent) ask(method, path string, query url.Values, wait time.Duration) (said answer) {
+func (agent *Agent) ask(method, path string, query url.Values, wait time.Duration) (reply answer) {
 	if query != nil {
 		query.Set("instance", agent.instance)
 		path += "?" + query.Encode()
@@ -125,8 +125,8 @@ func (agent *Agent) ask(method, path string, query url.Values, wait time.Duratio
 		return answer{err: err}
 	}
 	defer response.Body.Close()
-	_ = json.NewDecoder(response.Body).Decode(&said) // some answers have no body
-	said.status = response.StatusCode
+	_ = json.NewDecoder(response.Body).Decode(&reply) // some answers have no body
+	reply.status = response.StatusCode
 	return
 }
 

@@ -1,5 +1,5 @@
-// A controller that leads under a lock of the redlock-operator. It counts, in a ConfigMap, and no former leader can count
-// on after its successor has begun: the fencing token of each write stands in an annotation.
+// A controller that leads under a lock of the redlock-operator. It counts in a ConfigMap. A former leader cannot
+// continue to count after its successor has begun: the fencing token of each write is in an annotation.
 package main
 
 import (
@@ -91,8 +91,8 @@ func (c *counter) Start(ctx context.Context) error {
 	return nil
 }
 
-// count refuses a token that is smaller than one that was here already. The API server refuses the write if the object has
-// changed since it was read.
+// count refuses a token that is smaller than an earlier one. The API server refuses the write if the object has changed
+// since it was read.
 func (c *counter) count(ctx context.Context, token int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

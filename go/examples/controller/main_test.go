@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs the example as a process, and gives the tokens that it prints.
+// start runs the example as a process, and returns the tokens that it prints.
 func start(t *testing.T, alone *servers.Servers) (*exec.Cmd, <-chan int64) {
 	t.Helper()
 	command := exec.Command(os.Args[0])

@@ -1,5 +1,6 @@
-// A controller that knows nothing of the redlock-operator: client-go's own leader election over a Lease, as released. It says on its standard output
-// while it leads. The gate of the operator's chart gives its Lease to the pod that holds a lock, see docs/any-controller.md.
+// A controller without any knowledge of the redlock-operator: client-go's own released leader election over a Lease. It
+// prints lines while it leads. The gate of the operator's chart gives its Lease to the pod that holds a lock, see
+// docs/any-controller.md.
 package main
 
 import (
@@ -49,7 +50,7 @@ func main() {
 	})
 }
 
-// clientConfig is that of the pod, or of KUBECONFIG with the token of a pod in its place.
+// clientConfig is the configuration of the pod, or of KUBECONFIG with the token of a pod.
 func clientConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -59,7 +60,7 @@ func clientConfig() (*rest.Config, error) {
 		config = rest.AnonymousClientConfig(config)
 		config.BearerToken = token
 	}
-	// As controller-runtime does. Without a limit a slow answer could make a leader long after its Lease.
+	// Like controller-runtime. Without a limit a slow answer could make a leader long after its Lease.
 	config.Timeout = renewDeadline / 2
 	return config, nil
 }

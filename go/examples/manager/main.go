@@ -1,5 +1,6 @@
-// A manager of controller-runtime that knows nothing of the redlock-operator: its own leader election over a Lease, as released, with the usual flags. It
-// says on its standard output while it leads. The gate of the operator's chart gives its Lease to the pod that holds a lock, see docs/any-controller.md.
+// A manager of controller-runtime without any knowledge of the redlock-operator: its own released leader election over
+// a Lease, with the usual flags. It prints lines while it leads. The gate of the operator's chart gives its Lease to
+// the pod that holds a lock, see docs/any-controller.md.
 package main
 
 import (

@@ -35,7 +35,8 @@ type Grant struct {
 	Ended string
 }
 
-// It has no members: it writes statuses. Tests with it cover a client's use of a status, and nothing of Redlock.
+// Operator replaces the operator. It has no members: it writes statuses. Tests with it cover a client's use of a
+// status, and nothing of Redlock.
 type Operator struct {
 	// Silent: it no longer publishes.
 	Silent atomic.Bool
@@ -107,7 +108,7 @@ func (o *Operator) pass(ctx context.Context) error {
 	}
 	switch {
 	case last != nil && last.Ended == "":
-		return o.tend(ctx, held, *last)
+		return o.renewOrEnd(ctx, held, *last)
 	case waiting != nil:
 		token := time.Now().UnixMicro()
 		o.beat, o.beatAt = "", time.Now()
@@ -116,8 +117,8 @@ func (o *Operator) pass(ctx context.Context) error {
 	return nil
 }
 
-// tend renews a hold or ends it.
-func (o *Operator) tend(ctx context.Context, lock *unstructured.Unstructured, grant Grant) error {
+// renewOrEnd renews a hold or ends it.
+func (o *Operator) renewOrEnd(ctx context.Context, lock *unstructured.Unstructured, grant Grant) error {
 	if lock == nil {
 		o.record(grant, "Deleted")
 		return nil

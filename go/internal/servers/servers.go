@@ -1,4 +1,4 @@
-// Package servers runs a real API server for tests, with the project's kinds, and a stand-in for the operator.
+// Package servers runs a real API server for tests, with the project's kinds, and a simple operator.
 package servers
 
 import (
@@ -30,7 +30,7 @@ import (
 // Program names the environment variable with the path of kube-apiserver. dev/test.sh sets it. etcd is on the PATH.
 const Program = "REDLOCK_KUBE_APISERVER"
 
-// Namespace is where tests make their locks.
+// Namespace is the namespace of the tests' locks.
 const Namespace = "shop"
 
 // Servers are an etcd and an API server on loopback ports.

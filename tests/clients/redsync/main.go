@@ -81,7 +81,7 @@ func (c *client) held() string {
 	return fmt.Sprintf("held %d %d", now.UnixMilli(), c.lock.Until().UnixMilli())
 }
 
-// What one worker has measured.
+// The measurements of one worker.
 type measured struct {
 	failed             int
 	acquires, releases []time.Duration

@@ -1,11 +1,11 @@
-//! What each step does.
+//! The effects of each step.
 
 use redlock_operator::fence::FenceStep;
 
 use super::*;
 
 impl Admission {
-    /// Changes the world, and tells whether the step was possible.
+    /// Changes the world, and returns whether the step was possible.
     pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
         match step {
             Step::Tick => self.tick(world),
@@ -113,12 +113,12 @@ impl Admission {
         replica.sight = Some(Observed::probed(replica.sight, world.current, open, self.delay));
     }
 
-    /// Whether the replica's connection to a process can still be used.
+    /// Whether the replica's connection to a process still works.
     fn reaches(world: &World, process: u8) -> bool {
         world.current == process && world.processes[usize::from(process)].life == Life::Running
     }
 
-    /// Writes the record, if what it was decided on is the newest.
+    /// Writes the record, if its decision used the newest version.
     fn publish(&self, world: &mut World, number: usize, next: Published) {
         world.record = next;
         for replica in &mut world.replicas {
@@ -182,7 +182,9 @@ impl Admission {
         true
     }
 
-    /// The last observation before an admitted process is fenced. The one before can be from before its opening.
+    /// The last observation before an admitted process is fenced.
+    ///
+    /// The one before it can precede its opening.
     fn is_still(&self, world: &World, number: usize) -> bool {
         let mut observe = *world;
         let process = observe.replicas[number].sight.map(|sight| sight.process);

@@ -1,4 +1,4 @@
-//! From the model's compact state to the crate's types, and back.
+//! Converts the model's compact state to the crate's types, and back.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Observed {
         }
     }
 
-    /// What a probe makes of the last sight.
+    /// The observation after a probe.
     pub(super) fn probed(last: Option<Self>, process: u8, open: bool, longest: u8) -> Self {
         let mut watch = last.map(Self::watch).unwrap_or_default();
         watch.observe(&run(process), users(open), NOW);
@@ -101,13 +101,15 @@ fn process(world: &World, number: u8) -> fence::Process {
     }
 }
 
-/// The machine of a process: those of one name are told apart by it alone.
+/// The machine of a process.
+///
+/// It alone distinguishes nodes of one name.
 fn node(process: u8) -> NodeIdentity {
     NodeIdentity { uid: format!("node {process}"), machine: None }
 }
 
 impl Admission {
-    /// Is the process dead that the one in sight has to wait for?
+    /// The verdict on the process for whose death the observed one has to wait.
     fn verdict(&self, world: &World, record: &Record, sight: &Observed) -> Verdict {
         let threat = record.threat_to(Some(&run(sight.process))).filter(|_| self.confirms_death);
         let Some(threat) = threat else { return Verdict::None };
@@ -117,7 +119,7 @@ impl Admission {
         let pod_uid = format!("pod {}", current.pod);
         let long_ago = NOW.saturating_sub(NODE_READY_FOR);
         let ready_since = (before.life == Life::NodeBack || before.renamed).then_some(long_ago);
-        // Whose Node it is; without the rule it is the name that counts.
+        // The machine of the Node. Without the rule the name alone identifies it.
         let identity = if before.renamed && self.tells_machines_apart { node(MOST as u8) } else { node(threatening) };
         let present = PresentNode { identity, ready_since, out_of_service: false };
         judge(
@@ -132,7 +134,7 @@ impl Admission {
         )
     }
 
-    /// What the replica would do on this record, and what the record would become.
+    /// The replica's decision on this record, and the record after it.
     pub(super) fn decide(
         &self,
         world: &World,

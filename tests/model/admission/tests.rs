@@ -21,7 +21,9 @@ fn with_all_rules_a_process_votes_only_after_its_wait() {
     }
 }
 
-/// Either of two guards is enough: a process that has just started does not have the leader's epoch yet.
+/// Either of two guards is enough.
+///
+/// A process that has just started does not have the leader's epoch yet.
 #[test]
 fn with_check_and_open_on_two_connections() {
     let two_connections = Admission { one_connection: false, terms: 1, ..Admission::new(1, true) };

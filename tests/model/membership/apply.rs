@@ -1,9 +1,9 @@
-//! What each step does.
+//! The effects of each step.
 
 use super::*;
 
 impl Change {
-    /// Changes the world, and tells whether the step was possible.
+    /// Changes the world, and returns whether the step was possible.
     pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
         match step {
             Step::Tick => {
@@ -57,7 +57,7 @@ impl Change {
         }
     }
 
-    /// A replica learns what the status says next, a client outside reads its Secret.
+    /// A replica receives the next status, or an outside client reads its Secret.
     fn learn(&self, world: &mut World, client: usize) -> bool {
         let knows = &mut world.clients[client].knows;
         let before = *knows;

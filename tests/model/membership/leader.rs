@@ -1,4 +1,4 @@
-//! What the leader does: the view of the world is put to the real decision.
+//! The leader's steps: the real decision on the model's state.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use redlock_operator::{
 
 use super::*;
 
-/// Some moment long after boot.
+/// A time long after boot.
 const START: u64 = 1_000;
 
 impl Change {
@@ -27,20 +27,22 @@ impl Change {
         }
     }
 
-    /// What the status says: nobody votes with this member for the old list alone any more.
+    /// Whether the status has this member as closed: it does not vote for the old list alone.
     fn closed(&self, member: &Member) -> bool {
-        // A process of others that is fenced while it runs is counted by whoever has not heard of that.
+        // Clients without the update count an external process that is fenced while it runs.
         let may_be_open = self.external && member.open[0];
         member.recorded || (member.fence >= OBSERVED && !may_be_open)
     }
 
-    /// The old list can promise nothing any more, as far as the leader has to know.
+    /// Whether the old list has no promises, by the state of the leader.
     pub(super) fn former_closed(&self, world: &World) -> bool {
         let closed = self.old.iter().filter(|member| self.closed(&world.members[**member])).count();
         world.stage == Stage::Joint && closed >= self.closed_needed
     }
 
-    /// What the leader may do next. Each question is put to the real function once.
+    /// The leader's possible steps.
+    ///
+    /// Each state goes to the real function once.
     pub(super) fn leads_to(&self, world: &World) -> Vec<Step> {
         let seen = world.members[..self.members].iter().fold(world.stage as u32, |key, member| {
             let bits = [member.fence == ADMITTED, member.open[1], self.closed(member)];

@@ -6,7 +6,7 @@ const ONE: &[usize] = &[0];
 const THREE: &[usize] = &[0, 1, 2];
 const FIVE: &[usize] = &[0, 1, 2, 3, 4];
 
-/// The old list is kept by a client outside, or by a replica that is cut off.
+/// An outside client keeps the old list, or a replica that is cut off.
 const OUTSIDE: [Kind; 2] = [Kind::Outside, Kind::Replica];
 const REPLICAS: [Kind; 2] = [Kind::Replica, Kind::Replica];
 const STRANGERS: [Kind; 2] = [Kind::Outside, Kind::Outside];
@@ -74,7 +74,7 @@ fn with_connections_that_follow_the_epoch() {
     violated("a round of the old list votes as the new user", Change { bound_to_epoch: false, ..grows(REPLICAS, 1) });
 }
 
-/// Masters that others run.
+/// External masters.
 fn external(old: &[usize], new: &[usize]) -> Change {
     Change { external: true, ..Change::new(old, new, REPLICAS, 1) }
 }

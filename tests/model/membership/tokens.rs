@@ -1,5 +1,7 @@
-//! Tokens through a change: every grant is one step here, since what may come between its parts is the subject of the model of
-//! tokens. What counts is which members store a token when the lists change.
+//! Tokens through a change of the members.
+//!
+//! Every grant is one step here, since the model of tokens covers its parts. The model asks which members store a token
+//! when the lists change.
 
 use std::fmt::Write;
 
@@ -15,11 +17,11 @@ struct Tokens {
     old: Vec<usize>,
     new: Vec<usize>,
     members: usize,
-    /// The counters of the new list are raised at the end.
+    /// Whether the counters of the new list are raised at the end.
     raise: bool,
-    /// So many counters fewer than needed are read at the end.
+    /// Number of needed counters that are not read at the end.
     too_few: usize,
-    /// While both lists count a member that restarts reads the counters of the new list.
+    /// Whether a restarted member reads the counters of the new list while both lists count.
     new_list: bool,
     grants: u8,
     restarts: u8,

@@ -1,4 +1,4 @@
-//! The steps that there are, what must never be, and how a counterexample is told.
+//! The possible steps, the violations, and the text of a counterexample.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ impl Rules for Shared {
     type State = World;
     type Step = Step;
 
-    /// Both have joined.
+    /// Both operators have joined.
     fn starts(&self) -> Vec<World> {
         let mut world = World::default();
         for operator in 0..2 {
@@ -32,7 +32,7 @@ impl Rules for Shared {
         steps.push(Step::Tick);
         for voter in VOTERS {
             let list = Self::list_of(world, voter);
-            // Whatever is on more members only keeps others out.
+            // A value on more members only keeps other claims out.
             let wins = |set: &Set| self.wins(list, |at| set & (1 << at) != 0);
             let least =
                 |set: &Set| wins(set) && (0..self.members).all(|at| set & (1 << at) == 0 || !wins(&(set & !(1 << at))));
@@ -62,7 +62,7 @@ impl Rules for Shared {
         (valid.filter(|valid| *valid > 0).count() > 1).then_some("two holders are inside their validity")
     }
 
-    /// Both have come to the new list, and one of them holds the lock.
+    /// Both operators have the new list, and one of them holds the lock.
     fn goal(&self, world: &World) -> bool {
         let [one, other] = &world.operators;
         one.valid > 0 && one.stage == Stage::New && other.stage == Stage::New && other.joined

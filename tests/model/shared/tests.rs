@@ -46,7 +46,7 @@ fn without_a_pause() {
     violated("no pause", Shared { wait: 0, ..without_restarts(ONE, THREE) });
 }
 
-/// Hence a change that keeps no master waits until no other operator uses the list before.
+/// Therefore a change that keeps no master waits until no other operator uses the earlier list.
 #[test]
 fn with_a_new_list_that_shares_no_master_with_the_old_one() {
     violated("no master is kept", without_restarts(ONE, &[1]));

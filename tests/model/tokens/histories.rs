@@ -1,6 +1,7 @@
-//! Tokens over days and at full speed. Counters are numbers of a clock here: what is asked is whether a member that has forgotten its
-//! counter, and whoever comes after an upgrade, begins above every token. The votes of one acquisition are one step, since the model
-//! beside this one takes them apart.
+//! Tokens over days and at full speed.
+//!
+//! Counters are numbers of a clock here. The model asks whether a member without its counter, and a member after an
+//! upgrade, begins above every token. The votes of one acquisition are one step, since [`super`] models its parts.
 
 use std::fmt::Write;
 
@@ -11,20 +12,20 @@ use crate::check::{Rules, holds, violated};
 
 const MEMBERS: usize = 3;
 const QUORUM: usize = 2;
-/// Members that share one with every majority.
+/// The smallest number of members that shares one with every majority.
 const NEEDED: usize = MEMBERS - QUORUM + 1;
-/// A client that may only INCR raises a counter by so much.
+/// The range of a client that can only INCR: it raises a counter by this number.
 const REACH: i64 = 1_000;
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Microseconds.
+/// The time of the start in microseconds.
 const NOW: i64 = 1_795_284_168_033_000;
 
-/// Who grants, and gives counters back.
+/// The process that grants, and restores counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Operator,
-    /// A client of this operator, that may only INCR.
+    /// A client of this operator that can only INCR.
     Direct,
     /// A client that has no operator.
     Library,
@@ -33,24 +34,24 @@ enum Who {
 #[derive(Clone)]
 struct Histories {
     who: &'static [Who],
-    /// All counters, at first: each is the token of a lock that is held.
+    /// All counters at the start: each is the token of a held lock.
     start: i64,
-    /// Grants in a second.
+    /// Number of grants per second.
     rate: i64,
     events: u8,
-    /// So many members are always there.
+    /// Number of members that are always up.
     alive: usize,
     /// The number of other members whose counters are read when one is restored.
     answering: usize,
-    /// The leader levels before it opens a member, and now and then.
+    /// Whether the leader levels counters before it opens a member, and occasionally.
     levels: bool,
-    /// The clock of whoever restores is so far behind.
+    /// How far the clock of the restoring process is behind.
     clock_behind: i64,
-    /// A process begins with the counter of a snapshot that was taken at the start.
+    /// Whether a process begins with the counter of a snapshot from the start.
     snapshots: bool,
-    /// Counters of others are read.
+    /// Whether counters of other members are read.
     reads: bool,
-    /// What a direct client is denied is wrong, too.
+    /// Whether the denial of a direct client is a violation, too.
     denies: bool,
 }
 
@@ -77,7 +78,7 @@ struct World {
     clock: i64,
     counters: [i64; MEMBERS],
     out: [bool; MEMBERS],
-    /// Of each operator, which has a RedisQuorum of its own.
+    /// The floor of each operator, which has a RedisQuorum of its own.
     floor: i64,
     last: i64,
     events: u8,
@@ -91,11 +92,11 @@ type Set = u8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// A second of grants by these.
+    /// A second of grants by these members.
     Work(Who, Set),
     Quiet,
     Restart(Set),
-    /// With the counters of these.
+    /// With the counters of these members.
     Admit(Who, usize, Set),
     Level,
 }
@@ -143,7 +144,7 @@ impl Histories {
         true
     }
 
-    /// Of admitted members, as the leader judges them.
+    /// Raises the counters of admitted members, as the leader judges them.
     fn level(world: &mut World, at_least: FencingToken) -> bool {
         let admitted = (0..MEMBERS).filter(|member| !world.out[*member]);
         let counters: Vec<_> = admitted.map(|member| (member, token(world.counters[member]))).collect();
@@ -168,7 +169,7 @@ impl Histories {
         let counter = match who {
             Who::Direct => return false,
             Who::Operator => restored(&counters, NEEDED, token(world.floor), clock),
-            // It looks at all that answer, whether they have their counters back or not.
+            // It reads all members that answer, whether or not their counters are restored.
             Who::Library if !self.reads => clock,
             Who::Library => {
                 let rest: Vec<_> = (0..MEMBERS)
@@ -176,7 +177,7 @@ impl Histories {
                     .map(|other| token(world.counters[other]))
                     .collect();
                 let own = (token(world.counters[member]), &counters[..]);
-                // Those that do not answer are silent for as long as they are waited for.
+                // Members that do not answer are down for the whole wait.
                 let Some(counter) = recovered(own, &rest, (MEMBERS, QUORUM), clock, true) else { return false };
                 counter
             }
@@ -261,7 +262,7 @@ impl Rules for Histories {
         world.wrong
     }
 
-    /// Somebody was granted a lock after a restart.
+    /// A lock was granted after a restart.
     fn goal(&self, world: &World) -> bool {
         world.grants > 1 && world.restarts > 0 && world.out == [false; MEMBERS]
     }

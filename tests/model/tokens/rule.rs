@@ -1,4 +1,4 @@
-//! Which token the numbers of some votes make at once.
+//! The rule that chooses the token from the numbers of some votes.
 
 use redlock_operator::redlock::{FencingToken, held_at_once};
 
@@ -6,7 +6,7 @@ use super::{Member, Tokens, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// That of the crate.
+    /// The rule of the crate.
     Product,
     /// The majority-th largest of any votes, however few they are.
     MajorityThLargest,
@@ -17,7 +17,7 @@ impl Tokens {
         self.members / 2 + 1
     }
 
-    /// The token that these votes make at once.
+    /// The token of these votes without a write-back.
     pub(super) fn at_once(&self, world: &World, client: usize, voters: &[usize]) -> Option<u8> {
         let mut numbers: Vec<u8> = voters.iter().map(|at| world.members[*at].yes[client]).collect();
         let number = |token: FencingToken| u8::try_from(token.get()).unwrap();

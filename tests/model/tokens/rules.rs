@@ -1,4 +1,4 @@
-//! The model as the checker sees it.
+//! The model's implementation for the checker.
 
 use std::fmt::Write;
 
@@ -78,7 +78,7 @@ impl Rules for Tokens {
         world.reversed.then_some("a later holder's token is not greater")
     }
 
-    /// Every restart has happened, all members vote again, and somebody holds the lock with a later token.
+    /// Every restart has happened, all members vote again, and a client holds the lock with a later token.
     fn goal(&self, world: &World) -> bool {
         world.restarts == self.restarts
             && world.members.iter().all(|member| member.fence == Fence::Admitted)

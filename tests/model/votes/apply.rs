@@ -1,9 +1,9 @@
-//! What each step does.
+//! The effects of each step.
 
 use super::*;
 
 impl Votes {
-    /// Changes the world, and tells whether the step was possible.
+    /// Changes the world, and returns whether the step was possible.
     pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
         match step {
             Step::Tick => {
@@ -171,7 +171,7 @@ impl Votes {
                 forget(member);
                 member.fence = if self.fence { UNSEEN } else { ADMITTED };
                 member.forgot = self.track;
-                // Without a fence nobody knows: the new process is taken for the admitted one.
+                // Without a fence the difference is unknown: the new process counts as the admitted one.
                 member.other = in_round.map(|in_round| in_round && self.fence);
             }
             Step::UptimeLies(_) => member.fence = OBSERVED + self.delay,

@@ -49,7 +49,7 @@ fn without_an_operator_by_its_own_clock_alone() {
     violated("a client restores by its own clock alone", Histories { reads: false, ..behind });
 }
 
-/// Few grants, so that counters are apart by nothing but a restore.
+/// Few grants, so that only a restore makes counters differ.
 fn slow() -> Histories {
     Histories { rate: 10, denies: true, alive: 1, ..Histories::of(OPERATED) }
 }
