@@ -42,9 +42,7 @@ struct Tokens {
     counts_behind_set: bool,
     /// How often the leader raises a counter to one that it has read.
     levels: u8,
-    /// Whether it only raises.
-    ///
-    /// Otherwise it writes the number that it has read.
+    /// Whether it only raises. Otherwise it writes the number that it has read.
     level_raises: bool,
     /// Whether a write-back counts only where the key still holds the client's value.
     checks_value: bool,
