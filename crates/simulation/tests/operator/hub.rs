@@ -64,9 +64,9 @@ pub(crate) struct Port {
     hub: Arc<Hub>,
     process: usize,
     clock: Arc<MachineClock>,
-    /// Whether the process was killed.
+    /// Whether the process can send.
     ///
-    /// Its destructors send nothing.
+    /// It cannot after a kill, whatever its destructors do.
     plugged: AtomicBool,
 }
 
