@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod comments;
+mod names;
 mod prose;
 
 use std::{
@@ -91,7 +92,7 @@ const NOT_TESTED: &str = "<!-- not tested: ";
 
 /// Every command that a reader can paste names the test or the script that runs it, or says why none does.
 #[test]
-fn every_command_in_the_documentation_is_run_by_a_test_or_says_why_not() {
+fn every_documented_command_is_run_by_a_test_or_exempt() {
     let mut code = String::new();
     sources(root().join("tests"), &mut code);
     let mut without = Vec::new();

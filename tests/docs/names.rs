@@ -1,0 +1,48 @@
+//! Names of test functions are short sentences that begin with their subject.
+
+use std::{fs, path::Path};
+
+use super::{files_below, root};
+
+/// Characters of a name. A longer one does not fit in a line of a report.
+const LONGEST: usize = 60;
+
+/// Words that hide the subject of a name when they begin it.
+const NO_SUBJECT: [&str; 6] = ["what_", "who_", "whose_", "one_", "of_", "so_"];
+
+/// Underscores of a name that is a sentence. Other functions have fewer.
+const SENTENCE: usize = 3;
+
+/// The names of functions in this text that break a rule.
+fn offences(text: &str) -> Vec<&str> {
+    let names = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
+    let names = names.filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+    let is_bad = |name: &&str| {
+        let is_sentence = name.matches('_').count() >= SENTENCE;
+        name.len() > LONGEST || is_sentence && NO_SUBJECT.iter().any(|begin| name.starts_with(begin))
+    };
+    names.filter(is_bad).collect()
+}
+
+#[test]
+fn names_of_tests_are_short_and_have_a_subject() {
+    let mut files = Vec::new();
+    ["crates", "src", "tests"].into_iter().for_each(|folder| files_below(&root().join(folder), &mut files));
+    let is_code = |path: &&std::path::PathBuf| {
+        path.extension().is_some_and(|it| it == "rs") && !path.components().any(|it| it.as_os_str() == "target")
+    };
+    let mut bad = Vec::new();
+    for path in files.iter().filter(is_code) {
+        let name: &Path = path.strip_prefix(root()).unwrap();
+        let text = fs::read_to_string(path).unwrap();
+        bad.extend(offences(&text).into_iter().map(|offence| format!("{}: {offence}", name.display())));
+    }
+    assert!(bad.is_empty(), "at most {LONGEST} characters, and no {NO_SUBJECT:?}:\n{}", bad.join("\n"));
+}
+
+#[test]
+fn offences_of_names_are_found() {
+    let (long, clause) = ("a_".repeat(31), ["what", "has", "no", "subject"].join("_"));
+    let text = format!("fn {long}() {{}}\nasync fn {clause}<T>() {{}}\nfn one_label() {{}}\nfn a_short_name() {{}}\n");
+    assert_eq!(offences(&text), [&long, &clause]);
+}
