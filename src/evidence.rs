@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_dead_when_the_kubelet_reported_its_end_now_or_before_the_present_one() {
+    fn a_container_is_dead_when_the_kubelet_has_reported_its_end() {
         let ended = container("c1", terminated("c1", "Error"), json!({}));
         let replaced = container("c2", json!({"running": {}}), terminated("c1", "OOMKilled"));
         assert_eq!(judge(json!([ended])), ContainerEvidence::Dead);

@@ -129,7 +129,7 @@ mod tests {
     const DOUBT: Verdict = Verdict::Unconfirmed { node: None, until: None };
 
     #[test]
-    fn a_member_ends_when_its_promises_have_expired_after_it_was_closed() {
+    fn a_closed_member_ends_when_its_promises_have_expired() {
         let record = admitted("a");
         assert_eq!(end(&record, &answering("a", Users::Open), &DOUBT, None, 100), EndStep::Close);
         assert_eq!(

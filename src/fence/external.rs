@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_fenced_while_it_runs_may_be_open_until_another_one_is_seen() {
+    fn a_running_fenced_process_can_be_open_until_its_successor() {
         let (a, b) = (RunId::new("a"), RunId::new("b"));
         let admitted = record(State::Admitted, "a");
         let after = |record: &Record, step, current: Option<&str>| {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_may_forget_is_not_admitted_and_loses_its_admission() {
+    fn a_process_that_can_lose_data_loses_its_admission() {
         let reach = answering("a", 1);
         let step = decide(50, &record(State::Admitted, "a"), &reach, None, false, true);
         assert_eq!(step, fenced(Reason::Restarted, None, false));

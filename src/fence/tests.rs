@@ -79,7 +79,7 @@ fn fenced(reason: Reason, rejoin_at: u64, close: bool) -> FenceStep {
 }
 
 #[test]
-fn nothing_is_decided_about_a_process_before_the_epoch_is_raised_on_it() {
+fn no_decision_about_a_process_before_its_epoch_is_raised() {
     for (record, reach) in [
         (Record::default(), answering("a", 0, Users::Closed)),
         (record(State::Fenced, "a"), answering("a", 0, Users::Closed)),
@@ -103,7 +103,7 @@ fn the_first_start_waits_too() {
 }
 
 #[test]
-fn a_restart_in_place_is_fenced_and_counted_from_its_first_sight() {
+fn a_restart_in_place_is_fenced_from_its_first_observation() {
     let admitted = record(State::Admitted, "a");
     let reach = answering("b", 50_000, Users::Closed);
     assert_eq!(decide_at(50_100, &admitted, &reach), fenced(Reason::Restarted, 80_660, false));
@@ -135,7 +135,7 @@ fn a_member_closed_for_an_update_waits_like_any_other() {
 }
 
 #[test]
-fn each_of_several_restarts_within_a_delay_starts_the_count_again() {
+fn each_restart_within_a_delay_starts_the_wait_again() {
     let fenced_b = record(State::Fenced, "b");
     assert_eq!(
         decide_at(70_000, &fenced_b, &answering("c", 70_000, Users::Closed)),
@@ -150,7 +150,7 @@ fn each_of_several_restarts_within_a_delay_starts_the_count_again() {
 }
 
 #[test]
-fn the_predecessor_of_a_process_that_never_voted_stays_the_one_that_did() {
+fn the_predecessor_stays_the_last_process_that_voted() {
     let admitted = record(State::Admitted, "a");
     let step = fenced(Reason::Restarted, 0, false);
     let second = admitted.after(step, Some(&process("b")), &unconfirmed_until(None));
@@ -163,7 +163,7 @@ fn the_predecessor_of_a_process_that_never_voted_stays_the_one_that_did() {
 }
 
 #[test]
-fn an_admitted_member_found_closed_is_fenced_again_and_never_opened_directly() {
+fn an_admitted_member_found_closed_is_fenced_again() {
     // The opening failed, or the leader died between the record and the opening.
     let admitted = record(State::Admitted, "a");
     let reach = answering("a", 1_000, Users::Closed);
@@ -177,7 +177,7 @@ fn an_admitted_member_found_closed_is_fenced_again_and_never_opened_directly() {
 }
 
 #[test]
-fn a_process_that_is_open_without_admission_is_closed_and_counted_from_there() {
+fn an_open_process_without_admission_is_closed_and_waits() {
     for (record, reason) in [
         (Record::default(), Reason::FirstStart),
         (record(State::Fenced, "a"), Reason::Restarted),
@@ -232,7 +232,7 @@ fn an_unconfirmed_predecessor_holds_its_successor_back() {
 }
 
 #[test]
-fn a_pod_whose_former_process_no_status_names_is_deleted_after_some_time() {
+fn a_pod_with_an_unrecorded_former_process_is_deleted_later() {
     let mut record = record(State::Fenced, "b");
     let former = Process { pod_uid: process("b").pod_uid, ..process("a") };
     (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(former));
@@ -296,7 +296,7 @@ fn a_death_is_recorded_though_nothing_answers() {
 }
 
 #[test]
-fn what_is_learnt_later_of_where_a_process_runs_is_recorded() {
+fn a_location_that_is_known_later_is_recorded() {
     let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 0, Users::Open));
     let at_last = Process { container_id: Some("c2".into()), ..process("a") };
     let step = |record: &Record, seen: &Process| {
@@ -311,7 +311,7 @@ fn what_is_learnt_later_of_where_a_process_runs_is_recorded() {
 }
 
 #[test]
-fn the_count_of_a_successor_begins_when_its_predecessor_is_found_dead() {
+fn the_wait_of_a_successor_begins_at_its_predecessors_death() {
     let admitted = record(State::Admitted, "a");
     let dead = Verdict::Dead(Evidence::Declared);
     // "b" perhaps waited from the start, but "a" could vote until it was found dead.
@@ -326,7 +326,7 @@ fn the_count_of_a_successor_begins_when_its_predecessor_is_found_dead() {
 }
 
 #[test]
-fn a_member_without_an_answer_keeps_its_admission_for_the_same_process() {
+fn a_silent_member_keeps_the_admission_of_the_same_process() {
     let admitted = record(State::Admitted, "a");
     let lost = Reach::Lost { since: at(10_000) };
     assert_eq!(decide_at(11_999, &admitted, &lost), FenceStep::Wait { until: Some(at(12_000)) });

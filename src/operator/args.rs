@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_quorum_is_in_the_operators_namespace_unless_it_is_told_otherwise() {
+    fn the_default_quorum_is_by_default_in_the_operators_namespace() {
         let default = |arguments: &[&str]| settings(arguments).default_quorum.map(|quorum| quorum.to_string());
         assert!(default(&[]).is_some_and(|name| name.contains("main.control")), "{:?}", default(&[]));
         let elsewhere = ["--default-quorum-namespace", "redis", "--default-quorum-name", "big"];
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_serves_the_quorums_of_its_namespaces_and_its_installation() {
+    fn an_operator_serves_quorums_of_its_namespaces() {
         let quorum = |namespace: &str, installation: &str| -> RedisQuorum {
             serde_json::from_value(
                 serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ready_once_the_caches_are_filled_and_what_is_held_is_known() {
+    fn it_is_ready_once_the_caches_and_the_holds_are_loaded() {
         assert_eq!(readyz(Health::default()).0, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(readyz(Health { synced: true, ..Health::default() }).0, StatusCode::OK);
     }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_quorum_has_voted_when_a_majority_can_or_members_could_before() {
+    fn the_default_quorum_has_voted_now_or_at_an_earlier_time() {
         let quorum = |status: serde_json::Value| -> RedisQuorum {
             serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
                 "metadata": {"name": "main"}, "spec": {}, "status": status}))

@@ -66,7 +66,7 @@ fn pod(labels: &Value, state: Value, last: Value) -> Value {
 }
 
 #[test]
-fn evidence_candidates_and_causes_are_the_same_from_a_pod_that_is_cut_down() {
+fn a_pruned_pod_gives_the_same_evidence_and_candidates() {
     let running = || json!({"running": {"startedAt": "2026-01-01T00:00:01Z"}});
     let ended = |id: &str, reason: &str| {
         json!({"terminated": {"exitCode": 137, "containerID": id, "reason": reason, "signal": 9, "message": "m",
@@ -157,7 +157,7 @@ fn a_node_that_is_cut_down_tells_the_same_of_its_machine() {
 }
 
 #[test]
-fn a_job_that_is_cut_down_is_started_and_stopped_in_the_same_way() {
+fn a_pruned_job_is_started_and_stopped_in_the_same_way() {
     for (suspend, conditions) in [(true, json!([{"type": "Suspended", "status": "True"}])), (false, json!([]))] {
         let job = json!({
             "metadata": {"name": "j", "namespace": "ns", "uid": "job", "labels": {"kueue.x-k8s.io/queue-name": "q"},

@@ -265,7 +265,7 @@ mod tests {
     use crate::time::SystemClock;
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_is_refused_is_counted_each_time_and_the_cache_is_not_filled() {
+    async fn a_refused_watch_is_counted_and_leaves_the_cache_unfilled() {
         let refusing = tower::service_fn(|_request: Request<Body>| async {
             let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                 "message": "no", "reason": "Forbidden", "code": 403});
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_tried_again_within_seconds_however_long_the_outage() {
+    fn a_watch_retries_within_seconds_after_any_outage() {
         let mut pauses = Reconnect::default();
         assert!(pauses.next().unwrap() <= Duration::from_millis(250));
         assert!(pauses.by_ref().take(50).all(|pause| pause < Duration::from_secs(4)));

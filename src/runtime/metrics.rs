@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_comes_out_with_its_outcome() {
+    fn counters_are_exported_with_their_outcome() {
         let metrics = Metrics::default();
         metrics.count(&metrics.acquisitions, "granted");
         metrics.acquire_duration.observe(0.003);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_node_among_others_that_report_is_lost_after_15_seconds_of_ours() {
+    fn a_single_silent_node_is_lost_after_15_seconds() {
         let watch = NodeWatch::default();
         let states = [("a", "Unknown"), ("b", "True"), ("c", "False")];
         assert_eq!(lost_after(&watch, "a", 0..100, &states), Some(15), "however old its condition is");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn when_half_of_the_nodes_are_silent_a_node_is_lost_after_five_minutes() {
+    fn with_half_of_the_nodes_silent_a_loss_takes_five_minutes() {
         let half = [("a", "Unknown"), ("b", "True")];
         assert_eq!(lost_after(&NodeWatch::default(), "a", 0..400, &half), Some(300));
         let most = [("a", "Unknown"), ("b", "Unknown"), ("c", "True")];
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_outage_the_short_grace_begins_when_most_nodes_are_heard_again() {
+    fn after_an_outage_short_grace_begins_when_most_nodes_report() {
         let watch = NodeWatch::default();
         assert_eq!(lost_after(&watch, "a", 0..60, &[("a", "Unknown"), ("b", "Unknown"), ("c", "Unknown")]), None);
         assert_eq!(lost_after(&watch, "a", 60..100, &[("a", "Unknown"), ("b", "True"), ("c", "True")]), Some(15));

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_large_future_needs_is_not_on_the_stack() {
+    fn a_large_future_is_not_on_the_stack() {
         let large = caught(async {
             let mut block = [0_u8; 1 << 16];
             tokio::task::yield_now().await;

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_watched_where_locks_or_members_are_and_in_the_operators_own_namespace() {
+    fn pods_are_watched_in_served_and_the_operators_namespaces() {
         assert_eq!(scope(&["a"], &[]).with(&scope(&["b"], &[]), "own"), scope(&["a", "b", "own"], &[]));
         assert_eq!(scope(&["a"], &[]).with(&scope(&[], &["x"]), "own"), Scope::default());
     }

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_of_secrets_and_the_lease_gate_are_only_where_the_administrator_says() {
+    fn secret_copies_and_the_lease_gate_need_an_administrator() {
         let settings = |names: &[&str]| Settings {
             clients: names.iter().map(|name| (*name).to_owned()).collect(),
             ..Settings::default()

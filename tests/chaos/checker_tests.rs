@@ -56,7 +56,7 @@ fn two_holders_at_once_are_seen() {
 
 /// docs/safety.md, "What is not promised".
 #[test]
-fn a_stepped_clock_excepts_clients_outside_until_the_member_is_fenced() {
+fn a_stepped_clock_excepts_outside_clients_until_the_fence() {
     let stepped = [Fault { from: 15, until: 19, clock: true, ..Fault::default() }];
     let of = |later: Hold| {
         let verdict = check(&[hold("a", Some(1), 0, 40), later], &stepped, 2, 2);
@@ -70,7 +70,7 @@ fn a_stepped_clock_excepts_clients_outside_until_the_member_is_fenced() {
 }
 
 #[test]
-fn a_validity_that_goes_on_after_somebody_else_had_the_lock_is_seen() {
+fn a_validity_across_another_holders_term_is_found() {
     // The holder lapsed at 20, and was told at 50 that it is valid until 80.
     let resumed = Hold { losses: vec![Loss { at: 20, kind: LossKind::Lapsed }], ..hold("a", None, 0, 80) };
     assert_eq!(of(&[resumed, hold("b", None, 30, 40)]), (1, 0));
@@ -93,7 +93,7 @@ fn a_loss_without_a_fault_is_seen() {
 }
 
 #[test]
-fn one_member_explains_nothing_and_a_majority_does() {
+fn a_member_explains_nothing_and_a_majority_does() {
     for kind in [LossKind::Taken, LossKind::Lapsed] {
         assert!(!explained(kind, &[members(&["q-0"], 98_000, 99_000)]));
         assert!(!explained(kind, &[members(&["q-0"], 95_000, 96_000), members(&["q-0"], 98_000, 99_000)]));
@@ -106,7 +106,7 @@ fn one_member_explains_nothing_and_a_majority_does() {
 }
 
 #[test]
-fn one_operator_explains_a_late_publication_and_not_a_loss() {
+fn a_single_operator_explains_a_late_publication_and_no_loss() {
     let one = [operators(&["p"], 98_000, 99_000)];
     assert!(explained(LossKind::Lapsed, &one));
     assert!(!explained(LossKind::Taken, &one));
@@ -126,7 +126,7 @@ fn the_api_server_explains_a_late_publication_and_not_a_loss() {
 }
 
 #[test]
-fn what_hit_the_holder_itself_explains_its_loss_alone() {
+fn a_fault_of_the_holder_explains_its_loss_alone() {
     let hit = |who: &str| [Fault { from: 99_000, until: 99_000, holder: Some(who.into()), ..Fault::default() }];
     assert!(explained(LossKind::Taken, &hit("a")));
     assert!(!explained(LossKind::Taken, &hit("b")));

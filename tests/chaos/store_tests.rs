@@ -34,7 +34,7 @@ fn a_reading_already_shuts_out_older_tokens() {
 }
 
 #[test]
-fn one_holder_may_write_more_than_once() {
+fn a_holder_can_write_more_than_once() {
     let mut store = Store::new(true);
     for element in [1, 2] {
         let mut set = store.read("k", 7).unwrap();

@@ -20,12 +20,12 @@ use crate::{
 };
 
 pub(crate) const TESTS: &[Test] = tests![
-    local upgrade::an_upgrade_to_another_image_and_other_pods_keeps_fifty_held_locks,
-    anywhere pages::the_first_pages_lead_from_an_empty_cluster_to_a_leader_and_back,
-    anywhere platforms::default_values_meet_pod_security_restricted_and_a_lock_can_be_taken_at_once,
+    local upgrade::an_upgrade_to_another_image_keeps_fifty_held_locks,
+    anywhere pages::the_first_pages_lead_to_a_leader_and_an_empty_cluster_again,
+    anywhere platforms::default_values_meet_restricted_pods_and_grant_a_lock_at_once,
     anywhere platforms::random_users_as_on_openshift_run_everything,
-    anywhere uninstalls::an_uninstallation_without_hooks_splits_no_lock_and_the_next_operator_goes_on,
-    anywhere uninstalls::the_check_before_an_uninstallation_says_what_is_held_and_how_to_go_on,
+    anywhere uninstalls::an_uninstallation_without_hooks_splits_no_lock,
+    anywhere uninstalls::the_check_before_an_uninstallation_names_held_locks,
 ];
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");

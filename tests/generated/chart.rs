@@ -279,7 +279,7 @@ pub(crate) fn with_values(name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn every_value_is_turned_by_one_of_the_tests_files_and_each_renders() {
+fn every_value_is_changed_by_a_test_file_and_each_renders() {
     let files: Vec<Value> = VALUES.iter().map(|name| yaml(&values_of(name))).collect();
     for ChartValue { path, default, .. } in all_values() {
         let pointer = format!("/{}", path.replace('.', "/"));
@@ -312,7 +312,7 @@ pub(crate) fn images(objects: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn images_have_whole_names_and_come_from_wherever_the_values_say() {
+fn images_have_full_names_and_the_registry_of_the_values() {
     let version = env!("CARGO_PKG_VERSION");
     let public = format!("ghcr.io/redlock-operator/redlock-operator:{version}");
     assert_eq!(images(&rendered(&[])), [api::DEFAULT_IMAGE.to_owned(), public]);
@@ -390,7 +390,7 @@ fn members() -> Vec<Value> {
 }
 
 #[test]
-fn what_the_operator_makes_of_a_quorum_is_written_down_for_api_servers() {
+fn the_objects_of_a_quorum_are_generated_for_api_servers() {
     let documents =
         members().iter().map(|object| format!("---\n{}", serde_yaml::to_string(object).unwrap())).collect::<String>();
     check(

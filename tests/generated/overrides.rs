@@ -147,7 +147,7 @@ fn by_name(documents: &str) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn kustomize_moves_the_manifest_as_helm_renders_it_for_the_namespace() {
+fn kustomize_and_helm_agree_on_another_namespace() {
     const NAMESPACE: &str = "team-locks";
     let folder = env::temp_dir().join(format!("redlock-kustomize-{}", std::process::id()));
     fs::create_dir_all(folder.join("manifests")).unwrap();

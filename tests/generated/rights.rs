@@ -135,7 +135,7 @@ fn compare(settings: &[&str], table: usize) {
 }
 
 #[test]
-fn all_that_is_granted_is_documented_with_its_reason_and_nothing_else() {
+fn exactly_the_granted_rights_are_documented_with_reasons() {
     compare(&[], 0);
 }
 
@@ -144,7 +144,7 @@ const NARROW: &[&str] =
     &["watchNamespaces={shop}", "quorumNamespaces={redis}", "clientNamespaces={web}", "defaultQuorum.namespace=redis"];
 
 #[test]
-fn namespaces_that_are_named_are_the_only_ones_in_which_anything_is_granted() {
+fn rights_are_granted_only_in_the_named_namespaces() {
     compare(NARROW, 1);
     let everywhere = granted(&rendered(NARROW)).into_iter().filter(|right| right.place == "everywhere");
     let everywhere: BTreeSet<_> = everywhere.map(|right| right.what).collect();

@@ -50,7 +50,7 @@ async fn nobody_can_keep_an_open_state_or_throw_data_away() {
 }
 
 #[tokio::test]
-async fn a_lock_client_reaches_no_key_and_no_channel_outside_its_prefix() {
+async fn a_lock_client_reaches_no_key_or_channel_outside_its_prefix() {
     let quorum = Quorum::of(1).await;
     let mut connection = quorum.servers[0].connect_as(client().name()).await;
     let own = format!("{PREFIX}job");

@@ -260,7 +260,7 @@ fn text(value: &redis::Value) -> String {
 }
 
 #[tokio::test]
-async fn lock_clients_of_other_languages_and_the_operator_exclude_each_other() {
+async fn clients_of_other_languages_and_the_operator_exclude_another() {
     for dialect in DIALECTS {
         let quorum = Quorum::of(3).await;
         let mut speakers = Vec::new();
@@ -297,7 +297,7 @@ async fn lock_clients_of_other_languages_and_the_operator_exclude_each_other() {
 }
 
 #[tokio::test]
-async fn lock_clients_of_other_languages_stay_connected_to_a_fenced_member() {
+async fn clients_of_other_languages_stay_connected_to_a_fenced_member() {
     for dialect in DIALECTS {
         let quorum = Quorum::of(1).await;
         let mut speaker = Speaker::connect(&quorum.servers[0], dialect).await;

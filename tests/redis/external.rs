@@ -259,7 +259,7 @@ async fn operators_that_agree_see_each_other() {
 }
 
 #[tokio::test]
-async fn a_newcomer_with_another_list_or_another_max_ttl_makes_no_claim() {
+async fn a_newcomer_with_another_list_or_max_ttl_makes_no_claim() {
     let master = Master::start().await;
     let ours = claim("ours", LIST, 30);
     master.claims(&ours).await;
@@ -311,7 +311,7 @@ async fn a_record_that_cannot_be_read_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn what_a_hostile_master_has_in_its_record_is_cut() {
+async fn long_values_in_a_hostile_masters_record_are_cut() {
     let master = Master::start().await;
     let now = SystemClock.wall().0;
     let claims: Vec<_> = (0..40)

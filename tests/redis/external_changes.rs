@@ -88,7 +88,7 @@ async fn a_record_that_cannot_be_read_is_voted_by_nobody() {
 const NEXT: &str = "a:1 b:1 d:1";
 
 #[tokio::test]
-async fn the_old_list_counts_through_the_pause_and_then_both_operators_have_the_new_one() {
+async fn the_old_list_counts_through_the_pause_of_both_operators() {
     let master = Master::start().await;
     let (ours, theirs) = (claim("ours", LIST, 30), claim("theirs", LIST, 30));
     master.claims(&ours).await;

@@ -51,7 +51,7 @@ async fn with_frozen(size: usize, frozen: usize) {
 }
 
 #[tokio::test]
-async fn one_frozen_of_three_is_not_waited_for_and_keeps_no_key() {
+async fn a_frozen_member_of_three_delays_nothing_and_keeps_no_key() {
     with_frozen(3, 1).await;
 }
 
@@ -77,7 +77,7 @@ async fn two_frozen_of_three_are_no_quorum_and_keep_no_key() {
 }
 
 #[tokio::test]
-async fn a_member_frozen_until_its_connection_is_given_up_keeps_no_key() {
+async fn a_member_frozen_until_its_connection_ends_keeps_no_key() {
     let quorum = Quorum::of(3).await;
     let value = fresh_value();
     quorum.granted("k", &value).await;
@@ -158,7 +158,7 @@ async fn a_member_that_answers_late_is_released_in_order() {
 }
 
 #[tokio::test]
-async fn a_member_that_has_lost_its_data_is_not_admitted_and_gives_no_second_majority() {
+async fn a_member_without_its_data_gives_no_second_majority() {
     let mut quorum = Quorum::of(3).await;
     let value = fresh_value();
     // Held on 0 and 1. Then 1 loses its data.
@@ -245,7 +245,7 @@ async fn a_flood_of_attempts_on_a_frozen_member_leaves_no_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_attempts_on_a_member_that_is_given_up_leaves_no_key() {
+async fn a_flood_of_attempts_on_an_abandoned_member_leaves_no_key() {
     let quorum = Arc::new(Quorum::of(3).await);
     quorum.servers[0].freeze();
     let link = quorum.members[0].link();
@@ -269,7 +269,7 @@ async fn a_flood_of_attempts_on_a_member_that_is_given_up_leaves_no_key() {
 }
 
 #[tokio::test]
-async fn a_connection_that_took_no_more_is_owed_the_releases_when_it_goes_on() {
+async fn a_stalled_connection_gets_pending_releases_when_it_continues() {
     const ATTEMPTS: usize = 50_000;
     let quorum = Quorum::of(1).await;
     let member = &quorum.members[0];

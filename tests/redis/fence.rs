@@ -34,7 +34,7 @@ async fn a_process_is_fenced_from_its_start_until_it_is_opened() {
 }
 
 #[tokio::test]
-async fn a_restarted_process_is_fenced_again_and_its_votes_do_not_come_back() {
+async fn a_restarted_process_is_fenced_and_its_votes_do_not_return() {
     let mut quorum = Quorum::of(3).await;
     let old = quorum.electors[0].admitted.clone().unwrap();
     quorum.servers[0].restart().await;

@@ -116,7 +116,7 @@ async fn an_extension_never_shortens_a_key() {
 }
 
 #[tokio::test]
-async fn a_sealed_key_is_extended_by_no_replica_and_tells_how_long_it_lives() {
+async fn a_sealed_key_is_not_extended_and_reports_its_time_to_live() {
     let quorum = Quorum::of(3).await;
     let signer = ValueSigner::new(b"a key");
     let value = fresh_value();
@@ -143,7 +143,7 @@ async fn a_sealed_key_is_extended_by_no_replica_and_tells_how_long_it_lives() {
 }
 
 #[tokio::test]
-async fn a_lost_key_is_repaired_until_the_validity_ends_and_not_over_anothers() {
+async fn a_lost_key_is_repaired_within_its_validity_if_it_is_free() {
     let quorum = Quorum::of(3).await;
     let value = fresh_value();
     let grant = quorum.granted("k", &value).await;

@@ -83,7 +83,7 @@ async fn a_program_locks_with_the_secret_of_its_client() {
 
 /// Its user can publish and subscribe within its prefix, as clients of Redisson do.
 #[tokio::test]
-async fn programs_with_the_secret_of_a_client_hear_of_each_others_releases() {
+async fn programs_with_a_clients_secret_receive_each_others_releases() {
     let quorum = Quorum::of(3).await;
     let secret = secret(client().name(), &quorum.servers);
     let holder = Client::from_secret(&secret).unwrap().connect().await.unwrap();
@@ -202,7 +202,7 @@ async fn takes_numbers(
 }
 
 #[tokio::test]
-async fn a_client_that_takes_numbers_as_fast_as_it_can_makes_none_repeat_and_denies_the_operator_nothing() {
+async fn a_client_that_takes_many_numbers_makes_none_repeat() {
     let quorum = Quorum::of(3).await;
     let program = Client::from_secret(&secret(client().name(), &quorum.servers)).unwrap().connect().await.unwrap();
     wait_until("all members vote", async || program.voters() == 3).await;

@@ -33,7 +33,7 @@ async fn send(connection: &mut MultiplexedConnection, command: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_reader_sees_values_and_times_below_its_prefix_and_nothing_else() {
+async fn a_reader_reads_only_values_and_times_below_its_prefix() {
     let quorum = Quorum::of(1).await;
     let (own, value) = (format!("{PREFIX}job"), fresh_value());
     quorum.granted(&own, &value).await;

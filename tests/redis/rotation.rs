@@ -23,7 +23,7 @@ async fn set(connection: &mut MultiplexedConnection) -> Result<String, redis::Re
 }
 
 #[tokio::test]
-async fn a_password_is_added_without_a_trace_and_its_removal_ends_what_came_with_it() {
+async fn a_password_is_added_quietly_and_its_removal_ends_connections() {
     let server = Server::start().await;
     let mut admin = server.admin().await;
     admin.raise_epoch(3).await.unwrap();

@@ -107,7 +107,7 @@ impl TimeProvider for At {
 
 /// The operator issues certificates by the API server's clock, and its own machine's clock can be wrong by any amount.
 #[tokio::test]
-async fn certificates_are_judged_by_the_clock_that_is_given_and_not_by_the_machines() {
+async fn certificates_are_verified_by_the_given_clock() {
     const YEAR: i64 = 365 * 86_400;
     let authority = issue::authority("q", now()).unwrap();
     let server = TlsServer::start("judged", &authority, &issued(&authority)).await;

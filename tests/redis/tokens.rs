@@ -46,7 +46,7 @@ async fn tokens_rise_through_frozen_members_and_the_loss_of_one() {
 }
 
 #[tokio::test]
-async fn a_token_is_written_back_to_a_majority_when_the_counters_differ() {
+async fn a_token_is_written_back_to_a_majority_if_counters_differ() {
     let quorum = Quorum::of(3).await;
     let mut admin = quorum.servers[0].admin().await;
     assert_eq!(admin.restore_counter(token(100)).await, Ok(token(100)));
@@ -165,7 +165,7 @@ async fn tokens_rise_after_a_quiet_day_and_one_restart() {
 }
 
 #[tokio::test]
-async fn tokens_rise_after_an_upgrade_from_millisecond_counters_with_locks_held() {
+async fn tokens_rise_after_an_upgrade_from_millisecond_counters() {
     let mut quorum = Quorum::of(3).await;
     for server in &quorum.servers {
         server.admin().await.restore_counter(token(now() / 1_000)).await.unwrap();

@@ -43,7 +43,7 @@ fn a_claim_is_made_followed_and_released() {
 
 /// It would wait for a lock that is released after its own end.
 #[test]
-fn a_run_inside_another_does_not_wait_for_its_lock_by_another_way() {
+fn a_run_inside_another_does_not_wait_for_its_own_lock() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 0), Servers::start(3), Place::new());
     let redlock = env!("CARGO_BIN_EXE_redlock");
     let direct = format!("{redlock} run --direct --admit-at-once --members {} --lock {LOCK}", servers.urls());

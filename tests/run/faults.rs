@@ -38,7 +38,7 @@ fn a_stopped_run_does_not_keep_its_command() {
 }
 
 #[test]
-fn a_killed_guard_takes_its_command_with_it_and_the_lock_is_released() {
+fn a_killed_guard_ends_its_command_and_releases_the_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
     let running = place.start(&servers, &[], STUBBORN);
     signal(running.guard(), "KILL");
@@ -50,7 +50,7 @@ fn a_killed_guard_takes_its_command_with_it_and_the_lock_is_released() {
 }
 
 #[test]
-fn a_stopped_guard_and_members_that_do_not_answer_leave_nothing_running() {
+fn a_stopped_guard_and_silent_members_leave_nothing_running() {
     let (servers, place) = (Servers::start(3), Place::new());
     let running = place.start(&servers, &[], STUBBORN);
     signal(running.guard(), "STOP");
@@ -95,7 +95,7 @@ fn a_command_has_its_grace_after_a_loss() {
 }
 
 #[test]
-fn daemons_that_a_command_leaves_are_gone_before_the_lock_is_released() {
+fn daemons_of_a_command_end_before_the_lock_is_released() {
     let (servers, place) = (Servers::start(3), Place::new());
     let script = "
         (setsid sh -c 'trap \"\" TERM; touch ready; while :; do sleep 0.05; done' &)

@@ -50,7 +50,7 @@ fn the_socket_tells_what_is_left_and_is_gone_afterwards() {
 }
 
 #[test]
-fn commands_that_cannot_be_run_and_signals_have_the_codes_of_env() {
+fn failed_commands_and_signals_have_the_exit_codes_of_env() {
     let (servers, place) = (Servers::start(3), Place::new());
     std::fs::write(place.folder.join("file"), "").unwrap();
     let code = |command: &[&str]| place.output(&servers, &[], command).status.code();
@@ -85,7 +85,7 @@ fn a_lock_that_is_taken_is_not_acquired() {
 }
 
 #[test]
-fn signals_are_passed_on_and_the_lock_is_held_until_the_command_ends() {
+fn signals_are_passed_on_and_the_lock_lasts_with_the_command() {
     let (servers, place) = (Servers::start(3), Place::new());
     let script = "trap 'touch asked' TERM; touch ready; while [ ! -e end ]; do sleep 0.01; done; exit 3";
     let running = place.start(&servers, &[], script);
@@ -177,7 +177,7 @@ fn a_nested_run_has_the_hold_of_the_outer_one() {
 
 /// Without the refusal the innermost one waits for a lock that is released after its own end.
 #[test]
-fn a_run_inside_two_others_does_not_wait_for_the_lock_of_the_outermost() {
+fn a_run_inside_two_others_does_not_wait_for_the_outer_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
     let run = format!("{} run --direct --admit-at-once --members {}", env!("CARGO_BIN_EXE_redlock"), servers.urls());
     let script = format!("{run} --lock shop/b -- {run} --lock {LOCK} -- true");
@@ -189,7 +189,7 @@ fn a_run_inside_two_others_does_not_wait_for_the_lock_of_the_outermost() {
 
 /// A lock of the same name on other masters is another lock.
 #[test]
-fn a_run_inside_another_takes_a_lock_of_the_same_name_at_another_place() {
+fn a_run_inside_another_takes_the_same_name_at_another_place() {
     let (servers, others, place) = (Servers::start(3), Servers::start(3), Place::new());
     let holder = Place::new();
     let held = holder.start(&others, &[], "touch ready; while :; do sleep 0.05; done");
@@ -279,7 +279,7 @@ fn a_lock_of_the_members_is_held_until_the_command_is_stopped() {
 }
 
 #[test]
-fn masters_without_a_fence_vote_when_what_they_may_have_forgotten_has_run_out() {
+fn masters_without_a_fence_vote_after_the_longest_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
     let urls = servers.urls();
     let begun = now();
@@ -297,7 +297,7 @@ fn a_token_is_not_asked_for_where_the_user_may_not_count() {
 }
 
 #[test]
-fn a_grace_that_leaves_no_time_is_refused_before_anything_is_taken() {
+fn a_grace_that_leaves_no_time_is_refused_before_any_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
     let output = place.output(&servers, &["--grace", "2s"], &["true"]);
     assert_eq!(output.status.code(), Some(125));

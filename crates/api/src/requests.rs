@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_that_can_be_read_settles_what_became_of_a_write() {
+    fn only_a_readable_answer_settles_the_outcome_of_a_write() {
         let answered = |code: u16, reason: &str| {
             let status = json!({"status": "Failure", "message": "", "reason": reason, "code": code});
             RequestError::from(kube::Error::Api(serde_json::from_value(status).unwrap()))

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_wall_clock_counts_only_while_no_answer_has_carried_a_date() {
+    async fn the_wall_clock_is_used_only_until_an_answer_has_a_date() {
         let clock = Arc::new(TokioClock::new());
         let server_time = ServerTime::new(clock.clone(), USUAL_DRIFT);
         assert_eq!((server_time.now(), server_time.last_answer()), (clock.wall(), None));

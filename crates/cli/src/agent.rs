@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_is_named_in_free_text_so_that_no_container_ends_the_hold_before_its_validity() {
+    fn the_holder_is_free_text_so_no_container_ends_the_hold_early() {
         let args = parsed(&["--lock", "shop/a", "--identity", "me"]).unwrap();
         let template = args.template("shop/a".parse().unwrap());
         assert_eq!((template.identity.as_deref(), template.container), (Some("me"), None));

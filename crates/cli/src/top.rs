@@ -132,7 +132,7 @@ mod tests {
     use crate::cluster::objects::fake::{held, lock, now, quorum, waiting};
 
     #[test]
-    fn what_most_wait_for_comes_first() {
+    fn the_key_with_most_waiters_comes_first() {
         let quiet = lock("quiet", "{spec: {claim: {identity: q}}}");
         let locks = vec![quiet, held("a"), waiting("b", "Queued", "", Some(1)), waiting("c", "Queued", "", Some(2))];
         let quorums = vec![quorum(["Admitted", "Admitted", "Fenced"])];

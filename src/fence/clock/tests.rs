@@ -112,7 +112,7 @@ fn attributed(aheads: &[i64], members: usize) -> Attribution {
 }
 
 #[test]
-fn what_all_members_show_alike_is_the_observers() {
+fn a_time_that_all_members_share_is_the_observers() {
     const MINUTE: i64 = 60_000_000;
     use Attribution::{Members, NoClock, Open};
     for (aheads, members, expected) in [

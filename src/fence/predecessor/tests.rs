@@ -117,7 +117,7 @@ fn a_node_speaks_for_its_own_machine_only() {
 }
 
 #[test]
-fn the_deletion_of_a_machine_counts_when_another_one_has_its_name() {
+fn a_machine_is_gone_when_another_one_has_its_name() {
     let mut node = deleted(identity("n1", Some("A")), true, false);
     node.present = present(identity("n2", Some("B")), Some(10), false).present;
     assert_eq!(judge(Some(&known()), &Facts { node: &node, ..NOBODY }), Verdict::Dead(Evidence::NodeDeleted));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_waits_for_its_death() {
+fn a_busy_process_is_ended_and_its_successor_waits() {
     let admitted = record(State::Admitted, "a");
     let step = |record: &Record, reach: &Reach, stuck| {
         let epoch_raised = false;
@@ -48,7 +48,7 @@ fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_wa
 }
 
 #[test]
-fn a_process_of_which_nobody_could_tell_later_when_it_has_ended_is_ended_before_it_votes() {
+fn a_process_without_later_evidence_of_its_end_never_votes() {
     let step = |record: &Record, users, unreported| {
         decide(&View { unreported, ..view(90_000, record, &answering("a", 0, users), &Verdict::None, None) })
     };
@@ -67,7 +67,7 @@ fn a_process_of_which_nobody_could_tell_later_when_it_has_ended_is_ended_before_
 }
 
 #[test]
-fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_again() {
+fn a_process_with_a_stepped_clock_is_ended_and_never_admitted() {
     let admitted = record(State::Admitted, "a");
     let jumped = |record: &Record, reach: &Reach, clock_jumped, now| {
         decide(&View {

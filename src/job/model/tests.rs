@@ -63,7 +63,7 @@ fn a_suspended_job_gets_the_claim_that_its_annotations_ask_for() {
 }
 
 #[test]
-fn a_job_without_the_annotation_or_that_has_finished_is_left_alone() {
+fn finished_jobs_and_jobs_without_the_annotation_are_ignored() {
     assert_eq!(decide(&job(json!({}), true), None), Step::Nothing);
     assert_eq!(decide(&job(json!({JOB_LOCK_ANNOTATION: ""}), true), None), Step::Nothing, "a person creates its claim");
     let mut finished = annotated(&[]);
@@ -72,7 +72,7 @@ fn a_job_without_the_annotation_or_that_has_finished_is_left_alone() {
 }
 
 #[test]
-fn a_job_that_runs_already_and_an_annotation_that_cannot_be_read_are_told() {
+fn running_jobs_and_unreadable_annotations_are_reported() {
     let running = job(json!({JOB_LOCK_ANNOTATION: "reindex"}), false);
     assert!(event_of(decide(&running, None)).to_string().contains("suspend: true"));
     let invalid = event_of(decide(&annotated(&[(JOB_TTL_ANNOTATION, "ten")]), None));
@@ -82,7 +82,7 @@ fn a_job_that_runs_already_and_an_annotation_that_cannot_be_read_are_told() {
 }
 
 #[test]
-fn a_job_that_waited_in_vain_is_deleted_only_where_it_asks_for_that() {
+fn a_job_that_never_got_its_lock_is_deleted_only_on_request() {
     let timed_out = claim(condition("Finished", "True", "WaitTimeout"));
     assert!(matches!(event_of(decide(&annotated(&[]), Some(&timed_out))), JobEvent::WaitTimeout { .. }));
     let asks = annotated(&[(JOB_ON_WAIT_TIMEOUT_ANNOTATION, "Delete")]);
@@ -92,7 +92,7 @@ fn a_job_that_waited_in_vain_is_deleted_only_where_it_asks_for_that() {
 }
 
 #[test]
-fn a_claim_that_is_not_served_is_told_and_one_of_another_job_is_not_used() {
+fn an_unserved_claim_is_reported_and_a_foreign_one_is_not_used() {
     let refused = claim(condition("Accepted", "False", "TTLTooLong"));
     assert!(event_of(decide(&annotated(&[]), Some(&refused))).to_string().contains("why it is"));
     assert_eq!(decide(&annotated(&[]), Some(&claim(condition("Accepted", "True", "Accepted")))), Step::Nothing);

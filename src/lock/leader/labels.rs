@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pod_has_the_label_without_a_leader_or_when_it_is_switched_off() {
+    fn no_pod_has_the_label_without_a_leader_or_when_it_is_off() {
         let lock = |leader_label: bool, status: Value| -> DistributedLock {
             let election = json!({"selector": {"matchLabels": {"app": "a"}}, "leaderLabel": leader_label});
             serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",

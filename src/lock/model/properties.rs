@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_about_a_lock_that_cannot_be_read_can_be_read(value in object("DistributedLock"), wall: i64) {
+    fn the_status_of_an_unreadable_lock_can_be_read(value in object("DistributedLock"), wall: i64) {
         let Ok(unread) = serde_json::from_value::<Guarded<DistributedLock>>(value) else { return Ok(()) };
         let (was_read, lock) = (unread.read().is_some(), unread.object().unwrap());
         if was_read {

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_connection_ends_the_oldest_of_the_address_that_has_most() {
+    async fn a_new_connection_ends_the_oldest_of_the_busiest_address() {
         let limits = Limits { connections: 5, ..Limits::default() };
         let seats = Seats::default();
         let [greedy, second, kubelet] = [1, 2, 3].map(|last| IpAddr::from([10, 0, 0, last]));

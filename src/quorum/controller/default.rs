@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_quorum_is_for_all_namespaces_unless_it_says_otherwise() {
+    fn the_default_quorum_allows_all_namespaces_by_default() {
         let quorum = default_quorum(r#"{"members": 5}"#, "main", "redlock-system").unwrap();
         assert_eq!((quorum.spec.members, quorum.spec.allowed_namespaces.from), (5, NamespacesFrom::All));
         assert_eq!(quorum.annotations()[DEFAULT_QUORUM_ANNOTATION], "true");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rollout_waits_for_the_votes_of_holds_and_not_for_those_that_end() {
+    fn a_rollout_waits_for_the_votes_of_holds_that_continue() {
         let lock = |name: &str, status: serde_json::Value| -> Arc<DistributedLock> {
             let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
                 "metadata": {"name": name, "namespace": "ns"}, "spec": {"key": name}, "status": status});

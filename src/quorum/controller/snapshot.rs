@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_member_at_a_time_is_restarted() {
+    fn members_are_restarted_one_at_a_time() {
         const DELAY: Duration = Duration::from_secs(30);
         let at = |seconds| Monotonic::default() + Duration::from_secs(seconds);
         let mut since = BTreeMap::new();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_is_in_force_with_the_write_that_says_so() {
+    fn a_settled_value_is_in_force_with_its_write() {
         let mut quorum = quorum(30_000, Some(10_000));
         for (settled, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
             let before = quorum.clone();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_value_waits_until_nothing_held_with_the_larger_was_renewed_for_its_time() {
+    fn a_smaller_value_waits_for_holds_with_the_larger_one() {
         let mut lowered = quorum(10_000, Some(30_000));
         let mut count = None;
         // 30.66 s for the old value.

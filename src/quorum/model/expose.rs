@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_port_is_reached_on_the_members_node_unless_an_address_is_given() {
+    fn a_node_port_uses_the_members_node_without_an_address() {
         let service = serde_json::from_value(json!({"spec": {"ports": [{"port": 6379, "nodePort": 30123}]}})).unwrap();
         let addresses =
             json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "ExternalIP", "address": "192.0.2.1"}]);

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_without_which_nothing_is_granted_are_counted_in_each_list() {
+    fn members_that_every_grant_needs_are_counted_in_each_list() {
         let list = |from: usize, to: usize| (from..to).map(|index| format!("q-{index}")).collect::<Vec<_>>();
         let of = |voters, former| Lists { epoch: 2, voters, former, wanted: list(0, 5) };
         for (members, alone, joint) in [(0, false, false), (1, false, false), (2, true, false), (3, true, true)] {

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_without_the_fixes_is_named_with_the_next_one_that_has_them() {
+    fn a_version_without_fixes_is_named_with_the_next_fixed_one() {
         for (redis, valkey, expected) in [
             ("7.0.15", None, Some("Redis 7.2.11")),
             ("7.2.10", None, Some("Redis 7.2.11")),

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_panics_rests_longer_each_time_and_is_forgiven_after_a_calm_time() {
+    fn a_panicking_session_rests_longer_until_a_calm_time() {
         let mut restarts = Restarts::default();
         let mut now = 0;
         let mut pauses = Vec::new();

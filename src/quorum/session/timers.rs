@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_in_the_container_that_was_shown_before_it_answered() {
+    fn a_process_runs_in_the_container_observed_before_its_answer() {
         let at = |millis| Boottime::new(Duration::from_millis(millis));
         let (r, s) = (RunId::new("r"), RunId::new("s"));
         let running = || RunningContainer { pod_uid: "p".into(), container_id: "c".into(), since: at(100), of: None };

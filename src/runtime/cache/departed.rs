@@ -73,7 +73,7 @@ mod tests {
     use crate::runtime::keys;
 
     #[test]
-    fn a_deleted_pod_is_remembered_for_an_hour_and_of_it_what_proves_its_end() {
+    fn a_deleted_pod_keeps_the_proof_of_its_end_for_an_hour() {
         let pod = |uid: &str| -> Pod {
             serde_json::from_value(serde_json::json!({
                 "metadata": {"name": "p", "namespace": "ns", "uid": uid, "labels": {"a": "b", keys::JOB_UID_LABEL: "job"},

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_that_fall_into_a_new_list_are_announced_and_are_no_evidence() {
+    fn deletions_found_by_a_new_list_are_no_evidence() {
         let (cache, mut follower) = Cache::<Pod>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
         list(vec![pod("a", "a1", "1"), pod("b", "b1", "2"), pod("c", "c1", "3")])
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_while_a_list_is_read_is_told_when_the_store_shows_it() {
+    fn changes_during_a_list_are_announced_when_the_store_has_them() {
         let (cache, mut follower) = Cache::<Pod>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
         follower.take(0, Event::<Pod>::Init, NOW);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_namespaces_is_filled_when_each_was_listed_and_a_list_takes_nothing_from_another() {
+    fn a_cache_of_namespaces_is_filled_when_each_was_listed() {
         let other = |name: &str, version: &str| {
             let mut pod = pod(name, name, version);
             pod.metadata.namespace = Some("other".to_owned());

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_unreadable_object_does_not_make_the_list_unreadable() {
+    fn an_unreadable_object_does_not_make_the_list_unreadable() {
         let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList", "metadata": {},
             "items": [lock("good", "1h"), lock("bad", "9999999h")]});
         let listed: ObjectList<Guarded<DistributedLock>> = serde_json::from_value(list).unwrap();

@@ -12,7 +12,7 @@ fn served<W>(queue: &mut Queue<W>) -> Vec<W> {
 }
 
 #[test]
-fn one_namespace_gets_half_of_the_slots_and_the_next_one_is_served_at_once() {
+fn a_namespace_gets_half_of_the_slots_and_the_next_goes_at_once() {
     let mut queue = Queue::new(8);
     (0..8).for_each(|_| queue.wait("greedy", Class::Change, ()));
     assert_eq!(served(&mut queue).len(), 4);
@@ -21,7 +21,7 @@ fn one_namespace_gets_half_of_the_slots_and_the_next_one_is_served_at_once() {
 }
 
 #[test]
-fn ten_thousand_locks_of_one_namespace_delay_a_change_of_another_by_one_turn_at_most() {
+fn many_locks_delay_another_namespace_by_at_most_one_turn() {
     for class in [Class::Change, renewal(1)] {
         let mut queue = Queue::new(8);
         (0..10_000).for_each(|_| queue.wait("many", class, "many"));
@@ -46,7 +46,7 @@ fn ten_thousand_locks_of_one_namespace_delay_a_change_of_another_by_one_turn_at_
 }
 
 #[test]
-fn changes_pass_before_renewals_and_renewals_by_what_is_left_of_their_validity() {
+fn changes_pass_before_renewals_in_order_of_validity() {
     let mut queue = Queue::new(2);
     queue.wait("a", renewal(9), "late");
     assert_eq!(served(&mut queue), ["late"]);
@@ -81,7 +81,7 @@ fn namespaces_that_wait_take_turns() {
 }
 
 #[tokio::test]
-async fn a_slot_goes_to_the_next_when_it_is_dropped_and_not_to_one_that_gave_up() {
+async fn a_dropped_slot_goes_to_the_next_waiter_that_still_waits() {
     let queue = FairQueue::new(2);
     let first = queue.enter("a", Class::Change).await;
     let mut gone = Box::pin(queue.enter("a", Class::Change));
@@ -98,7 +98,7 @@ async fn a_slot_goes_to_the_next_when_it_is_dropped_and_not_to_one_that_gave_up(
 }
 
 #[tokio::test]
-async fn one_that_gives_up_with_a_slot_in_hand_gives_it_back() {
+async fn a_waiter_that_gives_up_returns_its_slot() {
     let queue = FairQueue::new(2);
     let first = queue.enter("a", Class::Change).await;
     let mut waits = Box::pin(queue.enter("a", Class::Change));

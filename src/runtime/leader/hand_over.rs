@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_in_the_lease_that_is_wrong_only_makes_the_next_one_come_sooner() {
+    fn a_wrong_time_in_the_lease_only_hastens_the_next_one() {
         let (mut early, mut late) = (Memory::default(), Memory::default());
         early.observe(Some(Record { count: 3, at: 0 }), at(100));
         assert!(early.allows(at(100), NOW));

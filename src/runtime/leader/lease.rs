@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_another_is_taken_only_after_its_whole_duration_unchanged_on_our_own_clock() {
+    fn another_lease_is_taken_only_after_its_whole_duration() {
         let other = spec(Some("other"), 7);
         assert_eq!(evaluate(&other, asker(None), at(10), at(13)), Verdict::Wait);
         assert_eq!(evaluate(&other, asker(None), at(10), at(14)), Verdict::Take);
     }
 
     #[test]
-    fn a_lease_that_nobody_holds_is_taken_at_once_unless_others_come_first() {
+    fn a_free_lease_is_taken_at_once_unless_others_come_first() {
         for holder in [None, Some("")] {
             assert_eq!(evaluate(&spec(holder, 7), asker(None), at(10), at(10)), Verdict::Take);
         }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_standby_writes_is_no_renewal() {
+    fn a_write_of_a_standby_is_no_renewal() {
         let mut lease = Lease { spec: Some(spec(Some("other"), 7)), ..Lease::default() };
         let mut observation = LeaseObservation::default();
         assert_eq!(observation.observe(&lease, at(10)), at(10));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_rise_through_changes_of_leader_and_deletion_of_the_lease() {
+    fn epochs_rise_through_new_leaders_and_a_deleted_lease() {
         let first = next_epoch(None, unix(100)).unwrap();
         let second = next_epoch(Some(first), unix(100)).unwrap();
         let after_deletion = next_epoch(None, unix(110)).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_term_above_the_last_epoch_until_the_lease_says_less() {
+    fn no_term_follows_the_last_epoch_until_the_lease_is_lower() {
         assert_eq!(next_epoch(Some(i32::MAX - 1), unix(100)), Some(i32::MAX));
         let current = highest_epoch(Some(100), Some(i32::MAX));
         assert_eq!(next_epoch(current, unix(100)), None);

@@ -42,7 +42,7 @@ async fn leader(sees: &[(&str, bool)]) -> (Server, TokioClock, Replica) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_ends_before_another_can_begin_however_slow_the_answers() {
+async fn a_term_ends_before_the_next_one_despite_slow_answers() {
     for phase in 0..10 {
         let (server, clock) = (Server::default(), TokioClock::new());
         let a = Replica::start(&server, "a", clock, &[]);
@@ -64,7 +64,7 @@ async fn a_term_ends_before_another_can_begin_however_slow_the_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_taken_and_let_go_meanwhile_begins_a_new_term() {
+async fn a_lease_taken_and_released_in_between_begins_a_new_term() {
     let (server, _clock, a) = leader(&[]).await;
     for holder in [Value::Null, json!("a")] {
         let before = a.term().unwrap();
@@ -80,7 +80,7 @@ async fn a_lease_that_was_taken_and_let_go_meanwhile_begins_a_new_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_leads_under_an_epoch_that_cannot_rise_until_the_lease_says_less() {
+async fn no_replica_leads_at_the_last_epoch_until_the_lease_is_lower() {
     let (server, clock) = (Server::default(), TokioClock::new());
     let (a, b) = (Replica::start(&server, "a", clock, &[]), Replica::start(&server, "b", clock, &[]));
     until(|| a.leads() || b.leads(), millis(2_000)).await;
@@ -129,7 +129,7 @@ async fn a_term_begins_above_the_epoch_that_a_member_obeys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_reaches_a_quorum_no_more_hands_over_to_one_that_does() {
+async fn a_leader_without_a_quorum_hands_over_to_a_better_replica() {
     let (server, clock, a) = leader(Q).await;
     let (b, c) = (Replica::start(&server, "b", clock, NO_Q), Replica::start(&server, "c", clock, Q));
     sleep(millis(10_000)).await;
@@ -155,7 +155,7 @@ async fn a_hold_that_slips_away_is_handed_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nobody_reaches_a_quorum_leadership_goes_round_less_and_less() {
+async fn without_any_reachable_quorum_hand_overs_become_rarer() {
     let (server, clock, a) = leader(Q).await;
     let b = Replica::start(&server, "b", clock, Q);
     sleep(millis(6_000)).await;
@@ -218,7 +218,7 @@ async fn a_leader_that_shuts_down_lets_the_lease_go() {
 }
 
 #[test]
-fn the_looks_at_the_lease_tell_the_api_servers_clock_to_some_milliseconds() {
+fn reads_of_the_lease_give_the_api_clock_to_milliseconds() {
     // It runs 0.4 % slow, and shows 1,800,000,000.3 s when this machine boots.
     let shows = |at: Boottime| {
         let micros = i64::try_from(at.since_boot().as_micros()).unwrap();

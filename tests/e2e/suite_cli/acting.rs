@@ -15,9 +15,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(3);
 
-pub(crate) async fn a_wait_ends_when_the_lock_is_held_or_free_or_the_time_has_passed(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_wait_ends_at_a_held_or_free_lock_or_its_timeout(bench: Bench) -> anyhow::Result<()> {
     let key = format!("{}/reindex", bench.namespace);
     let late = redlock(&bench, &["wait", &key, "--timeout", "1s", "-o", "json"]).await?;
     let value: Value = serde_json::from_str(&late.out)?;

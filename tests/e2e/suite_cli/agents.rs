@@ -189,9 +189,7 @@ pub(crate) async fn an_application_that_is_killed_gets_a_token_of_its_own(bench:
     Ok(())
 }
 
-pub(crate) async fn an_application_leads_on_without_an_api_server_and_its_successor_does_not(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn an_application_leads_through_an_outage_and_no_successor_does(bench: Bench) -> anyhow::Result<()> {
     let (application, first, token) = Application::leading(&bench).await?;
     let end = format!("read up rest </proc/uptime; echo $((${{up%.*}} + {})) >/tmp/end", AWAY.as_secs());
     bench.kubectl(&["exec", POD, "-c", MAIN, "--", "sh", "-c", &end]).await?;

@@ -226,9 +226,7 @@ pub(crate) async fn a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token(b
     Ok(())
 }
 
-pub(crate) async fn a_job_is_stopped_at_its_max_hold_and_keeps_the_lock_until_its_pod_has_ended(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_job_at_its_max_hold_keeps_the_lock_until_its_pod_ends(bench: Bench) -> anyhow::Result<()> {
     let pods = pods_of(&bench, "long").await?;
     // It works through four of its six seconds of grace.
     let script = "trap 'sleep 4; exit 0' TERM; while :; do sleep 3600 & wait $!; done";

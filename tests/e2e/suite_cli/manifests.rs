@@ -142,7 +142,7 @@ pub(crate) async fn a_lock_is_free_at_once_when_a_container_was_killed(bench: Be
     Ok(())
 }
 
-pub(crate) async fn one_pod_of_a_deployment_leads_from_one_manifest(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_single_pod_of_a_deployment_leads_from_a_manifest(bench: Bench) -> anyhow::Result<()> {
     let (leader, first) = two_pods(&bench).await?;
     let deleted = bench.now();
     bench.kubectl(&["delete", "pod", &leader, "--wait=false"]).await?;

@@ -65,9 +65,7 @@ pub(crate) async fn a_claim_has_what_the_command_was_told(bench: Bench) -> anyho
 /// The Secret of a client as files and as variables.
 ///
 /// Its tokens rise together with those of claims.
-pub(crate) async fn a_pod_takes_locks_from_the_members_with_tokens_of_the_same_sequence(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_pod_takes_locks_from_the_members_with_rising_tokens(bench: Bench) -> anyhow::Result<()> {
     let mut manifest = crate::quorums::manifest(&bench, "q", MAX_TTL);
     manifest["spec"]["tls"] = json!({"mode": "Managed"});
     let _quorum = Quorum::ready_as(&bench, manifest, MAX_TTL).await?;

@@ -171,9 +171,7 @@ pub(crate) async fn an_operator_whose_clock_is_wrong_moves_no_end_of_a_command(b
     Ok(())
 }
 
-pub(crate) async fn a_pod_whose_clock_is_wrong_goes_by_the_members_or_starts_nothing(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_pod_with_a_wrong_clock_uses_the_members_or_starts_nothing(bench: Bench) -> anyhow::Result<()> {
     let quorum = quorum(&bench).await?;
     for (how, offset) in WRONG {
         let refused = Run::start(&bench, format!("status-{how}"), offset, false).await?;

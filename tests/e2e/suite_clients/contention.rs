@@ -61,9 +61,7 @@ pub(crate) async fn libraries_and_claims_on_one_key_are_never_two_holders(bench:
     all_contend(&bench, &quorum, &History::default()).await
 }
 
-pub(crate) async fn libraries_on_one_key_are_never_two_holders_while_members_restart(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn libraries_on_a_key_exclude_each_other_while_members_restart(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let book = History::default();
     let ((), restarts) = tokio::try_join!(all_contend(&bench, &quorum, &book), restart(&bench, &quorum, &book))?;

@@ -86,9 +86,7 @@ async fn moves(one: &Bench, first: &Place, second: &mut Place, fault: &str) -> a
     check(&[&first.program, &second.program])
 }
 
-pub(crate) async fn one_leads_in_two_clusters_and_the_other_follows_when_the_network_between_them_is_cut(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_in_two_clusters_follows_when_their_network_is_cut(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
         // On this side only, so that the routes stay.
@@ -102,9 +100,7 @@ pub(crate) async fn one_leads_in_two_clusters_and_the_other_follows_when_the_net
     .await
 }
 
-pub(crate) async fn one_leads_in_two_clusters_and_the_other_follows_when_the_cluster_has_stopped(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_in_two_clusters_follows_when_a_cluster_stops(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
         let faults = &two.cluster.faults;
@@ -116,7 +112,7 @@ pub(crate) async fn one_leads_in_two_clusters_and_the_other_follows_when_the_clu
     .await
 }
 
-pub(crate) async fn a_leader_whose_api_server_is_frozen_stops_and_one_leads_again(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_without_its_api_server_stops_and_the_next_one_leads(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
         let faults = &two.cluster.faults;

@@ -86,7 +86,7 @@ pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench
     quorums::default_is_ready(&bench.cluster).await
 }
 
-pub(crate) async fn a_clock_that_jumps_while_a_hold_runs_out_lets_nobody_in_early(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_clock_that_jumps_during_an_ending_admits_no_holder_early(bench: Bench) -> anyhow::Result<()> {
     let (_, kept) = node_to_lose(&bench).await?;
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     led_by_shifted(&bench, &kept, 0, async |replica| {

@@ -61,9 +61,7 @@ pub(crate) async fn a_holder_whose_node_object_is_deleted_is_not_cut_short(bench
     apart
 }
 
-pub(crate) async fn a_job_that_is_deleted_while_its_claim_is_ending_does_not_cut_it_short(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_job_deleted_during_an_ending_does_not_cut_it_short(bench: Bench) -> anyhow::Result<()> {
     let job = job(&bench, 2 * TTL, None).await?;
     let owned = Lock::create(&bench, owned_claim("owned", &job, TTL)).await?;
     owned.held(SOON).await?;
@@ -83,9 +81,7 @@ pub(crate) async fn a_job_that_is_deleted_while_its_claim_is_ending_does_not_cut
 /// The Job is deleted, and its pod is deleted by force on a disconnected node.
 ///
 /// The container continues to work there.
-pub(crate) async fn job_pods_forced_off_a_cut_off_node_keep_their_lock_until_it_has_run_out(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn job_pods_forced_off_a_node_keep_their_lock_until_it_expires(bench: Bench) -> anyhow::Result<()> {
     let (lost, _) = node_to_lose(&bench).await?;
     let nodes = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), &lost).await?;
     let job = job(&bench, TTL, Some(&lost)).await?;

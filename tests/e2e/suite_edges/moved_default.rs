@@ -31,7 +31,7 @@ fn quorum_of(version: &super::support::LockVersion) -> Option<String> {
     status(&version.object).holder?.quorum.map(|quorum| quorum.name)
 }
 
-pub(crate) async fn a_moved_default_quorum_and_a_restarted_operator_split_no_lock(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_moved_default_and_a_restarted_operator_split_no_lock(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     // An annotation of a user on a quorum does not make it the default.
     bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;

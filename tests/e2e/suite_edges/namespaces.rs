@@ -22,9 +22,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The quorum's members and its locks are deleted at the same time.
 ///
 /// A leader that does not reach a quorum that is being deleted must stay the leader.
-pub(crate) async fn a_namespace_goes_with_its_quorum_and_its_locks_and_the_leader_stays(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_deleted_namespace_with_a_quorum_keeps_the_leader(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;

@@ -21,9 +21,7 @@ const SMALL: Duration = Duration::from_secs(2);
 const TTL: Duration = Duration::from_secs(18);
 const GONE_LIMIT: Duration = Duration::from_secs(120);
 
-pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_when_the_operator_restarts(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_at_a_restart(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", LARGE).await?;
     let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
     first.held(SOON).await?;
@@ -51,9 +49,7 @@ pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_when_the_operator_r
     Ok(())
 }
 
-pub(crate) async fn a_quorum_made_again_with_a_smaller_max_ttl_honours_what_was_promised(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_quorum_recreated_with_a_smaller_max_ttl_keeps_promises(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", LARGE).await?;
     let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
     first.held(SOON).await?;

@@ -32,9 +32,7 @@ enum Mishap {
     Fault,
 }
 
-pub(crate) async fn a_failed_write_at_the_beginning_of_a_run_out_cuts_no_hold_short(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_failed_first_write_of_an_ending_cuts_no_hold_short(bench: Bench) -> anyhow::Result<()> {
     world::within(&bench, SHORT, async |world| {
         let (victim, gate) = world.victim().await?;
         for mishap in [Mishap::Conflict, Mishap::Fault] {

@@ -70,9 +70,7 @@ impl Reader<'_> {
     }
 }
 
-pub(crate) async fn the_first_pages_lead_from_an_empty_cluster_to_a_leader_and_back(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn the_first_pages_lead_to_a_leader_and_an_empty_cluster_again(bench: Bench) -> anyhow::Result<()> {
     let cluster = &bench.cluster;
     let settings: String = images(cluster).await?.iter().map(|setting| format!(" --set {setting}")).collect();
     let reader = Reader { cluster, chart: format!("{CHART}{settings}") };

@@ -52,9 +52,7 @@ async fn a_lock_at_once(bench: &Bench) -> anyhow::Result<()> {
     lock.remove().await
 }
 
-pub(crate) async fn default_values_meet_pod_security_restricted_and_a_lock_can_be_taken_at_once(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn default_values_meet_restricted_pods_and_grant_a_lock_at_once(bench: Bench) -> anyhow::Result<()> {
     let test = async {
         let images = images(&bench.cluster).await?;
         empty(&bench.cluster).await?;

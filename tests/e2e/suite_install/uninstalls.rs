@@ -20,9 +20,7 @@ const TTL: Duration = Duration::from_secs(4);
 /// From an installation to the next grant: the lost hold has to expire, and be reported as lost.
 const NEXT_LIMIT: Duration = Duration::from_secs(60);
 
-pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock_and_the_next_operator_goes_on(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
     first.held(SOON).await?;
@@ -42,9 +40,7 @@ pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock_and_the_next_
     then_as_before(&bench, test).await
 }
 
-pub(crate) async fn the_check_before_an_uninstallation_says_what_is_held_and_how_to_go_on(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn the_check_before_an_uninstallation_names_held_locks(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
     lock.held(SOON).await?;

@@ -24,9 +24,7 @@ const TTL: Duration = Duration::from_secs(12);
 const ROLLOUT_LIMIT: Duration = Duration::from_secs(180);
 const HELD_LIMIT: Duration = Duration::from_secs(60);
 
-pub(crate) async fn an_upgrade_to_another_image_and_other_pods_keeps_fifty_held_locks(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn an_upgrade_to_another_image_keeps_fifty_held_locks(bench: Bench) -> anyhow::Result<()> {
     then_as_before(&bench, upgrade(&bench)).await
 }
 

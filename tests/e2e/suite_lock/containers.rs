@@ -70,9 +70,7 @@ pub(crate) async fn a_container_in_a_crash_loop_does_not_keep_leadership_by_name
 }
 
 /// The rule of README: a container that read the token at its start leads only with a larger one.
-pub(crate) async fn a_container_that_reads_the_token_before_it_is_ready_knows_whether_it_leads(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_container_with_an_earlier_token_knows_whether_it_leads(bench: Bench) -> anyhow::Result<()> {
     let mut pod = worker(&bench, "app-0", "app", IDLE);
     // Each run of the container is not ready for a while.
     pod["spec"]["containers"][0]["readinessProbe"] =

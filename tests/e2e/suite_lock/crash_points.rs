@@ -351,9 +351,7 @@ impl Scenario for BreakForce {
     }
 }
 
-pub(crate) async fn a_leader_killed_at_any_write_of_a_forced_break_leaves_no_orphan(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_killed_in_a_forced_break_leaves_no_orphan(bench: Bench) -> anyhow::Result<()> {
     at_every_write::<BreakForce>(bench).await
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn a_holder_whose_heartbeat_stops_is_renewed_no_more(bench: Ben
     Ok(())
 }
 
-pub(crate) async fn a_claim_whose_heartbeat_stopped_while_it_waited_is_passed_over(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_waiting_claim_without_a_heartbeat_is_passed_over(bench: Bench) -> anyhow::Result<()> {
     let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
     first.held(SOON).await?;
     let mut silent = claim("silent", "job", None, TTL);

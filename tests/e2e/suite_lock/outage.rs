@@ -91,9 +91,7 @@ pub(crate) async fn held_locks_outlive_two_minutes_without_an_api_server(bench: 
 }
 
 /// The operator processes changes by `kubectl` after it is connected again, and only then.
-pub(crate) async fn claims_that_change_while_the_operator_is_cut_off_are_settled_afterwards(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn changes_to_claims_during_a_cut_are_settled_afterwards(bench: Bench) -> anyhow::Result<()> {
     let scene = Scene::set(&bench).await?;
     let replicas = operators::pods(&bench.cluster).await?;
     let from = bench.wall().0;

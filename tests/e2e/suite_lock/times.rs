@@ -61,7 +61,7 @@ pub(crate) async fn a_lock_is_not_renewed_beyond_max_hold(bench: Bench) -> anyho
     Ok(())
 }
 
-pub(crate) async fn lock_delay_keeps_the_next_holder_waiting_after_an_unclean_loss(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn lock_delay_holds_back_the_next_holder_after_a_loss(bench: Bench) -> anyhow::Result<()> {
     const DELAY: Duration = Duration::from_secs(4);
     run(&bench, worker(&bench, "worker-0", "worker", IDLE)).await?;
     let first = with(pod_claim("first", "job", "worker-0", TTL), json!({"lockDelay": "4s"}));

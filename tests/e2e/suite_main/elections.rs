@@ -25,7 +25,7 @@ const ROUNDS: usize = 3;
 const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 const PODS_LIMIT: Duration = Duration::from_secs(60);
 
-pub(crate) async fn one_pod_leads_and_the_next_one_follows_within_three_seconds(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_single_pod_leads_and_the_next_follows_in_three_seconds(bench: Bench) -> anyhow::Result<()> {
     const WHAT: &str = "SIGKILL to the leader's container -> next leader in status";
     let quorum = Quorum::ready(&bench, "q", Duration::from_secs(3)).await?;
     let client = Client::start(&quorum).await?;

@@ -26,7 +26,7 @@ const QUIET: Duration = Duration::from_secs(4);
 /// Its own Event and a few reads of other objects are fine. Repeated attempts are not.
 const LINES_WHILE_QUIET: usize = 3;
 
-pub(crate) async fn what_other_objects_forbid_is_said_in_the_status_and_heals(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn errors_from_other_objects_are_in_the_status_and_heal(bench: Bench) -> anyhow::Result<()> {
     let before = operators::restarts(&bench.cluster).await?;
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let elsewhere = Bench::open("refused_elsewhere", bench.cluster.clone(), bench.figures.clone()).await?;

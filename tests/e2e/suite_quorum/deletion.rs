@@ -38,9 +38,7 @@ pub(crate) async fn a_quorum_made_again_under_its_name_gives_larger_tokens(bench
     lock.remove().await
 }
 
-pub(crate) async fn a_quorum_that_goes_names_its_held_locks_and_answers_nothing_but_ping(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(bench: Bench) -> anyhow::Result<()> {
     // Long enough to check the members while they are closed and still run.
     let max_ttl = Duration::from_secs(15);
     let quorum = Quorum::ready(&bench, "q", max_ttl).await?;

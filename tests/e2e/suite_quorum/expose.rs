@@ -62,9 +62,7 @@ fn split_url(url: &str) -> anyhow::Result<[&str; 3]> {
     Ok([user, password, address])
 }
 
-pub(crate) async fn node_ports_are_reached_from_outside_the_cluster_with_the_certificate_checked(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn node_ports_are_reached_from_outside_with_a_valid_certificate(bench: Bench) -> anyhow::Result<()> {
     let nodes = node_addresses(&bench).await?;
     ensure!(nodes.len() >= 3, "three nodes are needed, not {nodes:?}");
     let spec = json!({"tls": {"mode": "Managed"}, "expose": {"type": "NodePort", "addresses": nodes[..2]}});

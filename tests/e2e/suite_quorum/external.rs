@@ -252,9 +252,7 @@ pub(crate) async fn a_longer_max_ttl_is_used_when_all_have_it(bench: Bench) -> a
     wide.remove().await
 }
 
-pub(crate) async fn a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_master_restarted_during_an_acquisition_does_not_vote(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 3).await?;
     let manifest = masters.manifest("q", 0, &addresses(&masters, &[0, 1, 2]), MAX_TTL);
     let quorum = masters.ready(&bench, manifest).await?;

@@ -103,9 +103,7 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_a_persons_word(bench:
     lost.heal().await
 }
 
-pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_out_of_service_taint(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_pod_forced_off_a_node_waits_for_the_out_of_service_taint(bench: Bench) -> anyhow::Result<()> {
     let lost = LostMember::make(&bench).await?;
     lost.stays_out_during(delay(MAX_TTL)).await?;
     let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
@@ -118,9 +116,7 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_out_of_service_ta
 }
 
 /// A cloud provider's controller deletes the Node object of a machine that is gone.
-pub(crate) async fn a_pod_forced_off_a_lost_node_waits_until_the_provider_deletes_the_node(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_pod_forced_off_a_node_waits_until_the_provider_deletes_it(bench: Bench) -> anyhow::Result<()> {
     let lost = LostMember::make(&bench).await?;
     bench.kubectl(&["patch", "node", &lost.node, "-p", r#"{"spec":{"providerID":"test:///gone"}}"#]).await?;
     lost.stays_out_during(delay(MAX_TTL)).await?;

@@ -29,7 +29,7 @@ fn is_lost(version: &Version<redlock_operator::api::RedisQuorum>) -> bool {
     condition(version, "Ready").1 == "AuthLost"
 }
 
-pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_one(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let outside = Client::start(&quorum).await?;

@@ -184,7 +184,7 @@ fn check_epochs(quorum: &Quorum) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn one_member_becomes_three_and_no_lock_is_lost_or_split(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_single_member_becomes_three_and_no_lock_is_lost_or_split(bench: Bench) -> anyhow::Result<()> {
     let max_ttl = Duration::from_secs(4);
     let mut single = manifest(&bench, "q", max_ttl);
     single["spec"]["members"] = json!(1);
@@ -220,9 +220,7 @@ pub(crate) async fn one_member_becomes_three_and_no_lock_is_lost_or_split(bench:
     check_epochs(&quorum)
 }
 
-pub(crate) async fn three_become_five_then_seven_then_three_though_the_leader_is_killed(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn three_become_five_seven_and_three_with_a_killed_leader(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     // Longer than a change of leader.
     let ttl = Duration::from_secs(10);

@@ -99,9 +99,7 @@ async fn rotate(quorum: &Quorum) -> anyhow::Result<()> {
     quorum.recorder.until_after(mark, STAGE_LIMIT, "the rotation is over", over).await.map(drop)
 }
 
-pub(crate) async fn a_reader_sees_a_held_lock_through_changes_of_members_and_passwords(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_reader_reads_a_held_lock_through_all_changes(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let (pods, key) = (pod_uids(&bench, 3).await?, format!("{}/job", bench.namespace));

@@ -61,9 +61,7 @@ async fn accepts(bench: &Bench, address: &str, name: &str, authorities: &str) ->
     Ok(bench.cluster.faults.beside_the_control_plane(&script).await?.trim() == "yes")
 }
 
-pub(crate) async fn a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn a_managed_certificate_has_the_name_and_plain_tcp_is_refused(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::create_with(&bench, "q", MAX_TTL, managed()).await?;
     quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
     quorum.recorder.until(SOON, "TLSReady", is_tls_ready).await?;

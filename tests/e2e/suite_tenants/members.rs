@@ -89,7 +89,7 @@ pub(crate) async fn a_large_argument_that_is_announced_harms_nobody_else(bench: 
     suffer(&bench, Attack { name: "an announced argument of 300 MB", does, reported: None }).await
 }
 
-pub(crate) async fn five_hundred_idle_connections_to_every_member_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn many_idle_connections_to_every_member_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let does = r#"
         for i in {1..500}; do exec {fd}<>"/dev/tcp/$address/6379" && printf '%s\r\n' "$login" >&$fd; done
         sleep 10"#;

@@ -138,7 +138,7 @@ pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench)
     finished(&next, "Released", SOON).await.map(drop)
 }
 
-pub(crate) async fn who_breaks_a_lock_needs_the_permission_and_is_named(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_user_who_breaks_a_lock_needs_the_permission_and_is_named(bench: Bench) -> anyhow::Result<()> {
     let breaker = "e2e-breaker";
     for role in ["edit", "redlock-operator-break"] {
         let arguments = ["create", "rolebinding", role, &format!("--clusterrole={role}"), &format!("--user={breaker}")];

@@ -69,7 +69,7 @@ async fn rights_of(bench: &Bench, account: &str, namespace: &str) -> anyhow::Res
     Ok(rights)
 }
 
-pub(crate) async fn the_operators_account_has_the_documented_rights_and_no_others(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn the_operators_account_has_only_the_documented_rights(bench: Bench) -> anyhow::Result<()> {
     let own = bench.cluster.operator_namespace.clone();
     for (namespace, places) in
         [(bench.namespace.as_str(), &["everywhere"][..]), (&own, &["everywhere", "redlock-system"])]
@@ -177,9 +177,7 @@ async fn refused_in(bench: &Bench, namespace: &str, arguments: &[&str], input: &
     Ok(())
 }
 
-pub(crate) async fn the_operators_account_writes_nothing_but_what_belongs_to_a_quorum(
-    bench: Bench,
-) -> anyhow::Result<()> {
+pub(crate) async fn the_operators_account_writes_only_objects_of_a_quorum(bench: Bench) -> anyhow::Result<()> {
     let fine = stateful_set(|_| ()).to_string();
     // Without managed members, so that the objects below do not exist.
     let spec = json!({"members": 0, "external": [{"name": "vm", "address": "192.0.2.1:6379"}]});

@@ -179,7 +179,7 @@ pub(crate) async fn claims_that_were_stored_unreadable_harm_only_themselves(benc
 }
 
 /// The API server judges unusual values: our types parse every value that it accepts.
-pub(crate) async fn what_fits_the_schema_is_read(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn values_that_fit_the_schema_are_read(bench: Bench) -> anyhow::Result<()> {
     let numbers = ["0", "1", "999999", "2562047", "2562048", "9999999", "9999999999", "18446744073709551616"];
     let units = ["ms", "s", "m", "h"];
     let mut texts: Vec<_> = numbers.iter().flat_map(|number| units.map(|unit| format!("{number}{unit}"))).collect();

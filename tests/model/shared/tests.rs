@@ -13,7 +13,7 @@ fn without_restarts(old: &[usize], new: &[usize]) -> Shared {
 }
 
 #[test]
-fn with_all_rules_two_operators_change_the_list_of_shared_masters() {
+fn with_all_rules_two_operators_change_their_shared_masters() {
     holds("shared masters, 1 to 2, 1 restart", Shared::new(ONE, TWO));
     holds("shared masters, 1 to 3", without_restarts(ONE, THREE));
     if large() {

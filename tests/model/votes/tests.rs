@@ -39,13 +39,13 @@ fn extensions_with_different_ttls_do_no_harm() {
 }
 
 #[test]
-fn members_that_nobody_can_close_do_no_harm_to_clients_that_ask_for_the_run_id() {
+fn unclosable_members_do_no_harm_to_clients_with_the_run_id() {
     let most_out = if large() { 3 } else { 1 };
     holds("exclusion, 3 members without closed users", Votes { external: true, most_out, ..three() });
 }
 
 #[test]
-fn a_clock_that_is_stepped_does_no_harm_where_votes_tell_the_time() {
+fn a_stepped_clock_does_no_harm_if_votes_have_the_time() {
     let most_out = if large() { 3 } else { 1 };
     holds("exclusion, clocks stepped, votes carry the time", Votes { clock_steps: true, most_out, ..three() });
 }

@@ -10,7 +10,7 @@ use crate::servers::Servers;
 const LONGEST: Duration = Duration::from_secs(3);
 
 #[test]
-fn a_command_runs_while_the_agent_leads_and_then_the_lock_is_free() {
+fn a_command_runs_while_the_agent_leads_and_frees_the_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
     // Longer than one ttl.
@@ -93,7 +93,7 @@ fn an_agent_of_another_lock_is_refused() {
 }
 
 #[test]
-fn the_main_process_gets_a_signal_when_it_does_not_lead_any_more() {
+fn the_main_process_gets_a_signal_when_it_no_longer_leads() {
     let (servers, place) = (Servers::start(3), Place::new());
     let script =
         "trap 'echo lost > lost; exit' TERM; echo $$ > app.new; mv app.new app.pid; while :; do sleep 0.05; done";

@@ -30,7 +30,7 @@ fn an_instance_that_has_registered_leads() {
 }
 
 #[test]
-fn an_instance_that_registers_gets_a_token_of_its_own_after_the_promise_to_the_one_before() {
+fn a_new_instance_gets_its_own_token_after_the_earlier_promise() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
     let first = agent.register();
@@ -149,7 +149,7 @@ fn requests_that_others_have_a_program_send_are_refused() {
 }
 
 #[test]
-fn a_socket_file_serves_the_same_and_one_that_is_left_is_replaced() {
+fn a_socket_file_serves_the_same_and_replaces_an_old_one() {
     let (servers, place) = (Servers::start(3), Place::new());
     let path = place.folder.join("agent.sock");
     let listen = format!("unix:{}", path.display());
@@ -167,7 +167,7 @@ fn a_socket_file_serves_the_same_and_one_that_is_left_is_replaced() {
 }
 
 #[test]
-fn an_agent_that_is_stopped_gives_the_lock_back_when_its_promise_has_passed() {
+fn a_stopped_agent_releases_the_lock_after_its_promise() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
     let instance = agent.register();

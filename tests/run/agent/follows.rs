@@ -86,7 +86,7 @@ fn without_an_api_server_it_is_not_known_who_leads() {
 
 /// The clocks of the API server and of this machine are 30 s apart, and then the API server is away.
 #[test]
-fn the_members_tell_what_is_left_without_an_api_server_and_whatever_clocks_say() {
+fn the_members_give_the_rest_of_the_validity_for_any_clock() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 30), Servers::start(3), Place::new());
     let ttl = Duration::from_secs(4);
     let renew = || servers.set(LOCK, &format!("{NONCE}{}", "f".repeat(20)), 4_000);
@@ -125,7 +125,7 @@ fn a_machine_whose_clock_is_wrong_leads_nothing() {
 }
 
 #[test]
-fn the_elected_pod_leads_with_tokens_from_after_its_registration() {
+fn the_elected_pod_leads_with_tokens_after_its_registration() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     server.elect("pod-a", "u-1", TOKEN);
     let agent = elected(&place, &server);
@@ -145,7 +145,7 @@ fn the_elected_pod_leads_with_tokens_from_after_its_registration() {
 
 /// The application's container was killed while the API server is away.
 #[test]
-fn an_instance_that_starts_in_an_outage_is_not_told_of_what_came_before() {
+fn an_instance_that_starts_in_an_outage_gets_no_earlier_token() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let agent = elected(&place, &server);
     let first = agent.register();
@@ -176,7 +176,7 @@ fn a_leader_that_steps_down_says_so() {
 
 /// The operator renews the hold all the time, so without a release no other token would come.
 #[test]
-fn an_elected_pod_whose_agent_was_frozen_leads_again_with_another_token() {
+fn an_elected_pod_with_a_frozen_agent_gets_another_token() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let agent = elected(&place, &server);
     let instance = agent.register();

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_an_end_and_a_claim_that_cannot_be_read_are_there_all_the_same() {
+    fn unreadable_holders_ends_and_claims_still_exist() {
         let holder = |pointer, value| lenient(pointer, value).status.unwrap().holder.unwrap();
         let of_no_quorum = holder("/status/holder/quorum", json!("main"));
         assert_eq!((of_no_quorum.quorum, of_no_quorum.nonce.as_deref()), (None, Some("0707")));

@@ -34,7 +34,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_understood_of_a_quorum_is_written_back_as_it_was(value in object("RedisQuorum")) {
+    fn a_parsed_quorum_is_written_back_without_a_change(value in object("RedisQuorum")) {
         if let Ok(quorum) = serde_json::from_value::<RedisQuorum>(value) {
             let written = serde_json::to_value(&quorum).unwrap();
             let again: RedisQuorum = serde_json::from_value(written.clone()).unwrap();
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_understood_of_a_lock_is_written_back_as_it_was(value in object("DistributedLock")) {
+    fn a_parsed_lock_is_written_back_without_a_change(value in object("DistributedLock")) {
         if let Ok(lock) = serde_json::from_value::<DistributedLock>(value) {
             let written = serde_json::to_value(&lock).unwrap();
             let again: DistributedLock = serde_json::from_value(written.clone()).unwrap();

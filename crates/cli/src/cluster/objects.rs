@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn one_unreadable_object_hides_no_other() {
+    fn an_unreadable_object_hides_no_other() {
         let odd = "{spec: {key: k, ttl: 9999999h, claim: {identity: me}}, status: {validUntil: soon, fencingToken: 7}}";
         let lock = fake::lock("odd", odd);
         assert_eq!((lock.key().as_str(), lock.who().as_str(), lock.status.fencing_token), ("k", "me", Some(7)));

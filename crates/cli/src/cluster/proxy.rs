@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_proxy_names_is_reached_without_one() {
+    fn hosts_in_no_proxy_are_reached_without_a_proxy() {
         for (entry, server) in [
             ("*", "https://api.example.com"),
             ("a, example.com", "https://api.example.com:6443"),

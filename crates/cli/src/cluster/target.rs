@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_lock_is_refused_with_how_to_write_one() {
+    fn an_invalid_lock_name_is_refused_with_a_valid_form() {
         for text in ["", "/key", "shop/", "a key", "dlock/", "dlock/a/b", "shop/ä"] {
             let refused = Target::parse(text, None, "home").unwrap_err();
             assert!(refused.next.contains("<namespace>/<key>"), "{text}: {refused}");

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_job_that_no_operator_hears_is_named_with_what_to_do() {
+    fn a_suspended_job_without_an_operator_is_named_with_a_remedy() {
         let at = |time: &str| serde_json::from_value::<MilliTime>(json!(time)).unwrap();
         let (now, soon) = (at("2026-01-01T00:01:00.000Z"), at("2026-01-01T00:00:10.000Z"));
         let asks = json!({JOB_LOCK_ANNOTATION: "k"});

@@ -78,7 +78,7 @@ mod tests {
     use crate::cluster::objects::fake::{now, quorum};
 
     #[test]
-    fn a_quorum_that_grants_nothing_is_broken_and_one_without_reserve_is_a_warning() {
+    fn a_quorum_without_grants_is_broken_and_without_reserve_warns() {
         assert_eq!(quorums(&[quorum(["Admitted"; 3])], now())[0].state, State::Fine);
         let reserve = quorums(&[quorum(["Admitted", "Admitted", "Fenced"])], now());
         assert_eq!((reserve[0].state, reserve.len()), (State::Warning, 2));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_one_warning_with_its_time_and_a_fault_during_a_start_is_none() {
+    fn a_start_is_one_warning_and_a_fault_during_it_is_none() {
         let found = quorums(&[quorum(["Fenced"; 3])], now());
         assert_eq!((found.len(), found[0].state), (1, State::Warning));
         assert_eq!(

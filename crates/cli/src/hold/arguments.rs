@@ -286,7 +286,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_needs_the_operator_is_refused_in_direct_mode() {
+    fn options_that_need_the_operator_are_refused_in_direct_mode() {
         assert!(parsed(&["--lock", "a/b", "--direct", "--identity", "me"]).refuse_queue().is_ok());
         let refused = parsed(&["--lock", "a/b", "--priority", "-3"]).refuse_queue().unwrap_err().to_string();
         assert!(refused.starts_with("--priority needs the operator"), "{refused}");
@@ -300,7 +300,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn members_are_urls_or_a_secret_or_its_entries_in_the_environment() {
+    fn members_are_urls_or_a_secret_or_environment_variables() {
         let none = std::iter::empty;
         let urls = parsed(&["--lock", "a/b", "--members", "redis://a,redis://b"]).direct.members(none());
         assert!(urls == Some(Members::Urls(vec!["redis://a".to_owned(), "redis://b".to_owned()])));

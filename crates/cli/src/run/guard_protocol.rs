@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn messages_of_the_guard_are_parsed() {
         let at = |millis| Boottime::new(Duration::from_millis(millis));
         for order in [
             GuardCommand::Until { ask: at(1), kill: at(70_000) },

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_leaves_and_the_end_of_run_get_the_grace_within_the_deadline() {
+    fn descendants_and_the_end_of_run_get_the_grace_in_the_deadline() {
         for event in [Input::RunGone, Input::CommandEnded] {
             let mut state = running(500, 700);
             assert_eq!(state.on(event, at(100)), [Action::Signal(TERM)]);

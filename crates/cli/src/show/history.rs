@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_has_the_holds_of_all_claims_on_a_key_by_their_tokens() {
+    fn a_history_has_all_holds_of_a_key_by_their_tokens() {
         let past = "{spec: {key: reindex}, status: {history: [
             {identity: x, fencingToken: 7, from: 2026-01-01T10:00:00.000Z, to: 2026-01-01T10:00:30.000Z, reason: Broken, message: by ann},
             {identity: y, fencingToken: 3, to: 2026-01-01T09:00:00.000Z, reason: Released}]}}";

@@ -239,7 +239,7 @@ mod tests {
     use crate::cluster::objects::fake::{held, lock, now, quorum, waiting};
 
     #[test]
-    fn what_is_wrong_comes_first_with_the_next_step() {
+    fn problems_come_first_with_the_next_step() {
         let stuck = waiting("stuck", "Unreadable", "cannot be read", None);
         let locks = [held("a"), waiting("b", "Queued", "", Some(1)), stuck];
         let quorums = [quorum(["Admitted", "Admitted", "Fenced"])];

@@ -194,7 +194,7 @@ mod tests {
     use crate::cluster::objects::fake::{held, now, waiting};
 
     #[test]
-    fn what_is_waited_for_is_seen_in_the_locks() {
+    fn awaited_conditions_are_read_from_the_locks() {
         let (a, b) = (held("a"), waiting("b", "Queued", "", Some(1)));
         let met = |wanted: &str, locks: &[&LockObject]| wanted.parse::<Wanted>().unwrap().is_met(locks);
         assert!(met("held", &[&b, &a]) && !met("held", &[&b]) && !met("held", &[]));

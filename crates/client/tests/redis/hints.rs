@@ -34,7 +34,7 @@ async fn pauses(refusals: &mut watch::Receiver<usize>) {
 }
 
 #[tokio::test]
-async fn a_release_ends_the_pause_of_those_who_wait_in_another_process() {
+async fn a_release_ends_the_pause_of_waiters_in_another_process() {
     let servers = servers(5).await;
     let holder = client(&servers).await;
     let (waiter, mut refusals) = patient(urls(&servers), 5).await;
@@ -56,7 +56,7 @@ async fn refusals_logged(server: &Server) -> usize {
 
 /// Users without permission to publish get no hints, and members do not log a refusal for each release.
 #[tokio::test]
-async fn who_may_not_publish_waits_as_before() {
+async fn a_client_that_cannot_publish_waits_as_before() {
     let servers = servers(3).await;
     for server in &servers {
         let rule = "ACL SETUSER mute reset on >secret ~* resetchannels +@all -publish -subscribe";

@@ -49,7 +49,7 @@ async fn many_locks_are_released_by_few_calls() {
 }
 
 #[tokio::test]
-async fn a_key_that_a_user_may_not_touch_keeps_no_other_from_being_released() {
+async fn a_forbidden_key_does_not_prevent_other_releases() {
     let servers = servers(3).await;
     let mut urls = Vec::new();
     for server in &servers {

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
+    fn the_counter_is_restored_above_every_possible_token() {
         for (counters, needed, floor, clock, expected) in [
             (&[50, 90][..], 2, 10, 20, 90),
             // Too few counters: together they perhaps did not store the last token, so they prove nothing.

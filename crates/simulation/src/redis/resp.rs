@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn an_invalid_request_is_refused() {
         for (bytes, error) in [
             (&b"*x\r\n"[..], "invalid multibulk length"),
             (b"*1\r\n:3\r\n", "expected '$', got ':'"),

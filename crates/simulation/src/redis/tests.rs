@@ -94,7 +94,7 @@ fn a_frozen_process_executes_later_also_for_those_who_have_gone() {
 }
 
 #[test]
-fn a_killed_connection_loses_what_it_has_sent_and_what_it_was_not_given() {
+fn a_killed_connection_loses_requests_and_replies() {
     let mut server = open_server();
     let (admin, other) = (server.connect(START), server.connect(START));
     server.freeze();
@@ -108,7 +108,7 @@ fn a_killed_connection_loses_what_it_has_sent_and_what_it_was_not_given() {
 }
 
 #[test]
-fn a_script_that_never_ends_makes_the_process_busy_until_it_is_killed() {
+fn an_endless_script_keeps_the_process_busy_until_it_is_killed() {
     let mut server = open_server();
     let (endless, other) = (server.connect(START), server.connect(START));
     server.feed(endless, b"*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\nPING\r\n", START);
@@ -128,7 +128,7 @@ fn a_script_that_never_ends_makes_the_process_busy_until_it_is_killed() {
 }
 
 #[test]
-fn a_process_that_loads_or_lacks_memory_or_follows_another_says_so() {
+fn loading_full_and_replica_processes_answer_with_errors() {
     let mut server = open_server();
     let connection = server.connect(START);
     server.set_loading(true);
@@ -151,7 +151,7 @@ fn a_process_that_loads_or_lacks_memory_or_follows_another_says_so() {
 }
 
 #[test]
-fn what_is_not_modelled_is_refused_and_remembered() {
+fn requests_without_a_model_are_refused_and_recorded() {
     let mut server = open_server();
     let connection = server.connect(START);
     assert!(ask(&mut server, connection, "LPUSH list v", START).starts_with("-ERR"));

@@ -34,7 +34,7 @@ fn a_pod_being_deleted_is_no_candidate() {
 }
 
 #[test]
-fn a_pod_that_does_not_run_is_named_with_the_text_of_the_kubelet_or_the_scheduler() {
+fn a_pod_that_does_not_run_is_named_with_its_cause() {
     let with = |status: serde_json::Value| {
         let mut object = serde_json::to_value(pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"])).unwrap();
         object["status"] = status;

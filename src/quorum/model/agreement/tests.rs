@@ -94,7 +94,7 @@ fn a_quorum_without_external_members_shares_nothing() {
 }
 
 #[test]
-fn a_newcomer_claims_only_after_its_wait_and_votes_only_when_its_claim_stands_everywhere() {
+fn a_newcomer_waits_and_votes_when_its_claim_is_on_all_members() {
     let mut agreement = agreement(30);
     for member in ["a", "b", "c"] {
         assert!(!asks(&agreement, member, &process(member), 0), "not admitted yet");
@@ -173,7 +173,7 @@ fn another_replica_goes_on_with_a_claim_that_stands() {
 }
 
 #[test]
-fn one_other_list_stops_everything_until_it_is_gone() {
+fn another_list_stops_everything_until_it_is_gone() {
     let mut agreement = joined(30);
     let theirs = other("a:1 b:1 d:1", 30);
     assert!(reads(&mut agreement, "b", &process("b"), &state(false, true, std::slice::from_ref(&theirs)), 1));
@@ -219,7 +219,7 @@ fn another_max_ttl_stops_votes_and_claims() {
 }
 
 #[test]
-fn a_longer_time_to_live_is_in_force_only_when_every_member_holds_it() {
+fn a_longer_ttl_is_in_force_only_when_every_member_holds_it() {
     let mut agreement = joined(10);
     agreement.set_claim(Some(claim(30)));
     assert!(agreement.may_vote(at(1)) && !agreement.counts(&name("a"), &process("a"), at(1)));
@@ -233,7 +233,7 @@ fn a_longer_time_to_live_is_in_force_only_when_every_member_holds_it() {
 }
 
 #[test]
-fn while_the_list_changes_no_vote_counts_and_the_new_list_joins_from_the_beginning() {
+fn no_vote_counts_while_the_list_changes() {
     let mut agreement = joined(30);
     agreement.set_claim(Some(Claim { generation: 2, ..claim(30) }));
     assert!(agreement.may_vote(at(1)));
@@ -271,7 +271,7 @@ fn a_change_of_our_own_members_to_external_ones_pauses_too() {
 ///
 /// The claims on these two are lost.
 #[test]
-fn who_sees_its_claim_on_no_majority_joins_anew() {
+fn an_operator_without_a_majority_of_claims_joins_again() {
     let mut agreement = joined(30);
     // The last look at c counts for five seconds.
     for second in 1..70 {

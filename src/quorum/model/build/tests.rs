@@ -275,7 +275,7 @@ fn the_pod_template_is_the_same_in_every_version() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused() {
+fn unsupported_settings_are_refused() {
     use crate::quorum::model::invalid::Invalid;
     let client = |name: &str, prefix: &str| json!({"clients": [{"name": name, "namespace": "s", "keyPrefix": prefix}]});
     for (spec, invalid) in [
@@ -340,7 +340,7 @@ fn tls_is_another_pod_template_and_another_configuration() {
 }
 
 #[test]
-fn an_exposed_member_has_a_service_of_its_own_and_everybody_may_come() {
+fn an_exposed_member_has_its_own_service_open_to_all_peers() {
     let spec = json!({"tls": {"mode": "Managed"}, "expose": {"type": "NodePort", "annotations": {"a": "b"},
         "addresses": ["a.example.com:7001", "192.0.2.1"]},
         "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]});

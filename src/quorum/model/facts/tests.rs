@@ -95,7 +95,7 @@ fn a_container_of_an_earlier_process_is_never_that_of_the_next() {
 }
 
 #[test]
-fn a_process_whose_container_the_runtime_has_lost_sight_of_is_not_taken_for_that_of_the_next_container() {
+fn a_lost_container_is_not_confused_with_the_next_container() {
     let lost = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
     let next = pod(redis("b", json!({"running": {}}), lost));
     let later = pod(redis("c", json!({"running": {}}), terminated("b")));

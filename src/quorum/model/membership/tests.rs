@@ -223,7 +223,7 @@ fn a_learner_has_no_vote_and_an_old_member_keeps_its_own() {
 }
 
 #[test]
-fn a_change_begins_only_when_every_lock_is_on_every_member_and_no_update_is_under_way() {
+fn a_change_begins_when_locks_are_on_all_members_without_update() {
     let mut world = World::settled(3);
     world.quorum.spec.members = 5;
     world.admit_all();
@@ -247,7 +247,7 @@ fn a_change_begins_only_when_every_lock_is_on_every_member_and_no_update_is_unde
 }
 
 #[test]
-fn an_edit_before_the_switch_takes_effect_at_once_and_one_after_it_waits() {
+fn an_edit_before_the_switch_acts_at_once_and_later_ones_wait() {
     let mut world = World::settled(3);
     world.quorum.spec.members = 5;
     assert!(matches!(world.step(), ChangeStep::Wait(_)));
@@ -289,7 +289,7 @@ fn an_old_member_that_cannot_be_closed_stops_the_change() {
 }
 
 #[test]
-fn the_wait_begins_when_the_last_old_member_is_closed_and_is_never_cut_short() {
+fn the_wait_begins_when_the_last_old_member_is_closed() {
     let mut world = World::settled(3);
     world.quorum.spec.members = 1;
     assert_eq!(world.run(), WHOLE);
@@ -309,7 +309,7 @@ fn the_wait_begins_when_the_last_old_member_is_closed_and_is_never_cut_short() {
 }
 
 #[test]
-fn the_end_needs_the_counters_of_the_old_list_and_a_majority_of_the_new_one() {
+fn the_end_needs_old_counters_and_a_new_majority() {
     let mut world = World::settled(3);
     world.quorum.spec.members = 5;
     world.admit_all();
@@ -325,7 +325,7 @@ fn the_end_needs_the_counters_of_the_old_list_and_a_majority_of_the_new_one() {
 }
 
 #[test]
-fn a_process_that_is_admitted_in_the_meantime_knows_no_earlier_user() {
+fn a_process_admitted_during_the_change_has_no_earlier_user() {
     let mut world = World::settled(3);
     world.quorum.spec.members = 1;
     world.act_times(2);

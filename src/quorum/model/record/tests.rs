@@ -81,7 +81,7 @@ fn votes_count_for_admitted_processes_only() {
 }
 
 #[test]
-fn a_member_that_joins_is_fenced_for_that_and_a_restart_is_a_restart() {
+fn joining_and_restarted_members_have_different_fence_reasons() {
     let mut member = MemberStatus { name: "main-3".into(), ..MemberStatus::default() };
     let first = Record { state: State::Fenced, reason: Some(Reason::FirstStart), ..Record::default() };
     let stamps = Stamps { joins: true, ..Stamps::default() };

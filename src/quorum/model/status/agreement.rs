@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_disagrees_is_named_with_both_sides() {
+    fn an_operator_that_disagrees_is_named_with_both_values() {
         let list = condition_of(false, false, Some(("other.example:6379", 30)));
         let texts = ["shop/theirs", "other.example:6379", "vm.example:6379"];
         has(&list, Status::False, CommonReason::OtherMemberList, &texts);

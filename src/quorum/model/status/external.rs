@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_votes_for_one_member() {
+    fn a_process_votes_for_a_single_member() {
         let twin = |members: &[MemberStatus], name| twin_of(members, name, "x").map(str::to_owned);
         let both = [member("a", "x", false), member("b", "x", false), member("c", "y", true)];
         assert_eq!(twin(&both, "a"), None);

@@ -77,7 +77,7 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
 }
 
 #[test]
-fn a_quorum_that_others_disagree_with_grants_nothing_and_says_so() {
+fn a_quorum_in_disagreement_grants_nothing_and_reports_it() {
     let agreement = |holds, reason| {
         Some(Condition { type_: QuorumCondition::QuorumAgrees, holds, reason, message: "locks/x".into() })
     };
@@ -136,7 +136,7 @@ fn summary_of_change(states: &[&str], voters: &[usize], former: &[usize]) -> Vec
 }
 
 #[test]
-fn while_the_members_change_the_conditions_are_about_the_lists_that_count() {
+fn during_a_change_conditions_describe_the_voting_lists() {
     // Two members join: they have no vote, so nothing is missing, and nothing is gained.
     let learning = summary_of_change(&["Admitted", "Fenced", "Admitted"], &[0], &[]);
     assert_eq!(

@@ -34,7 +34,7 @@ fn an_issued_certificate_proves_its_names_for_ninety_days() {
 }
 
 #[test]
-fn what_is_wrong_with_a_secret_is_said() {
+fn errors_in_a_secret_are_reported() {
     let ca = authority();
     let own = issue::certificate(&ca, &names(), NOW).unwrap();
     let good = data(&own, &ca.certificate);

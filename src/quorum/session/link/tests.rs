@@ -132,7 +132,7 @@ fn token(number: i64) -> FencingToken {
 }
 
 #[tokio::test]
-async fn a_member_is_closed_at_boot_and_votes_only_between_opening_and_closing() {
+async fn a_member_starts_closed_and_votes_only_while_it_is_open() {
     let (plan, users) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
@@ -188,7 +188,7 @@ async fn a_restart_is_another_process_and_closed() {
 }
 
 #[tokio::test]
-async fn a_frozen_leader_opens_nothing_after_its_successor_has_raised_its_epoch() {
+async fn a_frozen_leader_opens_nothing_after_the_next_epoch() {
     let (plan, users) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
@@ -268,7 +268,7 @@ async fn vote_by(voter: Arc<RedisMember>, admitted: &RunId, key: &str) -> Option
 }
 
 #[tokio::test]
-async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_passwords() {
+async fn a_process_with_an_older_file_gets_the_new_passwords() {
     let (plan, users) = plan();
     let before = Auth::random();
     let removing = before.begin("t").advance().advance();

@@ -6,13 +6,13 @@ const OPERATED: &[Who] = &[Who::Operator, Who::Direct];
 const ALONE: &[Who] = &[Who::Library];
 
 #[test]
-fn at_a_hundred_thousand_grants_a_second_tokens_rise_through_quiet_days_and_the_loss_of_all_members() {
+fn tokens_rise_at_full_speed_and_after_the_loss_of_all_members() {
     holds("tokens at full speed, with an operator", Histories::of(OPERATED));
     holds("tokens at full speed, without an operator", Histories::of(ALONE));
 }
 
 #[test]
-fn with_a_clock_that_is_behind_and_a_floor_that_knows_the_operators_tokens_alone() {
+fn with_a_slow_clock_and_a_floor_of_the_operators_tokens() {
     let behind = Histories { clock_behind: 3 * 3_600 * SECOND, levels: false, ..Histories::of(OPERATED) };
     violated("a floor below the tokens of clients", behind);
 }
@@ -23,7 +23,7 @@ fn with_more_grants_than_the_clock_has_microseconds() {
 }
 
 #[test]
-fn without_an_operator_tokens_rise_whatever_the_clock_says_while_enough_members_are_alive() {
+fn without_an_operator_tokens_rise_while_enough_members_live() {
     let behind =
         Histories { clock_behind: 3 * 3_600 * SECOND, alive: NEEDED, answering: NEEDED, ..Histories::of(ALONE) };
     holds("without an operator, a clock three hours behind", behind.clone());
@@ -31,14 +31,14 @@ fn without_an_operator_tokens_rise_whatever_the_clock_says_while_enough_members_
 }
 
 #[test]
-fn without_an_operator_a_majority_and_a_clock_within_the_reserve_suffice() {
+fn without_an_operator_a_majority_and_a_near_clock_suffice() {
     let behind = Histories { clock_behind: 1_800 * SECOND, ..Histories::of(ALONE) };
     holds("without an operator, a clock half an hour behind", behind.clone());
     holds("without an operator, a clock half an hour behind, old snapshots", Histories { snapshots: true, ..behind });
 }
 
 #[test]
-fn without_an_operator_by_a_clock_that_is_further_behind_than_the_reserve() {
+fn without_an_operator_by_a_clock_behind_the_reserve() {
     let behind = Histories { clock_behind: 3 * 3_600 * SECOND, alive: NEEDED, ..Histories::of(ALONE) };
     violated("without an operator, too few counters and a clock three hours behind", behind);
 }
@@ -55,7 +55,7 @@ fn slow() -> Histories {
 }
 
 #[test]
-fn a_client_that_may_only_incr_is_denied_no_token_after_a_restore() {
+fn a_client_with_only_incr_is_denied_no_token_after_a_restore() {
     holds("clients that only INCR, levelled", slow());
 }
 

@@ -54,7 +54,7 @@ fn a_hold_whose_deadline_has_passed_once_does_not_come_back() {
 }
 
 #[test]
-fn a_renewal_extends_the_deadline_and_an_earlier_one_does_not_shorten_it() {
+fn a_renewal_extends_the_deadline_and_never_shortens_it() {
     let mut leadership = Leadership::new();
     leadership.held(hold(7, 3_000), at(0));
     leadership.held(hold(7, 5_000), at(1_000));
@@ -63,7 +63,7 @@ fn a_renewal_extends_the_deadline_and_an_earlier_one_does_not_shorten_it() {
 }
 
 #[test]
-fn an_instance_does_not_get_a_token_from_before_its_registration() {
+fn an_instance_gets_no_token_from_before_its_registration() {
     let mut leadership = Leadership::new();
     leadership.held(hold(7, 3_000), at(0));
     assert!(leads(&mut leadership, 1).is_some());
@@ -77,7 +77,7 @@ fn an_instance_does_not_get_a_token_from_before_its_registration() {
 }
 
 #[test]
-fn a_token_that_an_earlier_agent_can_have_promised_is_not_that_of_a_registered_instance() {
+fn a_registered_instance_gets_no_token_of_an_earlier_agent() {
     let mut leadership = Leadership::new();
     leadership.register();
     leadership.assume_promise(7, at(2_000), true);

@@ -116,7 +116,7 @@ fn a_lock_is_released_when_the_last_promise_has_passed() {
 }
 
 #[test]
-fn the_application_can_release_a_lock_before_its_promise_has_passed() {
+fn the_application_can_release_a_lock_before_its_promise_ends() {
     let mut state = served(false, false);
     let _ = steps(&mut state, 0);
     held(&mut state, ELECTED, 7, 3_000, 0);

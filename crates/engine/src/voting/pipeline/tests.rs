@@ -121,7 +121,7 @@ fn no_answer_is_valid_before_the_process_is_identified() {
 }
 
 #[test]
-fn an_empty_request_is_answered_and_an_unexpected_reply_is_an_error() {
+fn an_empty_request_is_answered_and_a_wrong_reply_is_an_error() {
     let mut pipeline = open();
     let (asked, mut answer) = request(Vec::new());
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
@@ -203,7 +203,7 @@ fn a_release_keeps_its_place_among_other_requests() {
 
 /// Without this, one key without permission would keep all the other keys from being released.
 #[test]
-fn releases_are_asked_for_one_by_one_once_a_call_for_many_was_forbidden() {
+fn releases_are_sent_one_by_one_after_a_forbidden_batch() {
     let mut pipeline = open();
     let mut answers = write_releases(&mut pipeline, 4);
     pipeline.out.clear();
@@ -219,7 +219,7 @@ fn releases_are_asked_for_one_by_one_once_a_call_for_many_was_forbidden() {
 }
 
 #[test]
-fn what_fails_a_call_for_many_fails_each_release_and_is_owed() {
+fn a_failed_batch_fails_each_release_and_all_are_pending() {
     let mut pipeline = open();
     let mut answers = write_releases(&mut pipeline, 4);
     pipeline.read(b"-BUSY a script runs\r\n").unwrap();

@@ -38,7 +38,7 @@ fn live(seed: u64, deeds: u64) -> (ApiServer, Vec<(DeedKind, String)>) {
 }
 
 #[test]
-fn what_people_do_is_mostly_accepted_and_every_kind_happens() {
+fn most_actions_are_accepted_and_every_kind_happens() {
     let mut count: BTreeMap<DeedKind, (u32, u32)> = BTreeMap::new();
     for seed in 0..6 {
         for (kind, what) in live(seed, 250).1 {
@@ -57,7 +57,7 @@ fn what_people_do_is_mostly_accepted_and_every_kind_happens() {
 }
 
 #[test]
-fn one_number_is_one_history() {
+fn a_number_gives_the_same_history_each_time() {
     let words = |seed| live(seed, 80).1;
     assert!(words(3) == words(3) && words(3) != words(4));
 }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_admitted_from_the_pod_that_holds_the_lock_within_its_validity() {
+    fn a_name_is_admitted_from_the_holding_pod_in_its_validity() {
         let lock = json!({"status": {"holder": {"podUID": "a"}, "validUntil": "2026-01-01T00:00:10.000Z"}});
         let lease = |seconds: i64| json!({"holderIdentity": "x", "renewTime": "2026-01-01T00:00:04.000000Z", "leaseDurationSeconds": seconds});
         assert!(admits(&lock, &lease(5), "a"));

@@ -34,13 +34,13 @@ fn locks_without_a_quorum_contend_on_all_quorums() {
 }
 
 #[test]
-fn a_key_and_one_of_its_slots_exclude_each_other_and_two_slots_do_not() {
+fn a_key_excludes_its_slots_and_slots_do_not_exclude_each_other() {
     assert_eq!(judged(vec![("a", belief("a", "k", "q", 0, 10)), ("b", belief("b", "k#0", "q", 1, 9))]), 1);
     assert_eq!(judged(vec![("a", belief("a", "k#1", "q", 0, 10)), ("b", belief("b", "k#0", "q", 1, 9))]), 0);
 }
 
 #[test]
-fn who_asks_the_members_believes_as_long_as_they_say() {
+fn an_agent_believes_while_the_members_have_its_value() {
     let agent = Belief { agent_until: Some(At(30)), ..belief("a", "k", "q", 0, 10) };
     assert_eq!(judged(vec![("a", agent.clone()), ("b", belief("b", "k", "q", 20, 40))]), 1);
     let (mut oracle, cluster) = (Oracle::default(), cluster());

@@ -212,7 +212,7 @@ fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, write: bool, now: 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn votes_of_one_process_serve_one_list_and_no_longer_times_than_all_fences_wait_for(
+    fn votes_of_a_process_serve_a_single_list_within_the_fence(
         happenings in prop::collection::vec(happening(), 1..400)
     ) {
         let mut world = World::new();
@@ -224,7 +224,7 @@ proptest! {
 }
 
 #[test]
-fn operators_that_agree_come_to_vote_and_to_the_longest_time_to_live() {
+fn operators_that_agree_vote_and_reach_the_longest_ttl() {
     let mut world = World::new();
     for second in 0..120 {
         if second == 40 {
@@ -245,7 +245,7 @@ fn operators_that_agree_come_to_vote_and_to_the_longest_time_to_live() {
 
 /// A master restarts, and an operator with a shorter maxTTL comes there before the one that was there.
 #[test]
-fn a_newcomer_with_another_max_ttl_never_votes_while_the_first_operator_does() {
+fn a_newcomer_with_another_max_ttl_never_votes_with_the_first() {
     let mut world = World::new();
     world.happens(&Happening::Raise(0, 30));
     let seconds = |world: &mut World, count: u64, looks: &[(usize, usize)]| {

@@ -110,7 +110,7 @@ fn a_client_that_only_looks_goes_on_while_the_members_change() {
 }
 
 #[test]
-fn a_client_that_only_looks_knows_both_passwords_while_they_are_rotated() {
+fn a_reader_has_both_passwords_during_a_rotation() {
     let plan =
         plan(json!({"clients": [{"name": "look", "namespace": "shop", "keyPrefix": "shop/", "access": "Read"}]}));
     let hashes = |auth: &Auth| {

@@ -7,7 +7,7 @@ fn first(spec: Value) -> StatefulSet {
 }
 
 #[test]
-fn labels_and_annotations_are_added_and_those_of_the_operator_win() {
+fn labels_are_added_and_those_of_the_operator_win() {
     let spec = json!({"pod": {"labels": {"team": "a", MEMBER_LABEL: "other"}, "annotations": {"mesh": "off"}}});
     let set = first(spec);
     let template = set.spec.unwrap().template.metadata.unwrap();
@@ -21,7 +21,7 @@ fn labels_and_annotations_are_added_and_those_of_the_operator_win() {
 }
 
 #[test]
-fn the_platform_chooses_the_user_where_the_owner_leaves_it_to_it() {
+fn the_platform_chooses_the_user_if_the_owner_sets_none() {
     let ids = |spec: Value| {
         let context = pod_spec(&first(spec)).security_context.unwrap();
         assert_eq!(context.run_as_non_root, Some(true));
@@ -35,7 +35,7 @@ fn the_platform_chooses_the_user_where_the_owner_leaves_it_to_it() {
 }
 
 #[test]
-fn extra_containers_stand_beside_redis_with_its_restrictions_and_without_its_volumes() {
+fn extra_containers_have_the_restrictions_but_no_volumes() {
     let agent = json!({"name": "agent", "image": "agent:1", "command": ["/agent"], "args": ["-v"], "env": {"LEVEL": "info"},
         "ports": {"metrics": 9121}, "resources": {"limits": {"memory": "16Mi"}}});
     let pod = pod_spec(&first(json!({"pod": {"extraContainers": [agent], "runtimeClassName": "sandbox"}})));

@@ -24,7 +24,7 @@ pub(super) fn from_three_to_five(client: &Value) -> [Plan; 4] {
 
 /// Three members of epoch 7, two more that join it, and the objects at each part of that change.
 #[test]
-fn a_change_of_the_members_makes_objects_for_all_and_changes_no_template() {
+fn a_change_of_members_creates_objects_and_keeps_templates() {
     let client = json!({"name": "billing", "namespace": "shop", "keyPrefix": "shop/"});
     let [before, learning, joint, after] = from_three_to_five(&client);
     let back = plan_at(3, &client, json!({"membershipEpoch": 8, "voters": FIVE}));
@@ -62,7 +62,7 @@ fn a_change_of_the_members_makes_objects_for_all_and_changes_no_template() {
 }
 
 #[test]
-fn the_template_names_secrets_that_took_the_place_of_lost_ones_and_no_others() {
+fn the_template_names_only_replacements_of_lost_secrets() {
     let (plan, anew) = (plan(json!({})), Auth::anew(crate::time::UnixMillis(1)));
     let template = |auth: &Auth| build(&plan, auth).stateful_sets[1].spec.clone().unwrap().template;
     assert_eq!(template(&auth()), template(&Auth::random()));

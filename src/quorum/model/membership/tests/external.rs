@@ -70,7 +70,7 @@ fn a_dead_external_member_that_leaves_is_not_waited_for() {
 }
 
 #[test]
-fn the_record_names_the_old_list_until_its_promises_have_expired() {
+fn the_record_names_the_old_list_until_its_promises_expire() {
     use crate::quorum::model::plan::shared_list;
     let mut quorum = external(&["a", "b", "c"]);
     let text = |names: &str| names.split(' ').map(|name| format!("{name}.example:6379")).collect::<Vec<_>>().join(" ");

@@ -27,7 +27,7 @@ async fn votes_again(link: &MemberLink) {
 }
 
 #[tokio::test]
-async fn many_endless_scripts_are_ended_one_after_the_other_and_the_member_votes_again() {
+async fn endless_scripts_are_ended_in_turn_and_the_member_votes_again() {
     let (member, link, _end, auth) = led().await;
     let mut sender = client(&member, &auth).await;
     let sent = tokio::spawn(async move {
@@ -44,7 +44,7 @@ async fn many_endless_scripts_are_ended_one_after_the_other_and_the_member_votes
 }
 
 #[tokio::test]
-async fn a_member_that_refuses_connections_is_full_and_knows_its_password() {
+async fn a_member_that_refuses_connections_is_full() {
     let (member, link, _end, auth) = led().await;
     let mut idle = Vec::new();
     until_true("full", &link, |link| {
@@ -59,7 +59,7 @@ async fn a_member_that_refuses_connections_is_full_and_knows_its_password() {
 }
 
 #[tokio::test]
-async fn a_member_whose_script_cannot_be_ended_is_stuck_after_some_seconds_and_not_at_once() {
+async fn a_member_with_an_unkillable_script_is_stuck_after_seconds() {
     let (member, link, _end, auth) = led().await;
     let began = SystemClock.monotonic();
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");

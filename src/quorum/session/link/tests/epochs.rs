@@ -20,7 +20,7 @@ fn open_users(link: &MemberLink) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
+async fn only_clients_with_the_earlier_list_are_shut_out() {
     let all = ["main-0", "main-1", "main-2"];
     let member_of = |epoch: i64| json!([{"name": "main-0", "epoch": epoch}]);
     let (learning, users) = plan_with(json!({"membershipEpoch": 1, "voters": ["main-0"], "members": member_of(1)}));

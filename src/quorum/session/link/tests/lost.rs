@@ -4,7 +4,7 @@ use super::*;
 use crate::time::UnixMillis;
 
 #[tokio::test]
-async fn a_process_that_refuses_the_password_is_told_from_one_that_is_away() {
+async fn a_refused_password_differs_from_a_silent_process() {
     let (plan, users) = plan();
     let (lost, anew) = (Auth::random(), Auth::anew(UnixMillis(1)));
     let mut member = Member::new(&plan, &lost);

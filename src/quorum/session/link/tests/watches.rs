@@ -138,7 +138,7 @@ async fn until_votes(link: &MemberLink) {
 }
 
 #[tokio::test]
-async fn two_of_three_stepped_forward_make_two_holders_and_the_check_prevents_it() {
+async fn the_clock_check_prevents_two_holders_after_two_steps() {
     let quorum = Quorum::new().await;
     assert!(matches!(quorum.acquire("a", true).await, Acquire::Granted(_)));
     // A majority is enough for the grant, and a key that comes to a member after the step lives on there.
@@ -181,7 +181,7 @@ async fn a_step_back_is_found_too_and_so_is_a_small_one() {
 }
 
 #[tokio::test]
-async fn a_clock_that_drifts_beyond_the_allowance_is_found_and_one_within_is_not() {
+async fn only_a_clock_with_excessive_drift_is_found() {
     let quorum = Quorum::new().await;
     // 0.5 % and 5 %, in steps of 10 ms of our time.
     let started = SystemClock.monotonic();
@@ -239,7 +239,7 @@ pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
 }
 
 #[tokio::test]
-async fn keys_of_clients_without_an_end_and_their_average_time_to_live_are_observed() {
+async fn client_keys_without_expiry_and_the_average_ttl_are_observed() {
     let (member, link, _end, auth) = led().await;
     let mut client = client(&member, &auth).await;
     let endless = |reading: &LinkReading| reading.observation.as_ref().map(Observation::endless_keys);

@@ -46,7 +46,7 @@ fn a_claim_that_waits_says_for_whom() {
 }
 
 #[test]
-fn a_quorum_without_a_majority_says_which_members_are_out_and_until_when() {
+fn a_quorum_without_a_majority_names_members_that_are_out() {
     let lock = waiting("b", "NoQuorum", "no majority answered", Some(1));
     let stuck = explained(&[lock], &[], &found(["Admitted", "Unreachable", "Fenced"]));
     assert_eq!(
@@ -67,7 +67,7 @@ fn a_quorum_without_a_majority_says_which_members_are_out_and_until_when() {
 }
 
 #[test]
-fn what_stops_comes_before_what_waits() {
+fn reasons_that_stop_come_before_reasons_that_wait() {
     let refused = "{spec: {key: reindex, claim: {identity: b}}, status: {observedGeneration: 1, conditions: [
         {type: Accepted, status: 'False', reason: TTLTooLong, message: 'ttl 1h is longer than maxTTL 30s.', lastTransitionTime: 2026-01-01T11:00:00Z},
         {type: Held, status: 'False', reason: NotAccepted, message: 'see Accepted', lastTransitionTime: 2026-01-01T11:00:00Z}]}}";

@@ -26,7 +26,7 @@ async fn a_frozen_minority_costs_an_extension_half_a_node_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extension_decided_after_the_old_validity_is_too_late_whatever_the_votes() {
+async fn an_extension_after_the_old_validity_is_too_late() {
     let quorum = Quorum::of(3);
     let grant = granted(&quorum, "a").await;
     let left = |before: u64| grant.valid_until.since(quorum.clock.boottime()).saturating_sub(ms(before));

@@ -74,7 +74,7 @@ async fn nothing_is_made_in_a_namespace_that_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_services_and_stateful_sets_are_as_the_real_server_has_them() {
+async fn leases_services_and_stateful_sets_match_the_real_server() {
     let lab = Lab::new();
     let leases: Api<Lease> = Api::namespaced(lab.client(), "default");
     let made =
@@ -107,7 +107,7 @@ async fn leases_services_and_stateful_sets_are_as_the_real_server_has_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_applied_no_more_goes_and_what_others_wrote_stays() {
+async fn omitted_fields_are_removed_and_those_of_others_stay() {
     let lab = Lab::new();
     let secrets: Api<Secret> = Api::namespaced(lab.client(), "default");
     let apply = |labels: Value| {

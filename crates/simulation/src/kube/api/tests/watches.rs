@@ -24,7 +24,7 @@ fn summary(event: &Event<DistributedLock>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_is_resumed_where_it_was_cut_and_lists_again_only_after_410() {
+async fn a_cut_watch_is_resumed_and_lists_again_only_after_410() {
     let lab = Lab::new();
     let api: Api<DistributedLock> = Api::namespaced(lab.client(), "default");
     let events = watch(Api::<DistributedLock>::all(lab.client()), watcher::Config::default()).default_backoff();
@@ -75,7 +75,7 @@ async fn a_watch_ends_by_itself_after_its_timeout_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reflector_follows_and_shows_what_is_there_after_lag_cuts_and_410() {
+async fn a_reflector_has_all_objects_after_lag_cuts_and_410() {
     let lab = Lab::new();
     lab.lock().lag = 300;
     let api: Api<ConfigMap> = Api::namespaced(lab.client(), "default");
@@ -141,7 +141,7 @@ async fn a_controller_holds_its_finalizer_until_it_has_cleaned_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_leaves_a_selection_is_deleted_for_its_watch() {
+async fn an_object_that_leaves_a_selection_is_deleted_for_its_watch() {
     let lab = Lab::new();
     let api: Api<Pod> = Api::namespaced(lab.client(), "default");
     let config = watcher::Config::default().labels("app in (a, b),!hidden");

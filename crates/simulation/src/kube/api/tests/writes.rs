@@ -33,7 +33,7 @@ async fn a_status_is_replaced_only_on_the_version_that_was_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_crd_does_not_know_goes_and_its_defaults_come_in() {
+async fn unknown_fields_are_removed_and_defaults_are_added() {
     let lab = Lab::new();
     let written = {
         let mut inner = lab.lock();

@@ -19,7 +19,7 @@ fn cut_off(seed: u64) -> (World, Shared, String, MachineId) {
 }
 
 #[test]
-fn a_silent_node_is_unknown_and_its_pods_are_deleted_while_they_run_on() {
+fn a_silent_node_is_unknown_and_its_running_pods_are_deleted() {
     let (mut world, pod, container, machine) = cut_off(1);
     world.run(12_000);
     let node = pod.value["spec"]["nodeName"].as_str().unwrap().to_owned();
@@ -79,7 +79,7 @@ fn a_pod_deleted_by_force_runs_on_until_its_kubelet_hears_of_it() {
 }
 
 #[test]
-fn the_pods_of_a_deleted_node_fail_with_their_statuses_as_they_were() {
+fn the_pods_of_a_deleted_node_fail_with_unchanged_statuses() {
     let (mut world, pod, container, _) = cut_off(5);
     let version = world.api.version();
     world.inflict(Fault::DeleteNode(pod.value["spec"]["nodeName"].as_str().unwrap().to_owned()));
@@ -119,7 +119,7 @@ fn another_machine_takes_the_name_of_a_node_and_starts_its_pods() {
 }
 
 #[test]
-fn a_container_that_could_not_be_located_runs_on_beside_its_successor() {
+fn a_container_that_was_not_located_runs_with_its_successor() {
     let mut world = World::new(7, 1);
     world.create(Kind::StatefulSet, stateful_set("m"));
     world.run(8_000);

@@ -84,7 +84,7 @@ fn a_job_that_was_suspended_a_moment_ago_may_still_get_a_pod() {
 }
 
 #[test]
-fn the_template_of_a_job_changes_while_it_is_suspended_and_has_no_start_time() {
+fn a_job_template_changes_while_suspended_without_a_start_time() {
     let (mut world, _) = suspended(13, &json!({}));
     let annotate = |world: &mut World, token: &str| {
         let template = json!({"metadata": {"annotations": {"token": token}}});

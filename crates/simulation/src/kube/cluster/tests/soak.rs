@@ -35,13 +35,13 @@ fn broken(seed: u64, steps: u64) -> (World, String) {
 }
 
 #[test]
-fn one_seed_is_one_history() {
+fn a_seed_gives_the_same_history_each_time() {
     let (one, other, another) = (broken(1, 40).1, broken(1, 40).1, broken(2, 40).1);
     assert!(one == other && one != another);
 }
 
 #[test]
-fn after_any_faults_a_healed_cluster_works_again_and_can_be_emptied() {
+fn a_healed_cluster_works_again_and_can_be_emptied() {
     for seed in 0..6 {
         let (mut world, _) = broken(seed, 60);
         world.cluster.heal_all(&mut world.api, world.now);

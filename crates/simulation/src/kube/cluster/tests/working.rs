@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_stateful_set_has_its_pod_which_is_replaced_only_when_it_is_deleted() {
+fn a_stateful_set_replaces_its_pod_only_after_a_deletion() {
     let mut world = World::new(1, 3);
     world.create(Kind::StatefulSet, stateful_set("m"));
     world.run(8_000);
