@@ -29,7 +29,7 @@ pub(crate) struct Belief {
     pub(crate) lock: String,
     pub(crate) token: i64,
     /// When the first status with this holder arrived.
-    pub(crate) told: i64,
+    pub(crate) observed: i64,
     /// The time of acquisition in that status.
     pub(crate) acquired: i64,
     /// The last published validity.
@@ -47,7 +47,7 @@ pub(crate) fn beliefs<'a>(locks: impl IntoIterator<Item = &'a Lock>) -> anyhow::
             let hold = holds.entry(token).or_insert_with(|| Belief {
                 lock: lock.name.clone(),
                 token,
-                told: version.wall.0,
+                observed: version.wall.0,
                 acquired,
                 until,
             });
@@ -56,7 +56,7 @@ pub(crate) fn beliefs<'a>(locks: impl IntoIterator<Item = &'a Lock>) -> anyhow::
         }
     }
     let mut holds: Vec<_> = holds.into_values().collect();
-    holds.sort_by_key(|hold| hold.told);
+    holds.sort_by_key(|hold| hold.observed);
     Ok(holds)
 }
 
@@ -75,9 +75,9 @@ pub(crate) fn check_apart(locks: &[&Lock], ended: &[(i64, i64)]) -> anyhow::Resu
         let known = ended.iter().filter(|(token, _)| *token == before.token).map(|(_, at)| *at);
         let end = known.chain([before.until]).min().unwrap_or(before.until);
         ensure!(
-            after.told >= end,
+            after.observed >= end,
             "the next holder was named {} ms before the former one's validity ended: {before:?}, then {after:?}",
-            end - after.told
+            end - after.observed
         );
         ensure!(
             after.acquired >= end,
@@ -100,7 +100,7 @@ pub(crate) fn check_followed(locks: &[&Lock], next: &Version<DistributedLock>, s
     let token = status(&next.object).fencing_token.context("the next holder has no token")?;
     let at = holds.iter().position(|hold| hold.token == token).context("the next holder's hold was not seen")?;
     let before = at.checked_sub(1).and_then(|at| holds.get(at)).context("nobody held the key before")?;
-    let waited = holds[at].told - before.until;
+    let waited = holds[at].observed - before.until;
     ensure!(waited < millis(slack), "the next holder was named only {waited} ms after the last validity: {holds:?}");
     Ok(())
 }

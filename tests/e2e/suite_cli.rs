@@ -8,8 +8,8 @@ mod go;
 mod jobs;
 mod manifests;
 mod options;
+mod queries;
 mod running;
-mod seeing;
 mod setting_up;
 mod steps;
 mod support;
@@ -19,11 +19,11 @@ mod wrong_clocks;
 use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
-    anywhere seeing::locks_are_listed_and_told_of_in_text_and_json,
-    anywhere seeing::a_watch_prints_each_change,
-    anywhere seeing::a_claim_that_waits_is_explained_from_the_quorum_to_the_queue,
-    anywhere seeing::colours_are_seen_on_a_terminal_only,
-    anywhere seeing::a_viewer_sees_locks_and_is_told_which_role_breaks_them,
+    anywhere queries::locks_are_listed_and_told_of_in_text_and_json,
+    anywhere queries::a_watch_prints_each_change,
+    anywhere queries::a_claim_that_waits_is_explained_from_the_quorum_to_the_queue,
+    anywhere queries::colours_are_seen_on_a_terminal_only,
+    anywhere queries::a_viewer_sees_locks_and_is_told_which_role_breaks_them,
     anywhere acting::a_wait_ends_at_a_held_or_free_lock_or_its_timeout,
     anywhere acting::a_holder_that_is_asked_steps_down,
     anywhere acting::a_hold_that_is_broken_is_in_the_history_with_who_and_why,

@@ -150,7 +150,7 @@ struct Replica {
     cache: Published,
     /// Whether no replica has written since `cache` was read.
     cache_is_new: bool,
-    sight: Option<Observed>,
+    observed: Option<Observed>,
     /// A process whose wait starts again, and ticks since then.
     fenced: Option<(u8, u8)>,
     raised: Option<u8>,
@@ -185,7 +185,7 @@ enum Step {
     Declare(usize),
     Rename(usize),
     Lead(usize),
-    Learn(usize),
+    Receive(usize),
     Probe(usize),
     Act(usize),
     Read(usize),
@@ -212,7 +212,7 @@ impl Rules for Admission {
             Published { state: State::Admitted, run: Some(0), admitted: true, process: Some(0), ..voting.record };
         for replica in &mut voting.replicas {
             replica.cache = voting.record;
-            replica.sight = Some(Observed { process: 0, first: self.delay, open: true, closed: None });
+            replica.observed = Some(Observed { process: 0, first: self.delay, open: true, closed: None });
         }
         (voting.replicas[0].term, voting.replicas[0].raised, voting.terms) = (1, Some(0), 1);
         vec![if self.fresh { fresh } else { voting }]
@@ -224,7 +224,7 @@ impl Rules for Admission {
             steps.extend([Step::NodeBack(process), Step::Declare(process), Step::Rename(process)]);
         }
         for (number, replica) in world.replicas.iter().enumerate() {
-            steps.extend([Step::Lead(number), Step::Learn(number), Step::Probe(number)]);
+            steps.extend([Step::Lead(number), Step::Receive(number), Step::Probe(number)]);
             if replica.term == 0 {
                 continue;
             }
@@ -267,7 +267,7 @@ impl Rules for Admission {
             Step::Declare(p) => format!("a person switches p{p}'s machine off and says so"),
             Step::Rename(p) => format!("another machine comes under the name of the node of p{p}"),
             Step::Lead(r) => format!("{} takes the lead", name(r)),
-            Step::Learn(r) => format!("{} learns the record", name(r)),
+            Step::Receive(r) => format!("{} receives the record", name(r)),
             Step::Probe(r) => format!("{} probes the member", name(r)),
             Step::Act(r) => format!("{} decides and acts", name(r)),
             Step::Read(r) => format!("{} reads the record, decides again", name(r)),

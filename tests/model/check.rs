@@ -101,7 +101,7 @@ fn report<R: Rules>(name: &str, checker: &impl Checker<Checked<R>>, started: Ins
 fn print_trace<R: Rules>(rules: &R, path: &[R::State]) {
     let first = rules.starts().into_iter().find(|state| rules.canonical(*state) == path[0]).expect("a start");
     let mut state = first;
-    let mut told = format!("       start: {}\n", rules.show(&state));
+    let mut text = format!("       start: {}\n", rules.show(&state));
     for (number, canonical) in path[1..].iter().enumerate() {
         let mut steps = Vec::new();
         rules.steps(&state, &mut steps);
@@ -111,9 +111,9 @@ fn print_trace<R: Rules>(rules: &R, path: &[R::State]) {
             .find(|(_, next)| rules.canonical(*next) == *canonical)
             .expect("a step of the path");
         state = next;
-        told += &format!("  {:>3}. {:<66} {}\n", number + 1, rules.describe(step), rules.show(&state));
+        text += &format!("  {:>3}. {:<66} {}\n", number + 1, rules.describe(step), rules.show(&state));
     }
-    println!("{told}       => {}\n", rules.violation(&state).unwrap_or("nothing is wrong"));
+    println!("{text}       => {}\n", rules.violation(&state).unwrap_or("nothing is wrong"));
 }
 
 /// Sorts adjacent members with the same role, because their order makes no difference.

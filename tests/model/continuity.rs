@@ -100,7 +100,7 @@ struct Member {
     /// Whether the process is not the one that the current round names.
     other: bool,
     /// The member's last answer to the leader: sealed (yes), or no such key.
-    told: Answer,
+    last_answer: Answer,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,7 +156,7 @@ enum Step {
     NextLeader,
     Delete(usize),
     Restart(usize),
-    Sight(usize),
+    Observe(usize),
     Admit(usize),
 }
 
@@ -171,7 +171,7 @@ impl Continuity {
     fn ask_again(world: &mut World) {
         (world.asked, world.sealed) = (0, 0);
         for member in &mut world.members {
-            member.told = Answer::None;
+            member.last_answer = Answer::None;
         }
     }
 
@@ -210,7 +210,7 @@ impl Continuity {
         world.age = (world.age + 1).min(self.ttl);
         world.belief = world.belief.saturating_sub(1);
         world.sealed = world.sealed.saturating_sub(1);
-        if world.members.iter().any(|member| member.told != Answer::None) {
+        if world.members.iter().any(|member| member.last_answer != Answer::None) {
             world.asked += 1;
             if world.asked > self.window {
                 Self::ask_again(world);
@@ -256,7 +256,7 @@ impl Continuity {
         | Step::Seal(at)
         | Step::Delete(at)
         | Step::Restart(at)
-        | Step::Sight(at)
+        | Step::Observe(at)
         | Step::Admit(at)) = step
         else {
             return false;
@@ -289,13 +289,13 @@ impl Continuity {
                     member.repair = None;
                 }
             }
-            Step::Seal(_) if serves && status == Status::Ending && member.told == Answer::None => {
-                member.told = Answer::Missing;
+            Step::Seal(_) if serves && status == Status::Ending && member.last_answer == Answer::None => {
+                member.last_answer = Answer::Missing;
                 if member.key != Key::Missing {
                     if self.seal {
                         (member.key, member.ttl) = (Key::Sealed, member.ttl.max(self.least_seal));
                     }
-                    member.told = Answer::Yes;
+                    member.last_answer = Answer::Yes;
                     world.sealed = world.sealed.max(member.ttl);
                 }
             }
@@ -305,7 +305,7 @@ impl Continuity {
             Step::Restart(_) if member.fence != 1 && (out < self.most_out || member.fence > 0) => {
                 (member.key, member.ttl, member.fence, member.other) = (Key::Missing, 0, 1, in_round);
             }
-            Step::Sight(_) if member.fence == 1 => member.fence = 2,
+            Step::Observe(_) if member.fence == 1 => member.fence = 2,
             Step::Admit(_) if member.fence >= 2 && self.admits[usize::from(member.fence - 2)] => member.fence = 0,
             _ => return false,
         }
@@ -313,7 +313,7 @@ impl Continuity {
     }
 
     fn apply(&self, world: &mut World, step: Step) -> bool {
-        let told = |world: &World, answer| Self::count(&world.members, |member| member.told == answer);
+        let answer_of = |world: &World, answer| Self::count(&world.members, |member| member.last_answer == answer);
         match step {
             Step::Tick => self.tick(world),
             Step::Grant => {
@@ -344,12 +344,12 @@ impl Continuity {
                 world.status = Status::Ending;
                 Self::ask_again(world);
             }
-            Step::Sealed if world.status == Status::Ending && told(world, Answer::Yes) >= MAJORITY => {
+            Step::Sealed if world.status == Status::Ending && answer_of(world, Answer::Yes) >= MAJORITY => {
                 let left = world.sealed;
                 Self::ask_again(world);
                 (world.status, world.sealed) = (Status::RunsOut, left);
             }
-            Step::Gone if world.status == Status::Ending && told(world, Answer::Missing) >= MAJORITY => {
+            Step::Gone if world.status == Status::Ending && answer_of(world, Answer::Missing) >= MAJORITY => {
                 Self::over(world)
             }
             Step::RunOut if world.status == Status::RunsOut && world.sealed == 0 => Self::over(world),
@@ -383,7 +383,7 @@ impl Rules for Continuity {
                 Step::Repair(at),
                 Step::LateRepair(at),
             ]);
-            steps.extend([Step::Seal(at), Step::Delete(at), Step::Restart(at), Step::Sight(at), Step::Admit(at)]);
+            steps.extend([Step::Seal(at), Step::Delete(at), Step::Restart(at), Step::Observe(at), Step::Admit(at)]);
         }
     }
 

@@ -80,7 +80,7 @@ enum Step {
     Bury,
     Delete,
     /// The leader reads the member, and acts.
-    Look,
+    Observe,
     Lead,
     MakeAgain,
     Admit,
@@ -142,8 +142,8 @@ impl Rules for Deletion {
     }
 
     fn steps(&self, _world: &World, steps: &mut Vec<Step>) {
-        use Step::{Admit, Bury, Delete, Die, Lead, Look, MakeAgain, Promise, Tick};
-        steps.extend([Tick, Promise, Die, Bury, Delete, Look, Lead, MakeAgain, Admit]);
+        use Step::{Admit, Bury, Delete, Die, Lead, MakeAgain, Observe, Promise, Tick};
+        steps.extend([Tick, Promise, Die, Bury, Delete, Observe, Lead, MakeAgain, Admit]);
     }
 
     fn take(&self, world: &World, step: Step) -> Option<World> {
@@ -162,7 +162,7 @@ impl Rules for Deletion {
             // Its death is recorded while the quorum exists.
             Step::Bury if world.life == Life::Dead && world.quorum == Quorum::Lives => next.buried = true,
             Step::Delete if world.quorum == Quorum::Lives => next.quorum = Quorum::Deleted,
-            Step::Look if world.quorum == Quorum::Deleted => self.observe(&mut next),
+            Step::Observe if world.quorum == Quorum::Deleted => self.observe(&mut next),
             Step::Lead if world.terms < self.terms => {
                 (next.closed, next.harmless, next.terms) = (None, None, world.terms + 1);
             }
@@ -192,7 +192,7 @@ impl Rules for Deletion {
             Step::Die => "its process ends",
             Step::Bury => "its death is recorded",
             Step::Delete => "the quorum is deleted",
-            Step::Look => "the leader looks at the member",
+            Step::Observe => "the leader observes the member",
             Step::Lead => "a replica that has just started leads",
             Step::MakeAgain => "the quorum is made again, with a smaller maxTTL",
             Step::Admit => "its process is admitted",

@@ -130,7 +130,7 @@ struct Member {
     /// change do.
     open: [bool; 2],
     /// Whether the record on the process has the new epoch.
-    said: bool,
+    marked: bool,
     /// Whether the status has users of the earlier epoch as closed.
     recorded: bool,
     /// Whether each client has a yes in its current round.
@@ -161,7 +161,7 @@ struct World {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Tick,
-    Learn(usize),
+    Receive(usize),
     Acquire(usize),
     Set(usize, usize),
     Grant(usize),
@@ -173,7 +173,7 @@ enum Step {
     Restart(usize),
     /// Its process continues to run, and is fenced: its clock was stepped.
     Fence(usize),
-    Sight(usize),
+    Observe(usize),
     Admit(usize),
     /// The leader opens the user of the next epoch.
     OpenNext(usize),
@@ -229,7 +229,7 @@ impl Change {
         let now = &world.clients[client];
         let in_round = matches!(now.phase, Phase::Acquiring | Phase::Extending);
         let epoch = if in_round && self.bound_to_epoch { now.round } else { now.knows };
-        epoch != Stage::Old || !world.members[at].said || !self.checked
+        epoch != Stage::Old || !world.members[at].marked || !self.checked
     }
 }
 
@@ -253,7 +253,7 @@ impl Rules for Change {
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
         steps.push(Step::Tick);
         for (client, now) in world.clients.iter().enumerate() {
-            steps.push(Step::Learn(client));
+            steps.push(Step::Receive(client));
             match now.phase {
                 Phase::Idle => steps.push(Step::Acquire(client)),
                 Phase::Acquiring => steps.extend([Step::Grant(client), Step::GiveUp(client)]),
@@ -270,7 +270,7 @@ impl Rules for Change {
             }
         }
         for member in 0..self.members {
-            steps.extend([Step::Restart(member), Step::Fence(member), Step::Sight(member), Step::Admit(member)]);
+            steps.extend([Step::Restart(member), Step::Fence(member), Step::Observe(member), Step::Admit(member)]);
         }
         steps.extend(self.leads_to(world));
     }
@@ -315,7 +315,7 @@ impl Rules for Change {
         let who = |client: usize| ["A", "B"][client];
         match step {
             Step::Tick => "a tick passes".into(),
-            Step::Learn(c) => format!("{} learns of the change", who(c)),
+            Step::Receive(c) => format!("{} receives the change", who(c)),
             Step::Acquire(c) => format!("{} starts to acquire", who(c)),
             Step::Set(c, m) => format!("m{} sets {}'s key: yes", m + 1, who(c)),
             Step::Grant(c) => format!("{} has its majority: granted", who(c)),
@@ -326,7 +326,7 @@ impl Rules for Change {
             Step::Renew(c) => format!("{}'s extension has its majority", who(c)),
             Step::Restart(m) => format!("m{} restarts and has forgotten everything", m + 1),
             Step::Fence(m) => format!("m{} is fenced while it runs", m + 1),
-            Step::Sight(m) => format!("the operator sees m{}'s new process", m + 1),
+            Step::Observe(m) => format!("the operator observes m{}'s new process", m + 1),
             Step::Admit(m) => format!("m{} is admitted", m + 1),
             Step::OpenNext(m) => format!("the next epoch's user is opened on m{}", m + 1),
             Step::Switch => "the status names both lists".into(),

@@ -166,7 +166,7 @@ struct World {
 enum Step {
     Tick,
     Want(u8),
-    Look,
+    Observe,
     Publish,
     OtherLeader,
     Grant(u8),
@@ -223,7 +223,7 @@ impl Settings {
                 world.count = world.count.map(|(ago, held, same)| (ago, held, same && !self.counts_by_specification));
                 world.changed();
             }
-            Step::Look => self.observe(world),
+            Step::Observe => self.observe(world),
             Step::Publish => {
                 let (value, is_fresh) = world.to_publish.take()?;
                 (is_fresh || !self.versions).then_some(())?;
@@ -274,7 +274,7 @@ impl Rules for Settings {
     }
 
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
-        steps.extend([Step::Tick, Step::Look]);
+        steps.extend([Step::Tick, Step::Observe]);
         if world.changes < self.changes {
             steps.push(Step::Want(SMALL + LARGE - world.wanted));
         }
@@ -325,7 +325,7 @@ impl Rules for Settings {
         match step {
             Step::Tick => "a tick passes".into(),
             Step::Want(value) => format!("somebody writes maxTTL: {value}"),
-            Step::Look => "the leader looks, and decides what is to be in force".into(),
+            Step::Observe => "the leader reads the holds, and decides which value is in force".into(),
             Step::Publish => "what was decided is published".into(),
             Step::OtherLeader => "another leader counts anew".into(),
             Step::Grant(ttl) => format!("the member votes for a lock with ttl {ttl}"),

@@ -115,7 +115,7 @@ struct Voter {
 enum Step {
     Tick,
     /// An operator reads a record, and makes its claim.
-    Look(usize, usize),
+    Observe(usize, usize),
     /// Its claim there has expired.
     Lapse(usize, usize),
     Acquire(Voter, Set),
@@ -351,7 +351,7 @@ impl Shared {
                 self.tick(world);
                 true
             }
-            Step::Look(operator, at) => self.observe(world, operator, at),
+            Step::Observe(operator, at) => self.observe(world, operator, at),
             Step::Lapse(operator, at) => self.lapse(world, operator, at),
             Step::Acquire(voter, set) => self.acquire(world, voter, set),
             Step::Renew(voter) => self.renew(world, voter),

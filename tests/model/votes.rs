@@ -158,7 +158,7 @@ enum Step {
     GhostGone(usize),
     Restart(usize),
     UptimeLies(usize),
-    Sight(usize),
+    Observe(usize),
     Admit(usize),
     ClockJump(usize),
     JumpNoticed(usize),
@@ -275,7 +275,7 @@ impl Rules for Votes {
             }
         }
         for member in 0..self.members {
-            steps.extend([Step::Restart(member), Step::Sight(member), Step::Admit(member)]);
+            steps.extend([Step::Restart(member), Step::Observe(member), Step::Admit(member)]);
             if self.ghosts {
                 steps.extend([Step::GhostSet(member), Step::GhostGone(member)]);
             }
@@ -344,7 +344,7 @@ impl Rules for Votes {
             Step::GhostGone(m) => format!("m{} executes the release of an abandoned SET", m + 1),
             Step::Restart(m) => format!("m{} restarts and has forgotten everything", m + 1),
             Step::UptimeLies(m) => format!("m{}'s wall clock steps ahead: its uptime looks long", m + 1),
-            Step::Sight(m) => format!("the operator sees m{}'s new process", m + 1),
+            Step::Observe(m) => format!("the operator observes m{}'s new process", m + 1),
             Step::Admit(m) => format!("m{} is admitted", m + 1),
             Step::ClockJump(m) => format!("m{}'s wall clock steps ahead: its key expires", m + 1),
             Step::JumpNoticed(m) => format!("the operator notices m{}'s step and fences it", m + 1),

@@ -3,7 +3,7 @@
 //! - [`api`]: the API server, a state machine from requests to responses.
 //! - [`cluster`]: nodes, kubelets and controllers, which read and write there, and the truth about the running
 //!   containers.
-//! - [`people`]: random valid actions of users.
+//! - [`users`]: random valid actions of users.
 //!
 //! The caller owns the time. It passes milliseconds of true time since the Unix epoch with each call. The `now` of the
 //! API server can differ from it: that is the server's clock.
@@ -11,7 +11,7 @@
 pub mod api;
 pub mod chance;
 pub mod cluster;
-pub mod people;
+pub mod users;
 
 /// Milliseconds since the Unix epoch.
 pub type Millis = i64;

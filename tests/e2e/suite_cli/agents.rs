@@ -47,7 +47,7 @@ done"#;
 
 /// One answer that the application received.
 #[derive(Clone, Debug)]
-struct Heard {
+struct Answer {
     /// Milliseconds since boot, before the request.
     asked: u64,
     instance: String,
@@ -55,14 +55,14 @@ struct Heard {
     leads: Option<(i64, u64)>,
 }
 
-fn heard(line: &str) -> Option<Heard> {
+fn parse_answer(line: &str) -> Option<Answer> {
     let (up, rest) = line.split_once(' ')?;
     let (instance, said) = rest.split_once(' ')?;
     let asked = up.replace('.', "").parse::<u64>().ok()? * 10;
     let leads = serde_json::from_str::<Value>(said)
         .ok()
         .and_then(|said| Some((said["fencingToken"].as_i64()?, asked + said["validForMs"].as_u64()?)));
-    Some(Heard { asked, instance: instance.to_owned(), leads })
+    Some(Answer { asked, instance: instance.to_owned(), leads })
 }
 
 /// The application's pod.
@@ -72,7 +72,7 @@ impl Application {
     /// Waits until the application leads.
     ///
     /// Returns it with its answer and the token.
-    async fn leading(bench: &Bench) -> anyhow::Result<(Self, Heard, i64)> {
+    async fn leading(bench: &Bench) -> anyhow::Result<(Self, Answer, i64)> {
         let mut quorum = manifest(bench, "q", TTL);
         let prefix = format!("{}/", bench.namespace);
         let reader = json!({"name": "look", "namespace": bench.namespace, "keyPrefix": prefix, "access": "Read"});
@@ -90,21 +90,21 @@ impl Application {
     }
 
     /// The answers of the current application, or with `before` those of the killed one.
-    async fn log(&self, before: bool) -> anyhow::Result<Vec<Heard>> {
+    async fn log(&self, before: bool) -> anyhow::Result<Vec<Answer>> {
         let mut arguments = vec!["logs", POD, "-c", MAIN];
         if before {
             arguments.push("--previous");
         }
         // A container that has not started yet has no log.
         let text = self.0.kubectl(&arguments).await.unwrap_or_default();
-        Ok(text.lines().filter_map(heard).collect())
+        Ok(text.lines().filter_map(parse_answer).collect())
     }
 
     /// Waits until the application leads with a token above this one.
-    async fn until_leads(&self, above: i64) -> anyhow::Result<Heard> {
+    async fn until_leads(&self, above: i64) -> anyhow::Result<Answer> {
         let leads = async || {
             let log = self.log(false).await?;
-            Ok(log.into_iter().find(|heard| heard.leads.is_some_and(|(token, _)| token > above)))
+            Ok(log.into_iter().find(|answer| answer.leads.is_some_and(|(token, _)| token > above)))
         };
         poll::until(LONG, "the application leads", leads).await
     }
@@ -149,12 +149,12 @@ async fn pod(bench: &Bench) -> anyhow::Result<Value> {
 }
 
 /// Checks that the second instance leads only after everything that the first one was promised.
-fn check_successor(before: &[Heard], after: &[Heard]) -> anyhow::Result<i64> {
-    let promises = || before.iter().filter_map(|heard| heard.leads);
+fn check_successor(before: &[Answer], after: &[Answer]) -> anyhow::Result<i64> {
+    let promises = || before.iter().filter_map(|answer| answer.leads);
     let (largest, end) = (promises().map(|(token, _)| token).max(), promises().map(|(_, until)| until).max());
     let (largest, end) = (largest.context("it never led")?, end.unwrap_or_default());
-    let first = after.iter().find(|heard| heard.leads.is_some()).context("the second instance never led")?;
-    let tokens: Vec<_> = after.iter().filter_map(|heard| Some(heard.leads?.0)).collect();
+    let first = after.iter().find(|answer| answer.leads.is_some()).context("the second instance never led")?;
+    let tokens: Vec<_> = after.iter().filter_map(|answer| Some(answer.leads?.0)).collect();
     ensure!(tokens.iter().all(|token| *token > largest), "tokens {tokens:?} after {largest}");
     // The agent keeps the promise by its own clock, and the client measures from before its request. A reading of
     // /proc/uptime has a resolution of 10 ms.
@@ -165,12 +165,12 @@ fn check_successor(before: &[Heard], after: &[Heard]) -> anyhow::Result<i64> {
 /// Checks that no answer promises more than one ttl.
 ///
 /// No instance can receive an earlier token again.
-fn check_promises(log: &[Heard]) -> anyhow::Result<()> {
+fn check_promises(log: &[Answer]) -> anyhow::Result<()> {
     let ttl = u64::try_from(TTL.as_millis())?;
     let mut largest = 0;
-    for (heard, (token, until)) in log.iter().filter_map(|heard| Some((heard, heard.leads?))) {
-        ensure!(until <= heard.asked + ttl, "{heard:?} promises more than one ttl");
-        ensure!(token >= largest, "{heard:?} comes after token {largest}");
+    for (answer, (token, until)) in log.iter().filter_map(|answer| Some((answer, answer.leads?))) {
+        ensure!(until <= answer.asked + ttl, "{answer:?} promises more than one ttl");
+        ensure!(token >= largest, "{answer:?} comes after token {largest}");
         largest = token;
     }
     Ok(())
@@ -202,8 +202,8 @@ pub(crate) async fn an_application_leads_through_an_outage_and_no_successor_does
     let (before, after) = (application.log(true).await?, application.log(false).await?);
     check_promises(&before)?;
     check_successor(&before, &after)?;
-    let last = before.last().map_or(0, |heard| heard.asked);
-    let gaps: Vec<_> = before.iter().filter(|heard| heard.asked > first.asked && heard.leads.is_none()).collect();
+    let last = before.last().map_or(0, |answer| answer.asked);
+    let gaps: Vec<_> = before.iter().filter(|answer| answer.asked > first.asked && answer.leads.is_none()).collect();
     ensure!(gaps.is_empty(), "it did not lead {} times before {last}, such as {:?}", gaps.len(), gaps.first());
     let led = last.saturating_sub(first.asked);
     ensure!(u128::from(led) > (2 * TTL).as_millis(), "it led for {led} ms, and the outage was longer");
@@ -217,7 +217,7 @@ pub(crate) async fn an_application_outlives_its_agent_and_leads_again(bench: Ben
     ensure!(second.instance != first.instance, "an agent that has started does not know earlier instances");
     let log = application.log(false).await?;
     check_promises(&log)?;
-    let (before, after): (Vec<_>, Vec<_>) = log.into_iter().partition(|heard| heard.instance == first.instance);
+    let (before, after): (Vec<_>, Vec<_>) = log.into_iter().partition(|answer| answer.instance == first.instance);
     check_successor(&before, &after)?;
     ensure!(application.restarts(MAIN).await? == 0, "the application lives on");
     Ok(())

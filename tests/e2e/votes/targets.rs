@@ -30,8 +30,8 @@ pub(super) async fn follow(
     let mut targets: BTreeMap<String, Vec<Target>> = BTreeMap::new();
     loop {
         tokio::select! {
-            news = quorums.after(seen_quorums) => seen_quorums += learn(&mut known_quorums, news),
-            news = secrets.after(seen_secrets) => seen_secrets += learn(&mut known_secrets, news),
+            news = quorums.after(seen_quorums) => seen_quorums += apply(&mut known_quorums, news),
+            news = secrets.after(seen_secrets) => seen_secrets += apply(&mut known_secrets, news),
         }
         let before = targets.clone();
         for quorum in known_quorums.values() {
@@ -46,7 +46,7 @@ pub(super) async fn follow(
     }
 }
 
-fn learn<K: kube::Resource<DynamicType = ()>>(last: &mut Last<K>, news: Vec<Version<K>>) -> usize {
+fn apply<K: kube::Resource<DynamicType = ()>>(last: &mut Last<K>, news: Vec<Version<K>>) -> usize {
     let count = news.len();
     last.extend(news.into_iter().map(|version| (version.object.name_any(), version.object)));
     count

@@ -27,15 +27,15 @@ impl Admission {
                 let replica = &mut world.replicas[number];
                 (replica.term, replica.raised, replica.doing) = (world.terms, None, Doing::Nothing);
             }
-            Step::Learn(number) => self.learn(world, number),
+            Step::Receive(number) => self.receive(world, number),
             Step::Probe(number) => self.probe(world, number),
             Step::Act(number) => return self.act(world, number),
             Step::Read(number) => {
-                self.learn(world, number);
+                self.receive(world, number);
                 let (replica, record) = (world.replicas[number], world.record);
                 let Doing::Checked(process) = replica.doing else { return false };
                 let again = self.decide(world, &replica, &record);
-                let same = replica.sight.is_some_and(|sight| sight.process == process);
+                let same = replica.observed.is_some_and(|observed| observed.process == process);
                 world.replicas[number].doing = match again {
                     Some((FenceStep::Admit, next)) if same => Doing::Read(process, next, true),
                     _ => Doing::Nothing,
@@ -65,8 +65,8 @@ impl Admission {
         }
         let older = |age: u8| (age + 1).min(self.delay);
         for replica in &mut world.replicas {
-            if let Some(sight) = &mut replica.sight {
-                (sight.first, sight.closed) = (older(sight.first), sight.closed.map(older));
+            if let Some(observed) = &mut replica.observed {
+                (observed.first, observed.closed) = (older(observed.first), observed.closed.map(older));
             }
             replica.fenced = replica.fenced.map(|(process, since)| (process, older(since)));
         }
@@ -93,13 +93,13 @@ impl Admission {
         cut_off
     }
 
-    fn learn(&self, world: &mut World, number: usize) {
+    fn receive(&self, world: &mut World, number: usize) {
         let (old, new) = (world.replicas[number].cache, world.record);
-        let sight = world.replicas[number].sight.map(|sight| sight.process);
+        let observed = world.replicas[number].observed.map(|observed| observed.process);
         let begins = |process: &u8| new.restarts_count(&old, *process, world);
         // Without the rule: only an admission that has ended.
         let ended = old.run.filter(|_| old.admitted && !(new.admitted && new.run == old.run));
-        let again = if self.counts_from_death { sight.filter(begins) } else { ended };
+        let again = if self.counts_from_death { observed.filter(begins) } else { ended };
         let replica = &mut world.replicas[number];
         (replica.cache, replica.cache_is_new) = (new, true);
         if let Some(process) = again {
@@ -110,7 +110,7 @@ impl Admission {
     fn probe(&self, world: &mut World, number: usize) {
         let open = world.processes[usize::from(world.current)].open;
         let replica = &mut world.replicas[number];
-        replica.sight = Some(Observed::probed(replica.sight, world.current, open, self.delay));
+        replica.observed = Some(Observed::probed(replica.observed, world.current, open, self.delay));
     }
 
     /// Whether the replica's connection to a process still works.
@@ -127,7 +127,7 @@ impl Admission {
                 *newest = false;
             }
         }
-        self.learn(world, number);
+        self.receive(world, number);
     }
 
     /// The other replica's connections to the process are cut.
@@ -144,7 +144,7 @@ impl Admission {
 
     fn act(&self, world: &mut World, number: usize) -> bool {
         let replica = world.replicas[number];
-        let Some(process) = replica.sight.map(|sight| sight.process) else { return false };
+        let Some(process) = replica.observed.map(|observed| observed.process) else { return false };
         let Some((step, next)) = self.decide(world, &replica, &replica.cache) else { return false };
         match step {
             FenceStep::RaiseEpoch => {
@@ -187,12 +187,12 @@ impl Admission {
     /// The one before it can precede its opening.
     fn is_still(&self, world: &World, number: usize) -> bool {
         let mut observe = *world;
-        let process = observe.replicas[number].sight.map(|sight| sight.process);
+        let process = observe.replicas[number].observed.map(|observed| observed.process);
         if !process.is_some_and(|process| Self::reaches(&observe, process)) {
             return false;
         }
         self.probe(&mut observe, number);
-        self.learn(&mut observe, number);
+        self.receive(&mut observe, number);
         let again = self.decide(&observe, &observe.replicas[number], &observe.record);
         matches!(again, Some((FenceStep::WriteFenced { close: true, .. }, _)))
     }

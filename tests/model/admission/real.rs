@@ -43,13 +43,13 @@ impl Observed {
         watch
     }
 
-    fn of(sight: &ObservedProcess, longest: u8) -> Self {
+    fn of(observed: &ObservedProcess, longest: u8) -> Self {
         let age = |since: Monotonic| u8::try_from(NOW.since(since).as_secs()).unwrap().min(longest);
         Self {
-            process: number(&sight.run_id),
-            first: age(sight.first_observed),
-            open: sight.users == Users::Open,
-            closed: sight.closed_since.map(age),
+            process: number(&observed.run_id),
+            first: age(observed.first_observed),
+            open: observed.users == Users::Open,
+            closed: observed.closed_since.map(age),
         }
     }
 
@@ -110,8 +110,8 @@ fn node(process: u8) -> NodeIdentity {
 
 impl Admission {
     /// The verdict on the process for whose death the observed one has to wait.
-    fn verdict(&self, world: &World, record: &Record, sight: &Observed) -> Verdict {
-        let threat = record.threat_to(Some(&run(sight.process))).filter(|_| self.confirms_death);
+    fn verdict(&self, world: &World, record: &Record, observed: &Observed) -> Verdict {
+        let threat = record.threat_to(Some(&run(observed.process))).filter(|_| self.confirms_death);
         let Some(threat) = threat else { return Verdict::None };
         let threatening = number(&threat.run_id);
         let before = world.processes[usize::from(threatening)];
@@ -141,11 +141,11 @@ impl Admission {
         replica: &Replica,
         record: &Published,
     ) -> Option<(FenceStep, Published)> {
-        let sight = replica.sight?;
+        let observed = replica.observed?;
         let real = record.record(world);
-        let verdict = self.verdict(world, &real, &sight);
-        let seen = sight.watch().last().cloned()?;
-        let fenced = replica.fenced.filter(|(process, _)| *process == sight.process);
+        let verdict = self.verdict(world, &real, &observed);
+        let seen = observed.watch().last().cloned()?;
+        let fenced = replica.fenced.filter(|(process, _)| *process == observed.process);
         let step = decide(&View {
             now: NOW,
             record: &real,
@@ -153,13 +153,13 @@ impl Admission {
             predecessor: &verdict,
             rejoin_delay: ticks(self.delay),
             fenced_since: fenced.map(|(_, since)| ago(since)),
-            epoch_raised: replica.raised == Some(sight.process),
+            epoch_raised: replica.raised == Some(observed.process),
             clock_jumped: false,
             must_restart: false,
             unreported: false,
             process: None,
         });
-        let next = real.after(step, Some(&process(world, sight.process)), &verdict);
+        let next = real.after(step, Some(&process(world, observed.process)), &verdict);
         Some((step, Published::of(&next)))
     }
 }

@@ -10,7 +10,7 @@ impl Change {
                 self.tick(world);
                 true
             }
-            Step::Learn(client) => self.learn(world, client),
+            Step::Receive(client) => self.receive(world, client),
             Step::Acquire(client) | Step::Extend(client) => {
                 for member in &mut world.members {
                     member.votes[client] = false;
@@ -58,7 +58,7 @@ impl Change {
     }
 
     /// A replica receives the next status, or an outside client reads its Secret.
-    fn learn(&self, world: &mut World, client: usize) -> bool {
+    fn receive(&self, world: &mut World, client: usize) -> bool {
         let knows = &mut world.clients[client].knows;
         let before = *knows;
         *knows = match (before, world.stage, self.kinds[client]) {
@@ -155,7 +155,7 @@ impl Change {
                 }
                 possible
             }
-            Step::Sight(at) => {
+            Step::Observe(at) => {
                 let unseen = world.members[at].fence == UNSEEN;
                 if unseen {
                     world.members[at].fence = OBSERVED;
@@ -192,7 +192,7 @@ impl Change {
             Step::Close(at) => {
                 let member = &mut world.members[at];
                 member.open[0] &= !self.close || self.external;
-                member.said |= self.external && self.close;
+                member.marked |= self.external && self.close;
                 member.recorded = true;
                 true
             }

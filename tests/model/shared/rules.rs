@@ -41,7 +41,7 @@ impl Rules for Shared {
         }
         for operator in 0..2 {
             steps.extend([Step::Release(operator), Step::Lead(operator)]);
-            steps.extend((0..self.members).flat_map(|at| [Step::Look(operator, at), Step::Lapse(operator, at)]));
+            steps.extend((0..self.members).flat_map(|at| [Step::Observe(operator, at), Step::Lapse(operator, at)]));
         }
         steps.extend((0..self.members).map(Step::Restart));
     }
@@ -74,7 +74,7 @@ impl Rules for Shared {
             |voter: Voter| format!("{}{}", who(voter.operator), if voter.lags { "'s late replica" } else { "" });
         match step {
             Step::Tick => "a tick passes".into(),
-            Step::Look(o, at) => format!("{} reads the record of m{}", who(o), at + 1),
+            Step::Observe(o, at) => format!("{} reads the record of m{}", who(o), at + 1),
             Step::Lapse(o, at) => format!("{}'s claim on m{} runs out", who(o), at + 1),
             Step::Acquire(o, set) => {
                 let named: Vec<_> =

@@ -135,7 +135,7 @@ impl Votes {
         | Step::GhostGone(at)
         | Step::Restart(at)
         | Step::UptimeLies(at)
-        | Step::Sight(at)
+        | Step::Observe(at)
         | Step::Admit(at)
         | Step::ClockJump(at)
         | Step::JumpNoticed(at)) = step
@@ -156,7 +156,7 @@ impl Votes {
             Step::GhostGone(_) => member.owner == GHOST,
             Step::Restart(_) => member.fence != UNSEEN && one_more,
             Step::UptimeLies(_) => member.fence >= OBSERVED,
-            Step::Sight(_) => member.fence == UNSEEN,
+            Step::Observe(_) => member.fence == UNSEEN,
             Step::Admit(_) => member.fence >= OBSERVED && self.admits[usize::from(member.fence - OBSERVED)],
             Step::ClockJump(_) => member.fence == ADMITTED && !member.stepped && member.owner != NOBODY && one_more,
             _ => member.stepped,
@@ -175,7 +175,7 @@ impl Votes {
                 member.other = in_round.map(|in_round| in_round && self.fence);
             }
             Step::UptimeLies(_) => member.fence = OBSERVED + self.delay,
-            Step::Sight(_) => member.fence = OBSERVED,
+            Step::Observe(_) => member.fence = OBSERVED,
             Step::Admit(_) => member.fence = ADMITTED,
             Step::ClockJump(_) => {
                 forget(member);

@@ -52,7 +52,7 @@ enum Task {
     Dependents(Kind, Place),
     EmptyNamespace(String),
     /// A kubelet receives a change of a pod.
-    Hear(MachineId, Place),
+    ReceivePod(MachineId, Place),
     /// A container of the pod with this UID starts.
     Start(MachineId, String, usize),
     /// A container instance ends.
@@ -82,7 +82,7 @@ pub struct Cluster {
     queued: BTreeSet<Task>,
     sequence: u64,
     /// The last version of the server's changes that the cluster has processed.
-    seen: u64,
+    processed: u64,
     machines: BTreeMap<MachineId, Machine>,
     truth: Truth,
     /// When the pod garbage collector first found each node missing.
@@ -109,7 +109,7 @@ impl Cluster {
             queue: BTreeMap::new(),
             queued: BTreeSet::new(),
             sequence: 0,
-            seen: api.version(),
+            processed: api.version(),
             machines: BTreeMap::new(),
             truth: Truth::default(),
             missed: BTreeMap::new(),
@@ -134,21 +134,21 @@ impl Cluster {
 
     /// Whether [`Self::step`] has something to do now.
     pub fn is_due(&self, api: &ApiServer, now: Millis) -> bool {
-        self.seen < api.version() || self.due().is_some_and(|due| due <= now)
+        self.processed < api.version() || self.due().is_some_and(|due| due <= now)
     }
 
     /// Processes all changes and runs the due tasks.
     ///
     /// Returns what happened to containers, in order.
     pub fn step(&mut self, api: &mut ApiServer, now: Millis) -> Vec<Happening> {
-        self.hear(api, now);
+        self.process_changes(api, now);
         while let Some((key, task)) = self.queue.first_key_value().map(|(key, task)| (*key, task.clone()))
             && key.0 <= now
         {
             self.queue.remove(&key);
             self.queued.remove(&task);
             self.carry_out(task, api, now);
-            self.hear(api, now);
+            self.process_changes(api, now);
         }
         std::mem::take(&mut self.happenings)
     }
@@ -186,9 +186,9 @@ impl Cluster {
         self.at(now + delay, task);
     }
 
-    fn hear(&mut self, api: &ApiServer, now: Millis) {
-        let news: Vec<Entry> = api.changes_after(self.seen).cloned().collect();
-        self.seen = api.version();
+    fn process_changes(&mut self, api: &ApiServer, now: Millis) {
+        let news: Vec<Entry> = api.changes_after(self.processed).cloned().collect();
+        self.processed = api.version();
         for entry in news {
             self.react(&entry, now);
         }
@@ -227,7 +227,7 @@ impl Cluster {
         match pod.value["spec"]["nodeName"].as_str() {
             Some(node) => {
                 for id in self.machines_of(node) {
-                    self.soon(now, "hear", pod.uid(), self.settings.hear, Task::Hear(id, here.clone()));
+                    self.soon(now, "hear", pod.uid(), self.settings.receive, Task::ReceivePod(id, here.clone()));
                 }
             }
             None if entry.change != Change::Deleted => {
@@ -271,7 +271,7 @@ impl Cluster {
             Task::CheckOwners(kind, place) => self.check_owners(kind, &place, api, now),
             Task::Dependents(kind, place) => self.dependents(kind, &place, api, now),
             Task::EmptyNamespace(name) => self.empty_namespace(&name, api, now),
-            Task::Hear(machine, place) => self.hear_of_pod(machine, &place, api, now),
+            Task::ReceivePod(machine, place) => self.receive_pod(machine, &place, api, now),
             Task::Send(machine, uid, number) => self.send(machine, &uid, number, api, now),
             Task::TakeAway(machine, uid) => self.take_away(machine, &uid, api, now),
             Task::Evict(place, uid) => self.evict(&place, &uid, api, now),

@@ -102,30 +102,30 @@ impl Selector {
         let adds = !self.future;
         let sign = if adds { '+' } else { '-' };
         let mut words = vec![if adds { "-@all" } else { "+@all" }.to_owned()];
-        let mut shown = Self::default();
-        shown.set_all(!adds);
+        let mut derived = Self::default();
+        derived.set_all(!adds);
         let mut left = self.clone();
         let mut used = Vec::new();
         while let Some(best) = left.best_category(adds, &used) {
             words.push(format!("{sign}@{best}"));
-            shown.set_category(best, adds);
+            derived.set_category(best, adds);
             left.set_category(best, !adds);
             used.push(best);
         }
         for command in TABLE.commands.iter().filter(|command| !command.is_subcommand()) {
-            self.show_difference(command, &mut shown, &mut words);
+            self.show_difference(command, &mut derived, &mut words);
             for id in &command.subcommands {
-                self.show_difference(&TABLE.commands[*id], &mut shown, &mut words);
+                self.show_difference(&TABLE.commands[*id], &mut derived, &mut words);
             }
         }
         words.join(" ")
     }
 
-    fn show_difference(&self, command: &Command, shown: &mut Self, words: &mut Vec<String>) {
+    fn show_difference(&self, command: &Command, derived: &mut Self, words: &mut Vec<String>) {
         let allowed = self.commands[command.id];
-        if shown.commands[command.id] != allowed {
+        if derived.commands[command.id] != allowed {
             words.push(format!("{}{}", if allowed { '+' } else { '-' }, command.name));
-            shown.set_command(command, allowed);
+            derived.set_command(command, allowed);
         }
     }
 

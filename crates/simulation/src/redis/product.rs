@@ -120,10 +120,10 @@ async fn restarts() {
     linked(&member, |link| *link == Link::Fenced).await;
     assert_eq!(member.send(vec![acquire("k", "v")]).await, Err(MemberError::Fenced));
     let mut admin = world.admin().await.unwrap();
-    let seen = admin.observe(&[locker().name()]).await.unwrap();
-    assert_eq!((seen.open_users, seen.epoch, seen.counter), (Vec::new(), None, None));
+    let observed = admin.observe(&[locker().name()]).await.unwrap();
+    assert_eq!((observed.open_users, observed.epoch, observed.counter), (Vec::new(), None, None));
     assert_ne!(*admin.run_id(), first);
-    assert_eq!(seen.clock.time, UnixMicros(world.now()));
+    assert_eq!(observed.clock.time, UnixMicros(world.now()));
     world.is_modelled();
 }
 
@@ -148,16 +148,16 @@ async fn leads() {
     assert_eq!(old.open(4, &users).await, Ok(Guarded::EpochMoved));
     assert_eq!(new.open(5, &users).await, Ok(Guarded::Done));
     assert_eq!(old.close(4, &users).await, Ok(Guarded::EpochMoved));
-    let seen = new.observe(&names).await.unwrap();
-    assert_eq!(seen.open_users, names);
-    assert!(seen.is_master && !seen.append_only, "{seen:?}");
-    assert_eq!((seen.mode.as_str(), seen.maxmemory_policy.as_str()), ("standalone", "noeviction"));
+    let observed = new.observe(&names).await.unwrap();
+    assert_eq!(observed.open_users, names);
+    assert!(observed.is_master && !observed.append_only, "{observed:?}");
+    assert_eq!((observed.mode.as_str(), observed.maxmemory_policy.as_str()), ("standalone", "noeviction"));
     assert_eq!(new.restore_counter(token(40)).await, Ok(token(40)));
     let member = world.voter();
     assert_eq!(linked_vote(&member).await, token(41));
-    let seen = new.observe(&[]).await.unwrap();
+    let observed = new.observe(&[]).await.unwrap();
     let keyspace = Keyspace { keys: 3, expires: 1, average_ttl: TTL };
-    assert_eq!((seen.keyspace, seen.endless_keys()), (keyspace, 0));
+    assert_eq!((observed.keyspace, observed.endless_keys()), (keyspace, 0));
     assert_eq!(new.close(5, &users).await, Ok(Guarded::Done));
     assert_eq!(member.send(vec![acquire("l", "v")]).await.unwrap().replies, [Reply::Failed(MemberError::Fenced)]);
     assert!(old.ping().await.is_err(), "closing cuts the operator's other connections");

@@ -29,7 +29,7 @@ pub(super) struct Scripts {
     run: Function,
     loaded: BTreeMap<String, Function>,
     /// Number of checks since the start of the current script.
-    looks: Rc<Cell<u32>>,
+    checks: Rc<Cell<u32>>,
 }
 
 impl Scripts {
@@ -39,8 +39,8 @@ impl Scripts {
 
     fn make(core: &Rc<RefCell<Core>>) -> mlua::Result<Self> {
         let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, LuaOptions::default())?;
-        let looks = Rc::new(Cell::new(0));
-        let counter = Rc::clone(&looks);
+        let checks = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&checks);
         lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS), move |_, _| {
             counter.set(counter.get() + 1);
             if counter.get() < LONGEST { Ok(VmState::Continue) } else { Err(Failure::Endless.into()) }
@@ -66,7 +66,7 @@ impl Scripts {
             lua.create_function(|lua, text: Value| cjson::decode(lua, &text))?,
             Value::NULL,
         ))?;
-        Ok(Self { environment, globals, run, loaded: BTreeMap::new(), looks, lua })
+        Ok(Self { environment, globals, run, loaded: BTreeMap::new(), checks, lua })
     }
 
     /// `SCRIPT LOAD`.
@@ -145,7 +145,7 @@ impl Scripts {
         };
         self.globals.raw_set("KEYS", list(keys)?)?;
         self.globals.raw_set("ARGV", list(arguments)?)?;
-        self.looks.set(0);
+        self.checks.set(0);
         let (succeeded, value): (bool, Value) = self.run.call(function)?;
         if succeeded {
             return to_reply(&value).map(Some);

@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::blind;
-use crate::hub::AnswerBody;
+use crate::messages::AnswerBody;
 use crate::rng::hash;
 use crate::time::At;
 use crate::world::{Event, World};
@@ -82,13 +82,13 @@ pub(crate) struct ApiSide {
     held: Vec<Asked>,
     held_answers: Vec<(usize, Answering, io::Result<Response<AnswerBody>>)>,
     /// The last version that was scheduled for delivery to watches.
-    told: u64,
+    scheduled: u64,
 }
 
 impl ApiSide {
     pub(crate) fn new(seed: u64, wrong: i64) -> Self {
         let server = ApiServer::new(seed, At::default().unix_millis() + wrong);
-        let told = server.version();
+        let scheduled = server.version();
         Self {
             server,
             wrong,
@@ -97,7 +97,7 @@ impl ApiSide {
             next_watch: 0,
             held: Vec::new(),
             held_answers: Vec::new(),
-            told,
+            scheduled,
         }
     }
 
@@ -166,8 +166,8 @@ impl World {
                     let line = format_args!("{name} {} {} {body:016x} -> {status}", request.method(), request.uri());
                     self.trace.add(self.now, line);
                 }
-                let seen = |body| if is_lock { blind::without_field(body) } else { body };
-                let response = response.map(|body| AnswerBody::Whole(Some(seen(body))));
+                let filtered = |body| if is_lock { blind::without_field(body) } else { body };
+                let response = response.map(|body| AnswerBody::Whole(Some(filtered(body))));
                 let lost = lot >= 100 - weather.lossy;
                 let response = if lost { Err(ErrorKind::ConnectionReset.into()) } else { Ok(response) };
                 self.api_answers(process, number, answer, response, if lost { "answer lost" } else { "" });
@@ -216,11 +216,11 @@ impl World {
     /// Schedules delivery of every change since the last call to the watches of its kind.
     pub(crate) fn api_changed(&mut self) {
         let version = self.api.server.version();
-        if version == self.api.told {
+        if version == self.api.scheduled {
             return;
         }
-        let entries: Vec<_> = self.api.server.changes_after(self.api.told).cloned().collect();
-        self.api.told = version;
+        let entries: Vec<_> = self.api.server.changes_after(self.api.scheduled).cloned().collect();
+        self.api.scheduled = version;
         let kinds: Vec<Kind> = entries.iter().map(|entry| entry.kind).collect();
         for entry in &entries {
             self.observe(entry);
@@ -254,9 +254,9 @@ impl World {
         }
         let without_field = self.api.server.lines(&mut following.watch, through);
         let is_lock = following.watch.kind == Kind::DistributedLock;
-        let seen = |line| if is_lock { blind::without_field(line) } else { line };
-        let heard = without_field.lines.into_iter().all(|line| following.lines.send(Ok(seen(line))).is_ok());
-        if without_field.end || !heard || following.lines.is_closed() {
+        let filtered = |line| if is_lock { blind::without_field(line) } else { line };
+        let delivered = without_field.lines.into_iter().all(|line| following.lines.send(Ok(filtered(line))).is_ok());
+        if without_field.end || !delivered || following.lines.is_closed() {
             self.api.watches.remove(&id);
         }
     }
@@ -284,7 +284,7 @@ impl World {
     pub(crate) fn api_weather(&mut self, process: usize, change: impl FnOnce(&mut ApiWeather)) {
         let weather = self.api.weather.entry(process).or_default();
         change(weather);
-        let (whole, heard) = (!weather.cut, !weather.cut && !weather.deaf);
+        let (whole, delivers) = (!weather.cut, !weather.cut && !weather.deaf);
         if whole {
             let asked: Vec<Asked> = self.api.held.extract_if(.., |asked| asked.process == process).collect();
             for asked in asked {
@@ -296,7 +296,7 @@ impl World {
                 self.queue.push(self.now + 1_000, Event::ApiAnswers { answer, response });
             }
         }
-        if heard {
+        if delivers {
             let ids: Vec<u64> =
                 self.api.watches.iter().filter(|(_, f)| f.process == process).map(|(id, _)| *id).collect();
             ids.into_iter().for_each(|id| self.schedule_delivery(id));

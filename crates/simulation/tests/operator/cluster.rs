@@ -9,17 +9,17 @@ use hyper::body::Bytes;
 use redlock_api::JOB_TOKEN_ANNOTATION;
 use serde_json::{Value, json};
 
-use crate::people::SHOP;
 use crate::plan::Plan;
 use crate::rng::hash;
 use crate::servers::RedisHost;
 use crate::time::At;
+use crate::users::SHOP;
 use crate::world::World;
 use redlock_simulation::kube::Millis;
 use redlock_simulation::kube::api::{Answer, ApiServer, Change, Entry, Kind, Shared};
 use redlock_simulation::kube::cluster::truth::{Happening, Running};
 use redlock_simulation::kube::cluster::{Cluster, Fault, MachineSpec, Settings};
-use redlock_simulation::kube::people::{Deed, People, Surroundings};
+use redlock_simulation::kube::users::{Deed, Surroundings, Users};
 use redlock_simulation::redis::Config;
 
 /// The interval between two checks of the users, in microseconds.
@@ -40,7 +40,7 @@ fn made_under(pod: &Shared, owners: &[String]) -> Option<JobHold> {
 /// Machines, their workloads, and the users.
 pub(crate) struct ClusterSide {
     pub(crate) cluster: Cluster,
-    people: People,
+    users: Users,
     looked: At,
     /// The server of each container that runs Redis.
     servers: BTreeMap<String, usize>,
@@ -79,10 +79,10 @@ impl ClusterSide {
             members: plan.members as u64,
             locks: plan.keys * plan.claims + 8,
         };
-        let people = People::new(around);
+        let users = Users::new(around);
         Self {
             cluster,
-            people,
+            users,
             looked: At::default(),
             servers: BTreeMap::new(),
             unreachable: BTreeSet::new(),
@@ -150,13 +150,13 @@ impl World {
     pub(crate) fn cluster_begins(&mut self) {
         let clock = self.api.clock(self.now);
         let number = hash(self.seed, [30]);
-        let people = &mut self.cluster.people;
-        people.furnish(number, &mut self.api.server, clock);
+        let users = &mut self.cluster.users;
+        users.furnish(number, &mut self.api.server, clock);
         let quorum = self.api.server.get(Kind::RedisQuorum, SHOP, "q").expect("the quorum");
         let verbatim = quorum.value["spec"]["keys"] == "Verbatim";
         let prefix = if verbatim { "x/".to_owned() } else { format!("{SHOP}/") };
-        let keys = self.people.keys.iter().map(|key| if verbatim { key.clone() } else { format!("{SHOP}/{key}") });
-        self.people.redis_keys = keys.collect();
+        let keys = self.users.keys.iter().map(|key| if verbatim { key.clone() } else { format!("{SHOP}/{key}") });
+        self.users.redis_keys = keys.collect();
         let patch = json!({"spec": {"clients": [{"name": "outside", "namespace": SHOP, "keyPrefix": prefix}]}});
         let path = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/redisquorums/q");
         let (status, answer) = self.api_request("PATCH", &path, "application/merge-patch+json", &patch);
@@ -166,13 +166,13 @@ impl World {
     /// Runs the due tasks of the cluster.
     pub(crate) fn cluster_step(&mut self) {
         let clock = self.api.clock(self.now);
-        let ClusterSide { cluster, people, looked, .. } = &mut self.cluster;
+        let ClusterSide { cluster, users, looked, .. } = &mut self.cluster;
         if self.now.0 >= looked.0 + USERS_POLL {
             *looked = self.now;
-            people.tick(&mut self.api.server, clock);
-            if self.people.resting {
-                people.confirm(&mut self.api.server, cluster, true, clock);
-                people.replace_lost(&mut self.api.server, clock);
+            users.tick(&mut self.api.server, clock);
+            if self.users.resting {
+                users.confirm(&mut self.api.server, cluster, true, clock);
+                users.replace_lost(&mut self.api.server, clock);
             }
             self.by_hand();
             self.check_members();
@@ -257,7 +257,7 @@ impl World {
     /// Carries out an action of a user.
     pub(crate) fn deed(&mut self, deed: Deed) {
         let clock = self.api.clock(self.now);
-        let words = self.cluster.people.act(deed, &mut self.api.server, clock);
+        let words = self.cluster.users.act(deed, &mut self.api.server, clock);
         if let Some(words) = words {
             self.note(format_args!("{words}"));
         }

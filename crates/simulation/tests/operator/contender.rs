@@ -13,7 +13,7 @@ use redlock_operator::redis_member::Connect as _;
 use redlock_operator::time::Clock as _;
 use tokio::time::{sleep, timeout};
 
-use crate::hub::{Line, Port, Sent};
+use crate::messages::{Line, Port, Sent};
 use crate::oracle::ContenderReport;
 use crate::process::{Life, Main};
 use crate::rng::Rng;

@@ -11,9 +11,9 @@ use std::mem::take;
 use redlock_api::LEASE_TOKEN_ANNOTATION;
 use serde_json::{Value, json};
 
-use crate::people::SHOP;
 use crate::rng::{Rng, hash};
 use crate::time::At;
+use crate::users::SHOP;
 use crate::world::World;
 use candidate::{Answer, Candidate, Flight};
 use redlock_simulation::kube::api::{By, Change, Entry, Kind, Part, Shared, millis};
@@ -60,7 +60,7 @@ pub(crate) struct Electors {
     flights: Vec<Flight>,
     answers: Vec<(At, String, u64, Answer)>,
     /// The versions of the lock that the policy's cache receives.
-    shown: Vec<(At, Value)>,
+    cached: Vec<(At, Value)>,
     admitted: Option<Admitted>,
     refused: Option<Refused>,
     /// Whether the current write comes from a candidate instead of the operator.
@@ -74,7 +74,7 @@ fn nonce(lock: &Value) -> &str {
 impl Electors {
     /// The lock in the policy's cache.
     fn params(&self, now: At) -> Value {
-        self.shown.iter().rev().find(|(at, _)| *at <= now).map_or(Value::Null, |(_, lock)| lock.clone())
+        self.cached.iter().rev().find(|(at, _)| *at <= now).map_or(Value::Null, |(_, lock)| lock.clone())
     }
 
     fn leaders(&self) -> Vec<&Candidate> {
@@ -213,9 +213,9 @@ impl World {
         if entry.kind == Kind::DistributedLock && entry.object.name() == ELECTION {
             let deleted = entry.change == Change::Deleted;
             let lock = if deleted { Value::Null } else { entry.object.value.clone() };
-            let lag = hash(self.seed, [60, self.electors.shown.len() as u64]) % LAG;
-            let last = self.electors.shown.last().map_or(self.now, |(at, _)| *at);
-            self.electors.shown.push(((self.now + lag).max(last), lock));
+            let lag = hash(self.seed, [60, self.electors.cached.len() as u64]) % LAG;
+            let last = self.electors.cached.last().map_or(self.now, |(at, _)| *at);
+            self.electors.cached.push(((self.now + lag).max(last), lock));
         }
         if entry.kind == Kind::Lease && entry.object.name() == LEASE && !self.electors.writing {
             self.judge_written_over(&entry.object);

@@ -2,9 +2,9 @@
 //!
 //! Most faults heal automatically.
 
-use crate::people::SHOP;
 use crate::plan::Fault;
 use crate::process::Pace;
+use crate::users::SHOP;
 use crate::world::{Event, World};
 use redlock_simulation::kube::api::Kind;
 
@@ -250,6 +250,6 @@ impl World {
             self.heal(&Fault::Lossy { process, share: 0, length: 0 });
         }
         self.cluster_heals();
-        self.people_rest();
+        self.users_rest();
     }
 }

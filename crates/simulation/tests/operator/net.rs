@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
-use crate::hub::{SharedEnd, change};
+use crate::messages::{SharedEnd, change};
 use crate::rng::hash;
 use crate::time::At;
 use crate::world::{Event, World};

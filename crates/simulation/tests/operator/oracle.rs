@@ -10,9 +10,9 @@ use redlock_api::{
 use serde::Serialize;
 
 use crate::cluster::ClusterSide;
-use crate::people::SHOP;
 use crate::replica;
 use crate::time::At;
+use crate::users::SHOP;
 use crate::world::World;
 use belief::Belief;
 use choices::Choices;
@@ -88,7 +88,7 @@ pub(crate) struct Oracle {
     ///
     /// They protect no hold.
     pub(crate) forced: BTreeSet<(String, String)>,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     /// Locks whose validity users have edited.
     doctored: BTreeSet<String>,
     /// The voters of each quorum: the current list and the previous one.
@@ -115,7 +115,7 @@ impl Oracle {
 
     /// Reports a violation once, if the check repeats.
     pub(crate) fn violated_once(&mut self, what: String, of: &str) {
-        if self.told.insert(of.to_owned()) {
+        if self.reported.insert(of.to_owned()) {
             self.violated(what);
         }
     }
@@ -198,10 +198,10 @@ fn micros(time: &MilliTime) -> i64 {
 
 impl World {
     /// Handles a contender's report.
-    pub(crate) fn heard(&mut self, at: At, process: usize, word: ContenderReport) {
+    pub(crate) fn handle_report(&mut self, at: At, process: usize, report: ContenderReport) {
         let name = self.processes[process].name.clone();
-        self.trace.add(at, format_args!("{name} {word:?}"));
-        match word {
+        self.trace.add(at, format_args!("{name} {report:?}"));
+        match report {
             ContenderReport::Holds { key, value, left } => {
                 self.oracle.counts.outside += 1;
                 // A fast clock ends the belief sooner.
@@ -292,8 +292,8 @@ impl World {
         let namespace = self.api.server.get(Kind::Namespace, "", entry.object.namespace());
         let namespace_ends = namespace.is_none_or(|namespace| namespace.is_deleting());
         let deleted = entry.object.is_deleting();
-        let word = deleted && free && owners.is_empty() && !namespace_ends;
-        if word || released || entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some() {
+        let report = deleted && free && owners.is_empty() && !namespace_ends;
+        if report || released || entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some() {
             return self.oracle.ends(&nonce, now);
         }
         match self.oracle.beliefs.contains_key(&nonce) {

@@ -7,7 +7,7 @@ use std::fmt;
 use crate::time::At;
 use redlock_simulation::kube::api::Kind;
 use redlock_simulation::kube::cluster::Mishap;
-use redlock_simulation::kube::people::{Deed, Habits};
+use redlock_simulation::kube::users::{Deed, Habits};
 
 mod draw;
 mod kinds;

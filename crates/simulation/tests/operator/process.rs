@@ -9,8 +9,8 @@ use redlock_operator::redlock::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::{Hub, Port, Sent};
 use crate::logs;
+use crate::messages::{MessageQueue, Port, Sent};
 use crate::time::{At, MachineClock};
 
 /// Whether the process runs.
@@ -70,8 +70,8 @@ impl Process {
         self.life_now.as_ref().map_or(0, |(runtime, ..)| runtime.metrics().num_alive_tasks())
     }
 
-    pub(crate) fn start(&mut self, hub: &Arc<Hub>) {
-        let port = Port::new(hub.clone(), self.number, self.clock.clone());
+    pub(crate) fn start(&mut self, messages: &Arc<MessageQueue>) {
+        let port = Port::new(messages.clone(), self.number, self.clock.clone());
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let terminated = CancellationToken::new();
         if self.renames && self.life > 0 {

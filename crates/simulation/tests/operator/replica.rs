@@ -19,10 +19,10 @@ use tower::ServiceBuilder;
 use tower::retry::RetryLayer;
 
 use crate::{
-    hub::{ApiLine, Line, Port},
-    people::SHOP,
+    messages::{ApiLine, Line, Port},
     plan::Plan,
     process::{Life, Main},
+    users::SHOP,
 };
 
 /// The operator's namespace.

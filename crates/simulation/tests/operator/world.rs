@@ -14,17 +14,17 @@ use tokio::sync::oneshot;
 use crate::api_line::{ApiSide, Asked};
 use crate::cluster::ClusterSide;
 use crate::electors::Electors;
-use crate::hub::{AnswerBody, Hub, Parcel, Sent};
 use crate::logs;
+use crate::messages::{AnswerBody, MessageQueue, Parcel, Sent};
 use crate::net::{Direction, Network, Segment, Way};
 use crate::oracle::Oracle;
-use crate::people::People;
 use crate::plan::{Fault, Plan};
 use crate::process::Process;
 use crate::rng::Rng;
 use crate::servers::Servers;
 use crate::time::At;
 use crate::trace::Trace;
+use crate::users::Users;
 
 /// An event of the queue.
 pub(crate) enum Event {
@@ -55,7 +55,7 @@ pub(crate) enum Event {
     },
     Fault(Fault),
     Healed(Fault),
-    People(crate::people::Step),
+    Users(crate::users::Step),
     Start {
         process: usize,
     },
@@ -118,13 +118,13 @@ pub(crate) struct World {
     pub(crate) now: At,
     pub(crate) queue: Queue,
     pub(crate) trace: Trace,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) messages: Arc<MessageQueue>,
     pub(crate) processes: Vec<Process>,
     pub(crate) network: Network,
     pub(crate) servers: Servers,
     pub(crate) api: ApiSide,
     pub(crate) cluster: ClusterSide,
-    pub(crate) people: People,
+    pub(crate) users: Users,
     pub(crate) electors: Electors,
     pub(crate) oracle: Oracle,
     pub(crate) plan: Plan,
@@ -145,13 +145,13 @@ impl World {
             now: At::default(),
             queue: Queue::default(),
             trace,
-            hub: Arc::default(),
+            messages: Arc::default(),
             processes: Vec::new(),
             network: Network::default(),
             servers: Servers::default(),
             api,
             cluster,
-            people: People::new(seed, &plan),
+            users: Users::new(seed, &plan),
             electors: Electors::default(),
             oracle: Oracle::default(),
             plan,
@@ -176,7 +176,7 @@ impl World {
             self.turns.shuffle(&mut order);
             for process in order {
                 self.processes[process].tick(tick_begins, tick);
-                for parcel in self.hub.take() {
+                for parcel in self.messages.take() {
                     self.sent(parcel);
                 }
             }
@@ -193,7 +193,7 @@ impl World {
             Sent::Bytes { connection, bytes } => self.network_sent(at, connection, Segment::Bytes(bytes)),
             Sent::Close { connection } => self.network_sent(at, connection, Segment::End),
             Sent::Request { request, answer } => self.api_sent(at, process, *request, answer),
-            Sent::ContenderReport(word) => self.heard(at, process, word),
+            Sent::ContenderReport(report) => self.handle_report(at, process, report),
             Sent::Ended => self.process_ended(at, process),
         }
     }
@@ -209,7 +209,7 @@ impl World {
             Event::WatchEnds { watch } => self.watch_ends(watch),
             Event::Fault(fault) => self.fault(&fault),
             Event::Healed(fault) => self.heal(&fault),
-            Event::People(step) => self.people_step(step),
+            Event::Users(step) => self.users_step(step),
             Event::Start { process } => self.start_process(process),
             Event::Recovers { pod } => self.sicken(&pod, false),
         }
@@ -222,7 +222,7 @@ impl World {
     pub(crate) fn start_process(&mut self, process: usize) {
         if !self.processes[process].lives() {
             self.note(format_args!("{} starts", self.processes[process].name));
-            self.processes[process].start(&self.hub);
+            self.processes[process].start(&self.messages);
         }
     }
 

@@ -43,8 +43,8 @@ impl ApiServer {
         let through = through.min(self.store.version());
         if std::mem::take(&mut watch.initial) {
             let objects = self.store.at(watch.kind, through.max(self.store.compacted())).unwrap_or_default();
-            let shown = objects.values().filter(|object| watch.selector.matches(object));
-            let lines = shown.map(|object| watch.line("ADDED", object)).collect();
+            let selected = objects.values().filter(|object| watch.selector.matches(object));
+            let lines = selected.map(|object| watch.line("ADDED", object)).collect();
             watch.version = through.max(watch.version);
             return Lines { lines, end: false };
         }

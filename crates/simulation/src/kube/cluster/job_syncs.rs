@@ -18,7 +18,7 @@ use super::{Cluster, Place, Task, by, place};
 /// Jobs that the controller read, in that state, and Jobs that it must read again.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
-    seen: BTreeMap<Place, Shared>,
+    snapshots: BTreeMap<Place, Shared>,
     again: BTreeSet<Place>,
 }
 
@@ -57,16 +57,16 @@ impl Cluster {
     /// It runs one sync at a time, and reads again after it.
     pub(super) fn begin_sync(&mut self, job: &Shared, now: Millis) {
         let at = place(job.namespace(), job.name());
-        if self.syncs.seen.contains_key(&at) {
+        if self.syncs.snapshots.contains_key(&at) {
             self.syncs.again.insert(at);
             return;
         }
-        self.syncs.seen.insert(at.clone(), job.clone());
+        self.syncs.snapshots.insert(at.clone(), job.clone());
         self.soon(now, "sync", job.uid(), self.settings.reaction, Task::SyncJob(at));
     }
 
     pub(super) fn carry_out_sync(&mut self, at: &Place, api: &mut ApiServer, now: Millis) {
-        let Some(job) = self.syncs.seen.remove(at) else { return };
+        let Some(job) = self.syncs.snapshots.remove(at) else { return };
         let pods = Pods::of(&job, api);
         let by = by(now, "job-controller");
         let finish = finish(&job, &pods);

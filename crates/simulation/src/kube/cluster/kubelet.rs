@@ -18,7 +18,7 @@ pub(super) const EXIT_CODE: &str = "simulation/exit-code";
 
 impl Cluster {
     /// A connected kubelet handles a pod of its node.
-    pub(super) fn hear_of_pod(&mut self, id: MachineId, at: &Place, api: &mut ApiServer, now: Millis) {
+    pub(super) fn receive_pod(&mut self, id: MachineId, at: &Place, api: &mut ApiServer, now: Millis) {
         let Some(machine) = self.machines.get(&id).filter(|machine| machine.connected && machine.powered) else {
             return;
         };
@@ -310,7 +310,7 @@ impl Cluster {
             });
         }
         if ends && pod.is_none_or(|pod| pod.is_deleting()) {
-            self.soon(now, "take", uid, self.settings.hear, Task::TakeAway(id, uid.to_owned()));
+            self.soon(now, "take", uid, self.settings.receive, Task::TakeAway(id, uid.to_owned()));
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Machine {
     pub(super) connected: bool,
     pub(super) powered: bool,
     /// When the API server last received its heartbeat.
-    pub(super) heard: Millis,
+    pub(super) last_heartbeat: Millis,
     /// The pods of the machine, by UID.
     pub(super) pods: BTreeMap<String, LocalPod>,
     /// The additional delay of its statuses.

@@ -53,7 +53,7 @@ impl Cluster {
         let id = MachineId(self.machines.keys().last().map_or(0, |last| last.0 + 1));
         register(&spec, api, now);
         let pods = std::collections::BTreeMap::new();
-        let machine = Machine { spec, connected: true, powered: true, heard: now, pods, slow: 0 };
+        let machine = Machine { spec, connected: true, powered: true, last_heartbeat: now, pods, slow: 0 };
         self.machines.insert(id, machine);
         self.reconnect(id, now);
         id
@@ -69,7 +69,7 @@ impl Cluster {
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.connected && machine.powered) else {
             return;
         };
-        machine.heard = now;
+        machine.last_heartbeat = now;
         let node = machine.spec.node.clone();
         let mut places: Vec<Place> =
             machine.pods.values().map(|local| place(local.pod.namespace(), local.pod.name())).collect();
@@ -84,7 +84,7 @@ impl Cluster {
         let bound = api.objects(Kind::Pod).filter(|pod| pod.value["spec"]["nodeName"] == node.as_str());
         places.extend(bound.map(|pod| place(pod.namespace(), pod.name())));
         for at in places {
-            self.soon(now, "hear", &at.1, self.settings.hear, Task::Hear(id, at.clone()));
+            self.soon(now, "hear", &at.1, self.settings.receive, Task::ReceivePod(id, at.clone()));
         }
         self.notice(id, now);
     }
@@ -98,14 +98,14 @@ impl Cluster {
         for node in &nodes {
             let mine = self.machines.iter_mut().filter(|(_, machine)| machine.spec.node == node.name());
             let mine = mine.filter(|(_, machine)| is_like(node, &machine.spec));
-            let mut heard = None;
+            let mut last_heartbeat = None;
             for (_, machine) in mine {
-                if machine.connected && machine.powered && now - machine.heard < self.settings.silence {
-                    machine.heard = now;
+                if machine.connected && machine.powered && now - machine.last_heartbeat < self.settings.silence {
+                    machine.last_heartbeat = now;
                 }
-                heard = heard.max(Some(machine.heard));
+                last_heartbeat = last_heartbeat.max(Some(machine.last_heartbeat));
             }
-            let silent = heard.is_none_or(|heard| now - heard >= self.settings.silence);
+            let silent = last_heartbeat.is_none_or(|last_heartbeat| now - last_heartbeat >= self.settings.silence);
             let (was, name) = (is_silent(&node.value), node.name());
             if silent && !was {
                 let _ = api.edit(Kind::Node, ("", name), Part::Whole, by(now, "node-controller"), |value| {

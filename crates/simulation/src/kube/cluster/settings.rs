@@ -15,7 +15,7 @@ pub struct Settings {
     /// The pause before a retry after a refusal or an outage.
     pub retry: Range,
     /// From a change of a pod to the reaction of its kubelet.
-    pub hear: Range,
+    pub receive: Range,
     /// From that reaction until a container runs.
     pub start: Range,
     /// From the end of a container to its restart in place.
@@ -55,7 +55,7 @@ impl Settings {
         collect: (5, 700),
         empty_namespace: (100, 2_000),
         retry: (200, 2_000),
-        hear: (1, 300),
+        receive: (1, 300),
         start: (100, 1_500),
         restart: (200, 2_500),
         shutdown: (5, 6_000),
@@ -90,7 +90,7 @@ impl Settings {
             1 => range.1 = range.0 + 1 + (range.1 - range.0) / 10,
             _ => {}
         };
-        for range in [&mut settings.reaction, &mut settings.collect, &mut settings.hear, &mut settings.restart] {
+        for range in [&mut settings.reaction, &mut settings.collect, &mut settings.receive, &mut settings.restart] {
             stretch(range);
         }
         for range in [&mut settings.relist, &mut settings.send, &mut settings.start, &mut settings.shutdown] {

@@ -121,8 +121,8 @@ fn same_info(real: &str, model: &str) -> bool {
     let field = |text: &str, name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
     };
-    let told = ["redis_version", "redis_mode", "role", "aof_enabled", "maxmemory", "maxmemory_policy", "loading"];
+    let compared = ["redis_version", "redis_mode", "role", "aof_enabled", "maxmemory", "maxmemory_policy", "loading"];
     let there = ["run_id", "uptime_in_seconds", "used_memory", "connected_clients", "master_replid"];
-    told.iter().all(|name| field(real, name) == field(model, name))
+    compared.iter().all(|name| field(real, name) == field(model, name))
         && there.iter().all(|name| field(real, name).is_some() == field(model, name).is_some())
 }

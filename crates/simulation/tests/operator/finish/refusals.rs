@@ -3,7 +3,7 @@
 use redlock_api::{DistributedLock, GoDuration};
 use serde_json::{Value, json};
 
-use crate::people::SHOP;
+use crate::users::SHOP;
 use crate::world::World;
 use redlock_simulation::kube::api::{Kind, Shared};
 

@@ -1,8 +1,8 @@
 //! Beliefs: one process, one key, one interval.
 
 use crate::cluster::{ClusterSide, JobHold};
-use crate::people::SHOP;
 use crate::time::At;
+use crate::users::SHOP;
 use redlock_simulation::kube::Millis;
 
 /// The belief of a process that it holds a key.

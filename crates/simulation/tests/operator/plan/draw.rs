@@ -4,7 +4,7 @@ use crate::rng::Rng;
 use crate::time::At;
 use redlock_simulation::kube::api::Kind;
 use redlock_simulation::kube::cluster::{Aim, FaultKind, Mishap};
-use redlock_simulation::kube::people::{Deed, DeedKind, Habits};
+use redlock_simulation::kube::users::{Deed, DeedKind, Habits};
 
 use super::kinds::{self, Own, What};
 use super::scenarios;

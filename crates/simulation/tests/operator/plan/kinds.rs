@@ -1,7 +1,7 @@
 //! Kinds of faults and actions.
 
 use redlock_simulation::kube::cluster::FaultKind as Breaks;
-use redlock_simulation::kube::people::DeedKind as Does;
+use redlock_simulation::kube::users::DeedKind as Does;
 
 /// Faults of processes, of the network, of the API server and of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,8 +5,8 @@
 use serde_json::{Value, json};
 
 use crate::electors;
-use crate::people::SHOP;
 use crate::time::At;
+use crate::users::SHOP;
 
 use super::{Fault, Plan};
 

@@ -4,7 +4,7 @@
 //! locks, and which few faults occur. Therefore the long sequences behind the rules happen often enough.
 
 use redlock_simulation::kube::cluster::{Aim, FaultKind as Breaks};
-use redlock_simulation::kube::people::{DeedKind as Does, Habits};
+use redlock_simulation::kube::users::{DeedKind as Does, Habits};
 
 use super::kinds::{Own, What};
 

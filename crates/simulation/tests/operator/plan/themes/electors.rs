@@ -1,7 +1,7 @@
 //! The themes of the seeds whose candidates elect by a Lease.
 
 use redlock_simulation::kube::cluster::FaultKind as Breaks;
-use redlock_simulation::kube::people::{DeedKind as Does, Habits};
+use redlock_simulation::kube::users::{DeedKind as Does, Habits};
 
 use super::super::kinds::Own;
 use super::{Theme, USUAL};

@@ -185,7 +185,7 @@ struct Wish {
 
 /// Users, and the state that they keep.
 #[derive(Debug)]
-pub struct People {
+pub struct Users {
     around: Surroundings,
     wishes: Vec<Wish>,
     /// Quorums that users delete at this time.
@@ -206,7 +206,7 @@ struct Hands<'a> {
 /// The interval between two checks of the heartbeats.
 const BEAT_PERIOD: Millis = 300;
 
-impl People {
+impl Users {
     pub fn new(around: Surroundings) -> Self {
         Self { around, wishes: Vec::new(), partings: Vec::new(), silent: BTreeSet::new(), made: 0, last_beat: 0 }
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::api::{DeleteOptions, Kind, Part, Propagation, Shared};
 use super::super::chance::Chance as _;
-use super::{DeedKind, Hands, People, manifest, specs};
+use super::{DeedKind, Hands, Users, manifest, specs};
 
 const LOCK: Kind = Kind::DistributedLock;
 
@@ -13,7 +13,7 @@ fn is_held(lock: &Shared) -> bool {
     lock.value["status"]["holder"].is_object()
 }
 
-impl People {
+impl Users {
     pub(super) fn act_on_locks(&mut self, kind: DeedKind, hands: &mut Hands<'_>) -> Option<String> {
         match kind {
             DeedKind::Claim => self.claim(hands),

@@ -24,7 +24,7 @@ pub(crate) enum Step {
     Delete { name: String },
 }
 
-pub(crate) struct People {
+pub(crate) struct Users {
     rng: Rng,
     pub(crate) keys: Vec<String>,
     /// The names of the same keys in Redis.
@@ -37,7 +37,7 @@ pub(crate) struct People {
     pub(crate) resting: bool,
 }
 
-impl People {
+impl Users {
     pub(crate) fn new(seed: u64, plan: &Plan) -> Self {
         let keys = crate::cluster::keys(plan);
         Self {
@@ -63,17 +63,17 @@ impl World {
             let main = replica::program(&plan);
             self.add_process(&name, machine.wrong, machine.drift, main);
         }
-        let keys = self.people.redis_keys.clone();
+        let keys = self.users.redis_keys.clone();
         for (number, machine) in plan.contenders.iter().enumerate() {
-            let (urls, retired) = (self.people.urls.clone(), self.people.retired.clone());
+            let (urls, retired) = (self.users.urls.clone(), self.users.retired.clone());
             let habits = Habits { keys: keys.clone(), urls, seed: self.seed, retired };
             let name = format!("c{number}");
             let main = contender::program(&name, habits);
             self.add_process(&name, machine.wrong, machine.drift, main);
         }
-        for number in 0..self.people.keys.len() * self.people.claims {
-            let at = At(self.people.rng.below(3_000_000));
-            self.queue.push(at, Event::People(Step::Claim { name: format!("l{number}") }));
+        for number in 0..self.users.keys.len() * self.users.claims {
+            let at = At(self.users.rng.below(3_000_000));
+            self.queue.push(at, Event::Users(Step::Claim { name: format!("l{number}") }));
         }
     }
 
@@ -83,56 +83,56 @@ impl World {
         let mut process = Process::new(number, name, clock, drift, main);
         process.renames = self.plan.renames && number < self.plan.replicas.len();
         self.processes.push(process);
-        let at = At(self.people.rng.below(400_000));
+        let at = At(self.users.rng.below(400_000));
         self.queue.push(at, Event::Start { process: number });
     }
 
-    pub(crate) fn people_step(&mut self, step: Step) {
+    pub(crate) fn users_step(&mut self, step: Step) {
         let locks = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks");
-        if self.people.resting {
+        if self.users.resting {
             return;
         }
         match step {
             Step::Claim { name } => {
                 let number: usize = name[1..].parse().expect("a number");
-                let key = self.people.keys[number % self.people.keys.len()].clone();
-                let ttl = self.people.rng.between(1_000, self.plan.max_ttl.min(6_000));
+                let key = self.users.keys[number % self.users.keys.len()].clone();
+                let ttl = self.users.rng.between(1_000, self.plan.max_ttl.min(6_000));
                 let share = if self.plan.second { 30 } else { 100 };
                 let mut lock = json!({
                     "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": name},
                     "spec": {"quorumRef": {"name": "q"}, "key": key, "ttl": format!("{ttl}ms"),
                         "retry": {"delay": "100ms", "jitter": "50ms"}, "claim": {"identity": name}},
                 });
-                if !self.people.rng.percent(share) {
+                if !self.users.rng.percent(share) {
                     lock["spec"].as_object_mut().map(|spec| spec.remove("quorumRef"));
                 }
                 let status = self.api_create(&locks, &lock);
-                let again = if status == 201 { self.people.rng.between(1_000_000, 15_000_000) } else { 500_000 };
+                let again = if status == 201 { self.users.rng.between(1_000_000, 15_000_000) } else { 500_000 };
                 let next = if status == 201 { Step::Delete { name } } else { Step::Claim { name } };
-                self.queue.push(self.now + again, Event::People(next));
+                self.queue.push(self.now + again, Event::Users(next));
             }
             Step::Delete { name } => {
                 if self.api.server.get(Kind::DistributedLock, SHOP, &name).is_some() {
                     self.oracle.counts.released += 1;
                     self.api_request("DELETE", &format!("{locks}/{name}"), "application/json", &Value::Null);
                 }
-                let again = self.people.rng.between(10_000, 2_000_000);
-                self.queue.push(self.now + again, Event::People(Step::Claim { name }));
+                let again = self.users.rng.between(10_000, 2_000_000);
+                self.queue.push(self.now + again, Event::Users(Step::Claim { name }));
             }
         }
     }
 
     /// Users stop to act, so that everything can settle.
-    pub(crate) fn people_rest(&mut self) {
-        self.people.resting = true;
-        self.people.retired.store(true, Ordering::Relaxed);
+    pub(crate) fn users_rest(&mut self) {
+        self.users.resting = true;
+        self.users.retired.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn observe_users(&mut self, entry: &Entry) {
         if entry.kind == Kind::Secret && entry.object.name() == "q-client-outside" && entry.change != Change::Deleted {
             let text = entry.object.value["data"]["urls"].as_str().unwrap_or_default();
             let text = decode(text);
-            *self.people.urls.lock().unwrap() = text.split_whitespace().map(str::to_owned).collect();
+            *self.users.urls.lock().unwrap() = text.split_whitespace().map(str::to_owned).collect();
         }
     }
 }

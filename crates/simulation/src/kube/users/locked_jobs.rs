@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::super::api::{DeleteOptions, Kind, Propagation, Shared};
 use super::super::chance::Chance as _;
-use super::{DeedKind, Hands, People, specs};
+use super::{DeedKind, Hands, Users, specs};
 
 /// Maximum number of Jobs at a time.
 const MOST: usize = 8;
 
-impl People {
+impl Users {
     pub(super) fn act_on_locked_jobs(&mut self, kind: DeedKind, hands: &mut Hands<'_>) -> Option<String> {
         if !matches!(kind, DeedKind::LockedJob | DeedKind::NamedJob) {
             return None;

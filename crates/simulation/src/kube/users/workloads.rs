@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::super::api::{DeleteOptions, Kind, Part, Propagation, Shared};
 use super::super::chance::Chance as _;
-use super::{DeedKind, Hands, People, specs};
+use super::{DeedKind, Hands, Users, specs};
 
-impl People {
+impl Users {
     /// Creates pods that can lead and claim.
     pub(super) fn deploy(&mut self, namespace: &str, hands: &mut Hands<'_>) {
         let name = self.name("app");

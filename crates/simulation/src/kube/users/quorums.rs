@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::super::api::{DeleteOptions, Kind, Part, Propagation, Shared};
 use super::super::chance::{Chance as _, Seeded};
-use super::{DeedKind, Hands, People, manifest};
+use super::{DeedKind, Hands, Users, manifest};
 
 const QUORUM: Kind = Kind::RedisQuorum;
 
-impl People {
+impl Users {
     /// A quorum as it is at the beginning.
     ///
     /// The first one is the default.

@@ -22,17 +22,17 @@ fn live(seed: u64, deeds: u64) -> (ApiServer, Vec<(DeedKind, String)>) {
     let mut api = ApiServer::new(seed, START);
     let specs = ["a", "b", "c"].map(MachineSpec::named);
     let mut cluster = Cluster::new(seed, Settings::QUICK, &specs, &mut api, START);
-    let mut people = People::new(surroundings());
-    people.furnish(seed, &mut api, START);
+    let mut users = Users::new(surroundings());
+    users.furnish(seed, &mut api, START);
     let (mut chance, mut said, mut now) = (Seeded(seed), Vec::new(), START);
     for _ in 0..deeds {
         for _ in 0..15 {
             now += 50;
             cluster.step(&mut api, now);
-            people.tick(&mut api, now);
+            users.tick(&mut api, now);
         }
         let deed = Deed { kind: *chance.pick(&DeedKind::ALL).unwrap(), number: chance.below(1 << 40) };
-        said.extend(people.act(deed, &mut api, now).map(|what| (deed.kind, what)));
+        said.extend(users.act(deed, &mut api, now).map(|what| (deed.kind, what)));
     }
     (api, said)
 }
@@ -78,11 +78,11 @@ fn predecessors_are_confirmed_only_when_they_are_dead() {
         "predecessor": {"runID": "r", "podUID": uid}});
     api.merge(Kind::RedisQuorum, ("default", "q"), &json!({"status": {"members": [member]}}), Part::Status, by)
         .unwrap();
-    let mut people = People::new(surroundings());
-    assert_eq!(people.confirm(&mut api, &mut cluster, false, now), 0, "it runs");
-    assert_eq!(people.confirm(&mut api, &mut cluster, true, now), 1);
+    let mut users = Users::new(surroundings());
+    assert_eq!(users.confirm(&mut api, &mut cluster, false, now), 0, "it runs");
+    assert_eq!(users.confirm(&mut api, &mut cluster, true, now), 1);
     assert!(!cluster.truth().pod_runs(&uid));
     let quorum = api.get(Kind::RedisQuorum, "default", "q").unwrap();
     assert_eq!(quorum.annotation(PREDECESSOR_DEAD_ANNOTATION), Some(uid.as_str()));
-    assert_eq!(people.confirm(&mut api, &mut cluster, true, now), 0, "once");
+    assert_eq!(users.confirm(&mut api, &mut cluster, true, now), 0, "once");
 }

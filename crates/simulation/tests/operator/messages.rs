@@ -48,12 +48,12 @@ pub(crate) struct Parcel {
 
 /// The queue of all messages of processes.
 #[derive(Default)]
-pub(crate) struct Hub {
+pub(crate) struct MessageQueue {
     parcels: Mutex<Vec<Parcel>>,
     connections: AtomicU64,
 }
 
-impl Hub {
+impl MessageQueue {
     pub(crate) fn take(&self) -> Vec<Parcel> {
         std::mem::take(&mut *self.parcels.lock().unwrap())
     }
@@ -61,7 +61,7 @@ impl Hub {
 
 /// The network interface of one life of one process.
 pub(crate) struct Port {
-    hub: Arc<Hub>,
+    messages: Arc<MessageQueue>,
     process: usize,
     clock: Arc<MachineClock>,
     /// Whether the process can send.
@@ -71,8 +71,8 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(hub: Arc<Hub>, process: usize, clock: Arc<MachineClock>) -> Arc<Self> {
-        Arc::new(Self { hub, process, clock, plugged: AtomicBool::new(true) })
+    pub(crate) fn new(messages: Arc<MessageQueue>, process: usize, clock: Arc<MachineClock>) -> Arc<Self> {
+        Arc::new(Self { messages, process, clock, plugged: AtomicBool::new(true) })
     }
 
     pub(crate) fn unplug(&self) {
@@ -82,7 +82,7 @@ impl Port {
     pub(crate) fn send(&self, what: Sent) {
         if self.plugged.load(Ordering::Relaxed) {
             let parcel = Parcel { at: self.clock.true_time(), process: self.process, what };
-            self.hub.parcels.lock().unwrap().push(parcel);
+            self.messages.parcels.lock().unwrap().push(parcel);
         }
     }
 }
@@ -91,7 +91,7 @@ impl Connect for Line {
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         let port = self.0.clone();
         Box::pin(async move {
-            let connection = port.hub.connections.fetch_add(1, Ordering::Relaxed);
+            let connection = port.messages.connections.fetch_add(1, Ordering::Relaxed);
             let end = SharedEnd::default();
             port.send(Sent::Connect { connection, address: address.to_owned(), end: end.clone() });
             // Build the stream before the connection is open, so that an abandoned attempt closes it.
