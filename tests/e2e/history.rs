@@ -47,14 +47,14 @@ pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> an
 /// The published validity can have expired while no publication was possible. The keys must not.
 pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow::Result<()> {
     let held = versions.iter().skip_while(|version| !is_held(&version.object));
-    let seen: Vec<_> = held.map(|version| (is_held(&version.object), status(&version.object))).collect();
-    let first = seen.first().map(|(_, status)| status.clone()).context("it was never held")?;
+    let observed: Vec<_> = held.map(|version| (is_held(&version.object), status(&version.object))).collect();
+    let first = observed.first().map(|(_, status)| status.clone()).context("it was never held")?;
     // A newer version of the operator adds fields to the record of a hold.
     let hold = |status: &DistributedLockStatus| {
         let holder = status.holder.clone();
         (holder.map(|holder| (holder.identity, holder.nonce, holder.container_id, holder.slot)), status.fencing_token)
     };
-    for (held, now) in seen {
+    for (held, now) in observed {
         let same = held && hold(&now) == hold(&first);
         ensure!(same, "it changed hands or was lost: {first:?}, then {now:?}");
     }

@@ -113,7 +113,7 @@ impl<K: Watchable> Recorder<K> {
 
     async fn start(api: Api<K>, config: watcher::Config, what: String) -> anyhow::Result<Self> {
         let versions = Arc::new(Mutex::new(Vec::new()));
-        let (seen, count) = watch::channel(0);
+        let (observed, count) = watch::channel(0);
         let (started, has_started) = tokio::sync::oneshot::channel();
         let mut events = watcher(api, config).backoff(Steady).boxed();
         let (kept, mut started) = (versions.clone(), Some(started));
@@ -141,7 +141,7 @@ impl<K: Watchable> Recorder<K> {
                     }
                     Err(_) => continue,
                 }
-                seen.send_replace(versions.len());
+                observed.send_replace(versions.len());
             }
         });
         let recorder = Self { what, versions, count: count.clone(), task: task.abort_handle() };

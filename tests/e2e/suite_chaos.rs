@@ -188,8 +188,8 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
 
     let (slow, faults): (Vec<_>, Vec<_>) = history.faults().into_iter().partition(|fault| fault.kind == probe::SLOW);
     let (pauses, faults): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.kind == workers::PAUSED);
-    let seen = [report::outages(&quorum.recorder.versions()), pauses.clone(), slow.clone()].concat();
-    let report = Report::new(seed, length, history.holds(), faults, &seen);
+    let observed = [report::outages(&quorum.recorder.versions()), pauses.clone(), slow.clone()].concat();
+    let report = Report::new(seed, length, history.holds(), faults, &observed);
     println!("{report}");
     println!("writes to the API server that took longer than {:?}: {}", probe::LIMIT, slow.len());
     let [checks, trusts] =

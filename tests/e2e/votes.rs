@@ -89,14 +89,14 @@ impl VoteMonitor {
         let stdin = child.stdin.take().context("no stdin")?;
         let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
         let attempts = Arc::new(Mutex::new(Vec::new()));
-        let (seen, count) = watch::channel(0);
+        let (observed, count) = watch::channel(0);
         let kept = attempts.clone();
         let reading = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 let Some(attempt) = monitor::parse(&line) else { continue };
                 let mut attempts = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 attempts.push(attempt);
-                seen.send_replace(attempts.len());
+                observed.send_replace(attempts.len());
             }
         });
         let follow = tokio::spawn(targets::follow(quorums.clone(), secrets, stdin)).abort_handle();
@@ -162,9 +162,10 @@ impl VoteMonitor {
             timeout(SOON, reading).await.context("the vote monitor does not end")??;
         }
         for quorum in bench.api::<RedisQuorum>().list(&ListParams::default()).await? {
-            let is_it =
-                |seen: &RedisQuorum| seen.metadata.uid == quorum.metadata.uid && version(seen) >= version(&quorum);
-            self.quorums.until(SOON, "what the API server has", |seen| is_it(&seen.object)).await?;
+            let is_it = |observed: &RedisQuorum| {
+                observed.metadata.uid == quorum.metadata.uid && version(observed) >= version(&quorum)
+            };
+            self.quorums.until(SOON, "what the API server has", |observed| is_it(&observed.object)).await?;
         }
         let (versions, attempts) = (self.quorums.versions(), self.attempts());
         let votes = |version: &Version<RedisQuorum>| {

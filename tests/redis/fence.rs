@@ -18,19 +18,19 @@ async fn a_process_is_fenced_from_its_start_until_it_is_opened() {
     assert_eq!(voter.send(inspect()).await, Err(MemberError::Fenced));
     let mut admin = server.admin().await;
     let users = [&UserRule::locker_name(USERS)[..], "billing-e7", "nobody-e1"];
-    let seen = admin.observe(&users).await.unwrap();
-    assert!(seen.open_users.is_empty() && seen.is_master && !seen.append_only, "{seen:?}");
-    assert_eq!((seen.epoch, seen.counter, &seen.maxmemory_policy[..]), (None, None, "noeviction"));
+    let observed = admin.observe(&users).await.unwrap();
+    assert!(observed.open_users.is_empty() && observed.is_master && !observed.append_only, "{observed:?}");
+    assert_eq!((observed.epoch, observed.counter, &observed.maxmemory_policy[..]), (None, None, "noeviction"));
     let run_id = open(&server).await;
     // The first command after the opening counts, on the connection that was there before.
     let answers = voter.send(inspect()).await.unwrap();
     assert_eq!(answers.run_id, run_id);
     assert!(matches!(answers.replies[..], [Reply::State(_)]), "{answers:?}");
     let mut admin = server.admin().await;
-    let seen = admin.observe(&users).await.unwrap();
-    assert_eq!(seen.open_users, users[..2]);
-    assert_eq!((seen.epoch, seen.run_id), (Some(LEADER), run_id));
-    assert!(seen.clock.sent <= seen.clock.received && seen.clock.time.0 > 1_700_000_000_000_000);
+    let observed = admin.observe(&users).await.unwrap();
+    assert_eq!(observed.open_users, users[..2]);
+    assert_eq!((observed.epoch, observed.run_id), (Some(LEADER), run_id));
+    assert!(observed.clock.sent <= observed.clock.received && observed.clock.time.0 > 1_700_000_000_000_000);
 }
 
 #[tokio::test]
@@ -72,8 +72,8 @@ async fn opening_never_reaches_a_process_that_came_after_the_check() {
     assert!(matches!(admin.ping().await, Err(MemberError::Unreachable(_))));
     let mut admin = server.admin().await;
     assert_ne!(*admin.run_id(), checked);
-    let seen = admin.observe(&[locker().name()]).await.unwrap();
-    assert!(seen.open_users.is_empty(), "{seen:?}");
+    let observed = admin.observe(&[locker().name()]).await.unwrap();
+    assert!(observed.open_users.is_empty(), "{observed:?}");
 }
 
 #[tokio::test]

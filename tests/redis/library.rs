@@ -114,10 +114,10 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
     await_reading(&reader, &key, &value, Reading::NotHeld).await;
     let before = SystemClock.boottime();
     let grant = quorum.granted(&key, &value).await;
-    let Reading::Held { value: shown, valid_until } = reading_of(&reader, &key, &value).await else {
+    let Reading::Held { value: reported, valid_until } = reading_of(&reader, &key, &value).await else {
         panic!("not held")
     };
-    assert_eq!(shown, value);
+    assert_eq!(reported, value);
     assert!(valid_until > before + TTL / 2 && valid_until < SystemClock.boottime() + TTL);
     assert!(
         valid_until.since(grant.valid_until) < Duration::from_secs(1),

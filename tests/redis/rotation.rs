@@ -39,8 +39,8 @@ async fn a_password_is_added_quietly_and_its_removal_ends_connections() {
     assert_eq!(admin.set_passwords(3, &both, &users, false).await, Ok(Guarded::Done));
     assert!(set(&mut holder).await.is_ok(), "a holder notices nothing");
     for known in both {
-        let seen = connect(&server, OPERATOR_USER, known).await.unwrap().observe(&[locker().name()]).await.unwrap();
-        assert_eq!(seen.open_users, [locker().name()], "what a user may do has not changed");
+        let observed = connect(&server, OPERATOR_USER, known).await.unwrap().observe(&[locker().name()]).await.unwrap();
+        assert_eq!(observed.open_users, [locker().name()], "what a user may do has not changed");
     }
 
     let mut admin = connect(&server, OPERATOR_USER, new()).await.unwrap();
@@ -51,6 +51,6 @@ async fn a_password_is_added_quietly_and_its_removal_ends_connections() {
         let old = connect(&server, user, password()).await.unwrap_err();
         assert_eq!(old, MemberError::Refused, "{user}");
     }
-    let seen = admin.observe(&[locker().name()]).await.unwrap();
-    assert_eq!(seen.open_users, [locker().name()], "this connection has stayed, and the user is open");
+    let observed = admin.observe(&[locker().name()]).await.unwrap();
+    assert_eq!(observed.open_users, [locker().name()], "this connection has stayed, and the user is open");
 }

@@ -105,21 +105,21 @@ impl History {
 
     pub(crate) fn released(&self, interval: usize) {
         let now = self.now();
-        let told = {
+        let message = {
             let interval = &mut self.log().intervals[interval];
             interval.until = interval.until.min(now);
             format!("{}: releases {}", interval.who, interval.key)
         };
-        self.note(&told);
+        self.note(&message);
     }
 
     pub(crate) fn sealed(&self, interval: usize, until: Duration) {
-        let told = {
+        let message = {
             let interval = &mut self.log().intervals[interval];
             interval.sealed_until = Some(until);
             format!("{}'s {} is sealed until {:.3}", interval.who, interval.key, until.as_secs_f64())
         };
-        self.note(&told);
+        self.note(&message);
     }
 
     pub(crate) fn counts(&self) -> Counts {

@@ -118,9 +118,9 @@ pub fn check(holds: &[Hold], faults: &[Fault], majority: usize, replicas: usize)
     let mut verdict = Verdict::default();
     for holds in keys.values_mut() {
         holds.sort_by_key(|hold| (hold.from, hold.until));
-        for (later, told) in overlaps(holds) {
+        for (later, message) in overlaps(holds) {
             let excepted = faults.iter().any(|fault| excepts(fault, later));
-            if excepted { &mut verdict.excepted } else { &mut verdict.overlaps }.push(told);
+            if excepted { &mut verdict.excepted } else { &mut verdict.overlaps }.push(message);
         }
         verdict.reversals.extend(reversals(holds));
     }
@@ -149,8 +149,8 @@ fn overlaps<'a>(holds: &[&'a Hold]) -> Vec<(&'a Hold, String)> {
     let mut longest: Option<&'a Hold> = None;
     for hold in holds {
         if let Some(earlier) = longest.filter(|earlier| hold.from < earlier.end()) {
-            let told = format!("two holders for {} ms: {earlier:?} and {hold:?}", earlier.end() - hold.from);
-            found.push((*hold, told));
+            let message = format!("two holders for {} ms: {earlier:?} and {hold:?}", earlier.end() - hold.from);
+            found.push((*hold, message));
         }
         if longest.is_none_or(|earlier| earlier.end() < hold.end()) {
             longest = Some(hold);

@@ -33,8 +33,8 @@ impl Report {
     /// `faults` are the injected ones.
     ///
     /// `seen` explains losses in addition.
-    pub(crate) fn new(seed: u64, length: Duration, holds: Vec<Hold>, faults: Vec<Fault>, seen: &[Fault]) -> Self {
-        let verdict = checker::check(&holds, &[&faults[..], seen].concat(), 2, 2);
+    pub(crate) fn new(seed: u64, length: Duration, holds: Vec<Hold>, faults: Vec<Fault>, observed: &[Fault]) -> Self {
+        let verdict = checker::check(&holds, &[&faults[..], observed].concat(), 2, 2);
         let mut kinds = BTreeMap::new();
         for fault in &faults {
             *kinds.entry(fault.kind).or_default() += 1;

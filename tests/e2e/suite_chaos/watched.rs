@@ -23,9 +23,7 @@ use crate::record::Steady;
 
 type Locks = BTreeMap<String, Arc<DistributedLock>>;
 
-/// The server ends a watch after this time.
-///
-/// A client detects a dead server within it.
+/// The server ends a watch after this number of seconds, so that a watch that hangs is replaced.
 const WATCH_FOR: u32 = 20;
 
 /// The locks in the watch's latest state.

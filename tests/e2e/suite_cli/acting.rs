@@ -65,8 +65,8 @@ pub(crate) async fn a_hold_that_is_broken_is_in_the_history_with_who_and_why(ben
     let unmeant = redlock(&bench, &["break", &key, "--reason", "stuck", "--force"]).await?;
     ensure!(unmeant.code == 125 && unmeant.err.contains("--force --yes"), "{}", unmeant.err);
     let mark = lock.recorder.versions().len();
-    let said = prints(&bench, &["break", &key, "--reason", "stuck since noon"]).await?;
-    ensure!(said.contains("first loses the lock") && said.contains("--for free"), "{said}");
+    let output = prints(&bench, &["break", &key, "--reason", "stuck since noon"]).await?;
+    ensure!(output.contains("first loses the lock") && output.contains("--for free"), "{output}");
     let ended = |version: &crate::record::Version<_>| {
         crate::locks::status(&version.object).history.first().is_some_and(|past| past.reason == "Broken")
     };
@@ -88,12 +88,12 @@ pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench:
     let ns = ["-n", bench.namespace.as_str()];
     let lock = Lock::create(&bench, claim("kept", "kept", Some("q"), TTL)).await?;
     let before = token(&lock.held(SOON).await?.object)?;
-    let shown = json(&bench, &[&["quorum", "status", "q"], &ns[..]].concat()).await?;
-    let shown = &shown["items"][0];
-    ensure!(shown["voting"] == 3 && shown["quorum"] == 2 && shown["grantsLocks"] == true, "{shown}");
-    ensure!(shown["members"].as_array().is_some_and(|members| members.iter().all(|member| member["votes"] == true)));
-    let run_id = |shown: &Value| shown["members"][0]["runID"].as_str().map(str::to_owned);
-    let process = run_id(shown).context("no runID")?;
+    let reported = json(&bench, &[&["quorum", "status", "q"], &ns[..]].concat()).await?;
+    let reported = &reported["items"][0];
+    ensure!(reported["voting"] == 3 && reported["quorum"] == 2 && reported["grantsLocks"] == true, "{reported}");
+    ensure!(reported["members"].as_array().is_some_and(|members| members.iter().all(|member| member["votes"] == true)));
+    let run_id = |reported: &Value| reported["members"][0]["runID"].as_str().map(str::to_owned);
+    let process = run_id(reported).context("no runID")?;
 
     let mark = quorum.recorder.versions().len();
     let member = quorum.member(0);

@@ -48,26 +48,26 @@ async fn side_by_side(bench: &Bench) -> anyhow::Result<()> {
             let (one, two) =
                 (masters.manifest("q", 0, &addresses, MAX_TTL), masters.manifest("q", 0, &addresses, MAX_TTL));
             let _quorums = (masters.ready(bench, one).await?, masters.ready(other, two).await?);
-            let seen = [jobs_of(bench).await?, jobs_of(other).await?];
-            each_time_in_one_of_them(&seen, [bench, other], "q").await
+            let observed = [jobs_of(bench).await?, jobs_of(other).await?];
+            each_time_in_one_of_them(&observed, [bench, other], "q").await
         })
         .await
 }
 
 /// Creates a CronJob in both clusters and checks that each scheduled time runs in one of them.
 pub(crate) async fn each_time_in_one_of_them(
-    seen: &[Recorder<Job>; 2],
+    observed: &[Recorder<Job>; 2],
     clusters: [&Bench; 2],
     quorum: &str,
 ) -> anyhow::Result<()> {
     for cluster in clusters {
         cluster.create::<CronJob>(cron_job(cluster, quorum)).await?;
     }
-    let dealt_with = async || both(seen);
+    let dealt_with = async || both(observed);
     let (here, there) = poll::until(LIMIT, "a scheduled time was dealt with in both clusters", dealt_with).await?;
     ensure!(here != there, "of one scheduled time: started here {here}, there {there}");
     // In no minute both have run.
-    let (here, there) = (started(&seen[0]), started(&seen[1]));
+    let (here, there) = (started(&observed[0]), started(&observed[1]));
     let twice: Vec<_> = here.iter().filter(|(name, ran)| **ran && there.get(*name) == Some(&true)).collect();
     ensure!(twice.is_empty(), "in both clusters: {twice:?}");
     Ok(())
@@ -96,9 +96,9 @@ fn cron_job(bench: &Bench, quorum: &str) -> Value {
 }
 
 /// Whether each recorded Job was ever started.
-fn started(seen: &Recorder<Job>) -> Started {
+fn started(observed: &Recorder<Job>) -> Started {
     let mut jobs = Started::new();
-    for version in seen.versions() {
+    for version in observed.versions() {
         let runs = version.object.spec.as_ref().and_then(|spec| spec.suspend) != Some(true);
         *jobs.entry(version.object.name_any()).or_default() |= runs;
     }
@@ -106,8 +106,8 @@ fn started(seen: &Recorder<Job>) -> Started {
 }
 
 /// Whether a Job has ended: complete, or deleted.
-fn is_over(seen: &Recorder<Job>, name: &str) -> bool {
-    let versions = seen.versions();
+fn is_over(observed: &Recorder<Job>, name: &str) -> bool {
+    let versions = observed.versions();
     let last = versions.iter().rfind(|version| version.object.name_any() == name);
     last.is_some_and(|last| {
         let conditions =
@@ -117,9 +117,10 @@ fn is_over(seen: &Recorder<Job>, name: &str) -> bool {
 }
 
 /// The first scheduled time whose Jobs have ended in both clusters, and whether each has run.
-fn both(seen: &[Recorder<Job>; 2]) -> anyhow::Result<Option<(bool, bool)>> {
-    let (here, there) = (started(&seen[0]), started(&seen[1]));
-    let name = here.keys().find(|name| there.contains_key(*name) && seen.iter().all(|seen| is_over(seen, name)));
+fn both(observed: &[Recorder<Job>; 2]) -> anyhow::Result<Option<(bool, bool)>> {
+    let (here, there) = (started(&observed[0]), started(&observed[1]));
+    let name =
+        here.keys().find(|name| there.contains_key(*name) && observed.iter().all(|observed| is_over(observed, name)));
     let Some(name) = name else { return Ok(None) };
     let of = |jobs: &Started| jobs.get(name).copied().context("it was there a moment ago");
     Ok(Some((of(&here)?, of(&there)?)))

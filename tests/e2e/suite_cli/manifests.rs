@@ -71,8 +71,8 @@ pub(crate) async fn a_migration_runs_once_from_one_manifest(bench: Bench) -> any
     job_ends(&bench, "migration").await?;
     let pods = pod_of(&bench, "job-name=migration").await?;
     let pod = pods.first().context("no pod")?.name_any();
-    let told = tokens(&bench, &pod, "migrates with token").await?;
-    ensure!(told.len() == 1, "it ran {} times", told.len());
+    let message = tokens(&bench, &pod, "migrates with token").await?;
+    ensure!(message.len() == 1, "it ran {} times", message.len());
     let claims = claims(&bench).await?;
     ensure!(claims.len() == 1 && !is_held(&claims[0]), "the lock is free again");
     let history = status(&claims[0]).history;
@@ -102,8 +102,8 @@ pub(crate) async fn a_cron_singleton_works_in_one_of_two_jobs(bench: Bench) -> a
     // minHold covers the difference between schedules: a third Job comes later, and does not work either.
     bench.kubectl(&["create", "job", "third", "--from=cronjob/nightly"]).await?;
     job_ends(&bench, "third").await?;
-    let said = bench.kubectl(&["logs", "job/third", "-c", "main"]).await?;
-    ensure!(!said.contains("works with token") && said.contains("queue"), "{said}");
+    let answer = bench.kubectl(&["logs", "job/third", "-c", "main"]).await?;
+    ensure!(!answer.contains("works with token") && answer.contains("queue"), "{answer}");
     Ok(())
 }
 
@@ -111,8 +111,8 @@ pub(crate) async fn a_cron_singleton_works_in_one_of_two_jobs(bench: Bench) -> a
 async fn leads(bench: &Bench, above: i64) -> anyhow::Result<(String, i64)> {
     let one = async || {
         for pod in pod_of(bench, "app=scheduler").await? {
-            let told = tokens(bench, &pod.name_any(), "leads with token").await?;
-            if let Some(token) = told.into_iter().find(|token| *token > above) {
+            let message = tokens(bench, &pod.name_any(), "leads with token").await?;
+            if let Some(token) = message.into_iter().find(|token| *token > above) {
                 return Ok(Some((pod.name_any(), token)));
             }
         }
@@ -150,10 +150,13 @@ pub(crate) async fn a_single_pod_of_a_deployment_leads_from_a_manifest(bench: Be
     bench.figures.add("redlock run in a Deployment: leader deleted -> next one leads", bench.now().since(deleted));
     ensure!(next != leader, "the same pod");
     // Only these two have led, each with one token.
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     for pod in pod_of(&bench, "app=scheduler").await? {
-        seen.extend(tokens(&bench, &pod.name_any(), "leads with token").await?);
+        observed.extend(tokens(&bench, &pod.name_any(), "leads with token").await?);
     }
-    ensure!(seen.iter().all(|token| [first, second].contains(token)), "{seen:?}, not {first} and {second} alone");
+    ensure!(
+        observed.iter().all(|token| [first, second].contains(token)),
+        "{observed:?}, not {first} and {second} alone"
+    );
     Ok(())
 }

@@ -42,9 +42,10 @@ pub(crate) async fn as_many_commands_run_at_a_time_as_there_are_slots(bench: Ben
 pub(crate) async fn a_claim_has_what_the_command_was_told(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = format!("{}/reindex", bench.namespace);
-    let told =
+    let message =
         ["--min-hold", "15s", "--max-hold", "1h", "--priority", "-3", "--quorum", "q", "--identity", "night shift"];
-    let ran = output(&bench, &[&["run", "--lock", &lock, "--ttl", TTL][..], &told, &["--", "true"]].concat()).await?;
+    let ran =
+        output(&bench, &[&["run", "--lock", &lock, "--ttl", TTL][..], &message, &["--", "true"]].concat()).await?;
     ensure!(ran.status.success(), "{ran:?}");
     // It does not wait for the end of minHold, and the next claim does not get the lock before.
     let claim = held(&bench).await.context("minHold has not passed")?;
@@ -104,10 +105,10 @@ async fn direct(bench: &Bench, how: &str) -> anyhow::Result<i64> {
         Ok(status.phase.filter(|phase| ["Succeeded", "Failed"].contains(&phase.as_str())))
     };
     let phase = poll::until(LONG, "the pod has ended", ended).await?;
-    let said = bench.kubectl(&["logs", how]).await?;
-    ensure!(phase == "Succeeded", "{phase}: {said}");
-    let token = said.lines().find_map(|line| line.strip_prefix("token "));
-    token.context(said.clone())?.trim().parse().context("no number")
+    let text = bench.kubectl(&["logs", how]).await?;
+    ensure!(phase == "Succeeded", "{phase}: {text}");
+    let token = text.lines().find_map(|line| line.strip_prefix("token "));
+    token.context(text.clone())?.trim().parse().context("no number")
 }
 
 /// Releases a claim that is bound to a pod by its key, and an election by its object.

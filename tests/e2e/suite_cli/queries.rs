@@ -74,7 +74,7 @@ pub(crate) async fn a_watch_prints_each_change(bench: Bench) -> anyhow::Result<(
     let log = std::env::temp_dir().join(format!("{}.watch", bench.namespace));
     let mut watching = bench.cluster.redlock_into(&["list", "--watch", "-o", "json", "-n", &bench.namespace], &log)?;
     let lock = Lock::create(&bench, claim("first", "reindex", None, TTL)).await?;
-    let seen = async |what: &str, is_so: fn(&Value) -> bool| {
+    let observed = async |what: &str, is_so: fn(&Value) -> bool| {
         poll::until(SOON, what, async || {
             let text = std::fs::read_to_string(&log)?;
             let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
@@ -82,10 +82,11 @@ pub(crate) async fn a_watch_prints_each_change(bench: Bench) -> anyhow::Result<(
         })
         .await
     };
-    seen("the lock is held", |line| line["held"] == true).await?;
+    observed("the lock is held", |line| line["held"] == true).await?;
     lock.remove().await?;
     let gone =
-        seen("the lock is gone", |line| *line == json!({"gone": true, "lock": line["lock"], "name": "first"})).await;
+        observed("the lock is gone", |line| *line == json!({"gone": true, "lock": line["lock"], "name": "first"}))
+            .await;
     watching.kill().await?;
     std::fs::remove_file(&log)?;
     gone
@@ -102,14 +103,14 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
     };
     let (quorum, claim_link) = (link(&second, "quorum"), link(&second, "claim"));
     ensure!(
-        quorum["state"] == "Fine" && quorum["says"][0].as_str().is_some_and(|says| says.contains("3 of 3")),
+        quorum["state"] == "Fine" && quorum["says"][0].as_str().is_some_and(|reports| reports.contains("3 of 3")),
         "{quorum}"
     );
     ensure!(link(&second, "accepted")["state"] == "Fine", "{second}");
-    let says = claim_link["says"].to_string();
+    let reports = claim_link["says"].to_string();
     ensure!(
-        claim_link["state"] == "Waits" && says.contains("Queued") && says.contains("\"first\" has the key"),
-        "{says}"
+        claim_link["state"] == "Waits" && reports.contains("Queued") && reports.contains("\"first\" has the key"),
+        "{reports}"
     );
     ensure!(second["toDo"].as_str().is_some_and(|text| text.contains("priority")), "{second}");
 
@@ -140,9 +141,9 @@ pub(crate) async fn colours_are_seen_on_a_terminal_only(bench: Bench) -> anyhow:
             format!("{environment} TERM=xterm script --quiet --return --command '{command}' /dev/null </dev/null");
         bench.cluster.shell(&line).await
     };
-    let seen = run("NO_COLOR=").await?;
-    ensure!(seen.contains("\u{1b}[32mHeld\u{1b}[0m"), "the holder is not green: {seen:?}");
-    ensure!(seen.contains("\u{1b}[33mQueued\u{1b}[0m"), "who waits is not yellow: {seen:?}");
+    let observed = run("NO_COLOR=").await?;
+    ensure!(observed.contains("\u{1b}[32mHeld\u{1b}[0m"), "the holder is not green: {observed:?}");
+    ensure!(observed.contains("\u{1b}[33mQueued\u{1b}[0m"), "who waits is not yellow: {observed:?}");
     let plain = run("NO_COLOR=1").await?;
     ensure!(plain.contains("Held") && !plain.contains('\u{1b}'), "{plain:?}");
     let progress = format!("{program} wait dlock/second -n {namespace} --timeout 1s --kubeconfig {kubeconfig} || true");

@@ -70,9 +70,9 @@ async fn start(bench: &Bench, lock: &str, options: &[&str], script: &str) -> any
 
 pub(crate) async fn a_command_runs_while_its_claim_is_held(bench: Bench) -> anyhow::Result<()> {
     let lock = format!("{}/reindex", bench.namespace);
-    let (child, said) = start(&bench, &lock, &[], "echo $REDLOCK_TOKEN; sleep 20; exit 3").await?;
+    let (child, text) = start(&bench, &lock, &[], "echo $REDLOCK_TOKEN; sleep 20; exit 3").await?;
     let claim = held(&bench).await?;
-    ensure!(said == token(&claim)?.to_string(), "the command has token {said}");
+    ensure!(text == token(&claim)?.to_string(), "the command has token {text}");
     // More than two ttls: the lock is renewed, and the command observes it.
     let output = timeout(LONG, child.wait_with_output()).await.context("the command has not ended")??;
     ensure!(output.status.code() == Some(3), "{output:?}");
@@ -163,9 +163,9 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
         Ok(["Succeeded", "Failed"].contains(&phase.as_str()).then_some((phase, pod)))
     };
     let (phase, pod) = poll::until(LONG, "the pod has ended", ended).await?;
-    let said = bench.kubectl(&["logs", "migration"]).await?;
-    ensure!(phase == "Succeeded", "{phase}: {said}");
-    ensure!(said.contains("kind: CustomResourceDefinition"), "the command has run: {said}");
+    let text = bench.kubectl(&["logs", "migration"]).await?;
+    ensure!(phase == "Succeeded", "{phase}: {text}");
+    ensure!(text.contains("kind: CustomResourceDefinition"), "the command has run: {text}");
     let claims = claims(&bench).await?;
     let claim = claims.first().context("no claim")?;
     let holder = claim.spec.claim.clone().unwrap_or_default();

@@ -30,7 +30,7 @@ pub(crate) async fn a_doctor_finds_a_healthy_installation_well(bench: Bench) -> 
         ensure!(about == "locks" || !items.iter().any(|item| is_bad(&item)), "{about} is broken: {found}");
     }
     let main = format!("{}/main: 3 of 3 members vote", bench.cluster.operator_namespace);
-    ensure!(items.iter().any(|item| item["says"].as_str().is_some_and(|says| says.contains(&main))), "{found}");
+    ensure!(items.iter().any(|item| item["says"].as_str().is_some_and(|reports| reports.contains(&main))), "{found}");
     let text = redlock(&bench, &["doctor"]).await?.out;
     ensure!(text.contains("ok    API server"), "{text}");
     // An address without a listener is a finding, with the remedy.
@@ -48,28 +48,31 @@ pub(crate) async fn a_doctor_finds_a_healthy_installation_well(bench: Bench) -> 
 pub(crate) async fn a_report_has_the_objects_and_no_secret(bench: Bench) -> anyhow::Result<()> {
     Lock::create(&bench, claim("first", "reindex", None, Duration::from_secs(10))).await?.held(SOON).await?;
     let directory = folder(&bench);
-    let said = prints(&bench, &["report", &directory, "-A", "--logs"]).await?;
-    let read = |name: &str| std::fs::read_to_string(format!("{directory}/{name}")).with_context(|| said.clone());
-    ensure!(read("distributedlocks.yaml")?.contains("key: reindex"), "{said}");
-    ensure!(read("redisquorums.yaml")?.contains("name: main") && read("doctor.txt")?.contains("API server"), "{said}");
+    let output = prints(&bench, &["report", &directory, "-A", "--logs"]).await?;
+    let read = |name: &str| std::fs::read_to_string(format!("{directory}/{name}")).with_context(|| output.clone());
+    ensure!(read("distributedlocks.yaml")?.contains("key: reindex"), "{output}");
+    ensure!(
+        read("redisquorums.yaml")?.contains("name: main") && read("doctor.txt")?.contains("API server"),
+        "{output}"
+    );
     let mut text = String::new();
     for file in std::fs::read_dir(&directory)? {
         text += &std::fs::read_to_string(file?.path())?;
     }
-    ensure!(said.contains(".log: "), "no log: {said}");
+    ensure!(output.contains(".log: "), "no log: {output}");
     let secrets = Api::<Secret>::all(bench.cluster.client.clone());
     let secrets = secrets.list(&ListParams::default().labels(QUORUM_LABEL)).await?;
-    let mut looked = 0;
+    let mut checked = 0;
     for (name, value) in secrets.into_iter().filter_map(|secret| secret.data).flatten() {
         // Without names, addresses and certificates, which occur in objects, too.
         let Ok(value) = String::from_utf8(value.0) else { continue };
         let passwords = value.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() >= 32);
         for password in passwords.filter(|_| !name.ends_with(".crt")) {
-            looked += 1;
+            checked += 1;
             ensure!(!text.contains(password), "the report has something of {name}");
         }
     }
-    ensure!(looked > 3, "only {looked} values were looked for");
+    ensure!(checked > 3, "only {checked} values were looked for");
     let again = redlock(&bench, &["report", &directory]).await?;
     std::fs::remove_dir_all(&directory)?;
     ensure!(again.code == 125 && again.err.contains("exists"), "{}", again.err);

@@ -56,8 +56,8 @@ fn queries(bench: &Bench) -> Vec<(String, &'static str)> {
 pub(crate) async fn a_person_sees_colours_and_a_pipe_does_not(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     for (command, _) in queries(&bench) {
-        let seen = at_terminal(&bench, "NO_COLOR=", &command, "").await?;
-        ensure!(seen.contains(COLOUR), "no colour in redlock {command}: {seen:?}");
+        let observed = at_terminal(&bench, "NO_COLOR=", &command, "").await?;
+        ensure!(observed.contains(COLOUR), "no colour in redlock {command}: {observed:?}");
         for environment in ["NO_COLOR=1", "TERM=dumb NO_COLOR=1"] {
             let plain = at_terminal(&bench, environment, &command, "").await?;
             ensure!(!plain.contains(COLOUR), "{environment} redlock {command}: {plain:?}");
@@ -93,13 +93,16 @@ pub(crate) async fn a_person_sees_how_a_wait_goes_on(bench: Bench) -> anyhow::Re
     let (_first, _second) = two_claims(&bench).await?;
     let namespace = &bench.namespace;
     let run = format!("run --lock {namespace}/reindex --wait 3s -- true");
-    let seen = at_terminal(&bench, "", &run, "").await?;
+    let observed = at_terminal(&bench, "", &run, "").await?;
     let line = format!("{AGAIN}waiting for lock {namespace}/reindex: ");
-    ensure!(seen.contains(&line) && seen.contains("in the queue") && seen.contains("first"), "no progress: {seen:?}");
-    ensure!(seen.contains(&format!("{AGAIN}redlock: ")), "the line of progress is not cleared: {seen:?}");
+    ensure!(
+        observed.contains(&line) && observed.contains("in the queue") && observed.contains("first"),
+        "no progress: {observed:?}"
+    );
+    ensure!(observed.contains(&format!("{AGAIN}redlock: ")), "the line of progress is not cleared: {observed:?}");
     let wait = format!("wait dlock/second -n {namespace} --timeout 2s");
-    let seen = at_terminal(&bench, "", &wait, "").await?;
-    ensure!(seen.contains("waiting: dlock/second is Queued"), "no progress: {seen:?}");
+    let observed = at_terminal(&bench, "", &wait, "").await?;
+    ensure!(observed.contains("waiting: dlock/second is Queued"), "no progress: {observed:?}");
     // A program gets lines, without control characters.
     let run = redlock(&bench, &run.split(' ').collect::<Vec<_>>()).await?;
     ensure!(
@@ -117,14 +120,14 @@ pub(crate) async fn a_screen_is_drawn_again_until_it_is_left(bench: Bench) -> an
     for screen in [format!("top -n {namespace}"), format!("quorum status -n {operator} main --watch")] {
         let command = format!("KUBECONFIG={kubeconfig} timeout --foreground --signal=INT 7 {program} {screen}");
         let line = format!("TERM=xterm script --quiet --return --command '{command}' /dev/null </dev/null || true");
-        let seen = bench.cluster.shell(&line).await?;
+        let observed = bench.cluster.shell(&line).await?;
         if screen.starts_with("top") {
-            let is_left = seen.contains("\u{1b}[?1049h") && seen.contains("\u{1b}[?1049l");
-            ensure!(is_left && seen.contains("VALIDITY"), "redlock {screen} left no usable terminal: {seen:?}");
+            let is_left = observed.contains("\u{1b}[?1049h") && observed.contains("\u{1b}[?1049l");
+            ensure!(is_left && observed.contains("VALIDITY"), "redlock {screen} left no usable terminal: {observed:?}");
             continue;
         }
-        let drawn = seen.matches("MEMBER").count();
-        ensure!(drawn >= 2, "redlock {screen} was drawn {drawn} times: {seen:?}");
+        let drawn = observed.matches("MEMBER").count();
+        ensure!(drawn >= 2, "redlock {screen} was drawn {drawn} times: {observed:?}");
     }
     Ok(())
 }

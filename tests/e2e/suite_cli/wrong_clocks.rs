@@ -176,8 +176,8 @@ pub(crate) async fn a_pod_with_a_wrong_clock_uses_the_members_or_starts_nothing(
     for (how, offset) in WRONG {
         let refused = Run::start(&bench, format!("status-{how}"), offset, false).await?;
         refused.ends_with(REFUSED).await?;
-        let said = refused.log().await?;
-        ensure!(said.contains("--skew is 1s") && said.contains("--members-secret"), "{said}");
+        let text = refused.log().await?;
+        ensure!(text.contains("--skew is 1s") && text.contains("--members-secret"), "{text}");
         ensure!(refused.worked().await?.is_none() && claims(&bench).await?.is_empty(), "it has asked for a lock");
     }
     let runs = WRONG.map(|(how, offset)| Run::start(&bench, format!("members-{how}"), offset, true));

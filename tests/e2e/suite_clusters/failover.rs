@@ -131,8 +131,8 @@ pub(crate) async fn a_leader_without_its_api_server_stops_and_the_next_one_leads
 
 pub(crate) async fn a_cron_job_in_both_clusters_runs_once(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
-        let seen = [jobs_of(one).await?, jobs_of(two).await?];
-        each_time_in_one_of_them(&seen, [one, two], &format!("{QUORUM}/{QUORUM}")).await
+        let observed = [jobs_of(one).await?, jobs_of(two).await?];
+        each_time_in_one_of_them(&observed, [one, two], &format!("{QUORUM}/{QUORUM}")).await
     })
     .await
 }

@@ -93,8 +93,8 @@ pub(crate) async fn job_pods_forced_off_a_node_keep_their_lock_until_it_expires(
 
     bench.cluster.faults.cut_node(&lost).await?;
     bench.delete::<Job>("job").await?;
-    let told = |v: &crate::record::Version<Pod>| v.object.metadata.deletion_timestamp.is_some();
-    pods.until(SOON, "the pod is told to end", told).await?;
+    let message = |v: &crate::record::Version<Pod>| v.object.metadata.deletion_timestamp.is_some();
+    pods.until(SOON, "the pod is told to end", message).await?;
     let deleted = |v: &LockVersion| v.object.metadata.deletion_timestamp.is_some();
     owned.recorder.until(SOON, "the claim is being deleted", deleted).await?;
     // By all evidence the pod works, so its lock is renewed.

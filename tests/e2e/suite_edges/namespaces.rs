@@ -65,7 +65,7 @@ async fn same_leader(
     };
     let changed = leases.versions().into_iter().skip(mark).find(|version| other(version));
     ensure!(changed.is_none(), "the Lease was handed over: {:?}", changed.map(|version| version.object.spec));
-    let seen = leases.mark();
-    leases.until_after(seen, OPERATOR_LIMIT, "the Lease is renewed", |version| !other(version)).await?;
+    let observed = leases.mark();
+    leases.until_after(observed, OPERATOR_LIMIT, "the Lease is renewed", |version| !other(version)).await?;
     Ok(())
 }

@@ -89,9 +89,9 @@ async fn readme(bench: &Bench, reader: &Reader<'_>) -> anyhow::Result<()> {
     let mut commands = 0;
     for block in blocks("README.md")?.iter().filter(|block| ["Install", "The first lock"].contains(&&*block.heading)) {
         commands += block.commands();
-        let said = reader.follow(block).await?;
+        let output = reader.follow(block).await?;
         if block.heading == "The first lock" {
-            ensure!(said.contains("condition met") && said.contains("Held"), "{said}");
+            ensure!(output.contains("condition met") && output.contains("Held"), "{output}");
             bench.figures.add("README: empty cluster -> first lock held", bench.now().since(begun));
         }
     }
@@ -107,12 +107,12 @@ async fn quickstart(bench: &Bench, reader: &Reader<'_>) -> anyhow::Result<()> {
     ensure!(manifests == 1, "{manifests} manifests to a leader");
     let back: usize = blocks.iter().filter(|block| block.heading.starts_with("5.")).map(Block::commands).sum();
     ensure!(back == 2, "{back} commands back");
-    let mut said = String::new();
+    let mut output = String::new();
     for block in &blocks {
-        said.push_str(&reader.follow(block).await?);
+        output.push_str(&reader.follow(block).await?);
     }
     for part in ["condition met", "the lock is held: do the work here", "scheduler-", " HolderGone"] {
-        ensure!(said.contains(part), "{part:?} is not in:\n{said}");
+        ensure!(output.contains(part), "{part:?} is not in:\n{output}");
     }
     check_empty(&bench.cluster).await
 }

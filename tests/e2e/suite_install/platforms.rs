@@ -31,8 +31,8 @@ async fn install(cluster: &Cluster, settings: &[String]) -> anyhow::Result<()> {
 async fn test_of_the_release(cluster: &Cluster) -> anyhow::Result<()> {
     let locks = ["get", "distributedlocks", "--all-namespaces", "--output", "name"];
     let before = cluster.kubectl(&locks).await?;
-    let said = helm(cluster, &["test", operators::NAME]).await?;
-    ensure!(said.contains("Succeeded"), "{said}");
+    let output = helm(cluster, &["test", operators::NAME]).await?;
+    ensure!(output.contains("Succeeded"), "{output}");
     ensure!(cluster.kubectl(&locks).await? == before, "locks are left");
     let name = format!("{}-test", operators::NAME);
     for kind in ["pod", "serviceaccount", "role", "rolebinding"] {

@@ -47,13 +47,13 @@ pub(crate) async fn the_check_before_an_uninstallation_names_held_locks(bench: B
     let namespace = &bench.cluster.operator_namespace;
     let arguments = ["uninstall", operators::NAME, "--namespace", namespace, "--wait"];
     let output = bench.cluster.helm(&arguments).await?;
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(!output.status.success(), "uninstalled while a lock was held: {said}");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(!output.status.success(), "uninstalled while a lock was held: {text}");
     for part in ["1 locks are held", "nothing was removed", "run helm uninstall again"] {
-        ensure!(said.contains(part), "{part:?} is not in: {said}");
+        ensure!(text.contains(part), "{part:?} is not in: {text}");
     }
     let command = format!("kubectl delete dlock -n {} job", bench.namespace);
-    ensure!(said.contains(&command), "{command:?} is not in: {said}");
+    ensure!(text.contains(&command), "{command:?} is not in: {text}");
     // Its message is sufficient.
     let test = async {
         let words: Vec<&str> = command.split(' ').skip(1).collect();

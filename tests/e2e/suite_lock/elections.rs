@@ -80,8 +80,8 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
     unready["spec"]["containers"][0]["readinessProbe"] =
         json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1});
     create(&bench, unready).await?;
-    let says = |text: &'static str| move |v: &super::support::LockVersion| message_of_held(v).contains(text);
-    lock.recorder.until(POD_LIMIT, "it says that the pod is not ready", says("app-0 is not ready")).await?;
+    let reports = |text: &'static str| move |v: &super::support::LockVersion| message_of_held(v).contains(text);
+    lock.recorder.until(POD_LIMIT, "it says that the pod is not ready", reports("app-0 is not ready")).await?;
 
     // It becomes ready only while it is being deleted, and continues to run for a while.
     let mut leaving =
@@ -92,7 +92,7 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
     bench.delete::<Pod>("app-1").await?;
     leaving.until(SOON, "being deleted", |v| v.object.metadata.deletion_timestamp.is_some()).await?;
     bench.kubectl(&["label", "pod", "app-1", "--overwrite", "app=app"]).await?;
-    lock.recorder.until(SOON, "it says that the pod goes", says("app-1 is being deleted")).await?;
+    lock.recorder.until(SOON, "it says that the pod goes", reports("app-1 is being deleted")).await?;
     ensure!(!lock.recorder.versions().iter().any(|v| is_held(&v.object)), "a pod that is not eligible led");
 
     let start = bench.now();

@@ -99,7 +99,7 @@ pub(crate) async fn changes_to_claims_during_a_cut_are_settled_afterwards(bench:
     for (node, address) in replicas.iter().filter_map(pods::place) {
         cuts.push(bench.cluster.faults.cut_off(&node, &address, API_SERVER_PORT).await?);
     }
-    let meanwhile = async {
+    let during = async {
         scene.held[1].delete().await?;
         let late = Lock::create(&bench, claim("late", "late", Some("q"), TTL)).await?;
         // This is the outage, several times as long as the lock.
@@ -108,7 +108,7 @@ pub(crate) async fn changes_to_claims_during_a_cut_are_settled_afterwards(bench:
         ensure!(!scene.held[1].recorder.last()?.gone, "who released it?");
         Ok(late)
     };
-    let late = meanwhile.await;
+    let late = during.await;
     let to = bench.wall().0;
     for cut in cuts {
         bench.cluster.faults.end(cut).await?;

@@ -53,7 +53,7 @@ pub(crate) async fn a_grant_costs_two_writes_and_a_release_two(bench: Bench) -> 
     ensure!(granted == 3, "created, then {} writes: {:?}", granted - 1, lock.recorder.last()?.object);
     lock.remove().await?;
     let versions = lock.recorder.versions();
-    let writes = versions.iter().skip(granted).filter(|seen| !seen.gone).count();
+    let writes = versions.iter().skip(granted).filter(|observed| !observed.gone).count();
     // The API server's own write, which sets the deletion time, is the first one. The last one removes the finalizer.
     ensure!(writes <= 2, "deleted, then {writes} versions before it was gone");
     Ok(())

@@ -40,9 +40,10 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
         // The wait begins when the end of the earlier process is known.
         m.state == MemberState::Fenced && m.reason == Some(FenceReason::Restarted) && m.predecessor.is_none()
     };
-    let (seen, fenced) = quorum.member_until(mark, VICTIM, RESTART_LIMIT, "is fenced as Restarted", restarted).await?;
+    let (observed, fenced) =
+        quorum.member_until(mark, VICTIM, RESTART_LIMIT, "is fenced as Restarted", restarted).await?;
     let rejoin_at = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
-    ensure!(rejoin_at > seen.wall.0, "rejoinAt is not in the future: {fenced:?}");
+    ensure!(rejoin_at > observed.wall.0, "rejoinAt is not in the future: {fenced:?}");
     let fenced_message = lock.recorder.last()?;
     ensure!(status(&fenced_message.object).holder.is_some(), "the lock has no holder");
 
@@ -82,10 +83,10 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
 /// The fence must have refused some.
 fn check_refused(lines: &[Line], killed: i64, admitted_at: i64) -> anyhow::Result<()> {
     let down = lines.iter().position(|line| line.at > killed && line.text != "OK").context("never down")?;
-    let meanwhile: Vec<_> = lines.iter().skip(down).take_while(|line| line.at < admitted_at).collect();
-    let granted: Vec<_> = meanwhile.iter().filter(|line| line.text == "OK").collect();
-    ensure!(granted.is_empty(), "SET succeeded before the admission at {admitted_at}: {granted:?} of {meanwhile:?}");
-    let refused = meanwhile.iter().filter(|line| line.text.starts_with("NOPERM")).count();
-    ensure!(refused >= 10, "only {refused} refusals were seen: {meanwhile:?}");
+    let during: Vec<_> = lines.iter().skip(down).take_while(|line| line.at < admitted_at).collect();
+    let granted: Vec<_> = during.iter().filter(|line| line.text == "OK").collect();
+    ensure!(granted.is_empty(), "SET succeeded before the admission at {admitted_at}: {granted:?} of {during:?}");
+    let refused = during.iter().filter(|line| line.text.starts_with("NOPERM")).count();
+    ensure!(refused >= 10, "only {refused} refusals were seen: {during:?}");
     Ok(())
 }

@@ -28,11 +28,11 @@ pub(crate) async fn the_script_of_the_quick_start_works_when_pasted(bench: Bench
     // The output ends without a line feed.
     let script = claim.replace(WORK, &format!("echo held; {show}; echo"));
     let output = bench.cluster.shell_in(&bench.namespace, &script).await?;
-    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "the script failed: {said}{errors}");
-    let shown = said.split_once("held\n").context("the script did not get as far as its work")?.1;
-    let token = shown.split_whitespace().find_map(|word| word.parse::<u64>().ok());
-    ensure!(token.is_some(), "no token is shown while the lock is held: {said}");
+    let (answer, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "the script failed: {answer}{errors}");
+    let reported = answer.split_once("held\n").context("the script did not get as far as its work")?.1;
+    let token = reported.split_whitespace().find_map(|word| word.parse::<u64>().ok());
+    ensure!(token.is_some(), "no token is shown while the lock is held: {answer}");
     let gone = || async {
         let left = bench.kubectl(&["get", "dlock", "-o", "name"]).await?;
         Ok(left.trim().is_empty().then_some(()))

@@ -326,11 +326,11 @@ pub(crate) async fn masters_are_spoken_to_by_tls_with_authority_and_name_checked
     ] {
         let quorum = masters.create(&bench, manifest(name, tls)).await?;
         let is_told = |member: &MemberStatus| {
-            let told = member.message.as_deref().unwrap_or_default();
+            let response = member.message.as_deref().unwrap_or_default();
             member.state == MemberState::Starting
                 && ["certificate", "no Secret missing", "is not for this RedisQuorum"]
                     .iter()
-                    .any(|why| told.contains(why))
+                    .any(|why| response.contains(why))
         };
         member_until(&quorum, 0, "vm-0", "is not trusted", is_told).await?;
         let runs =

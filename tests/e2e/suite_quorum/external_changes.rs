@@ -64,9 +64,9 @@ async fn changed(quorum: &Quorum, mark: usize, to: &[&str], epoch: i64) -> anyho
 }
 
 /// Waits until the change reports this progress.
-async fn progress(quorum: &Quorum, mark: usize, told: &str) -> anyhow::Result<Version<RedisQuorum>> {
-    let says = |version: &Version<RedisQuorum>| condition(version, "Progressing").2.contains(told);
-    quorum.recorder.until_after(mark, CHANGE_LIMIT, &format!("Progressing says: {told}"), says).await
+async fn progress(quorum: &Quorum, mark: usize, response: &str) -> anyhow::Result<Version<RedisQuorum>> {
+    let reports = |version: &Version<RedisQuorum>| condition(version, "Progressing").2.contains(response);
+    quorum.recorder.until_after(mark, CHANGE_LIMIT, &format!("Progressing says: {response}"), reports).await
 }
 
 pub(crate) async fn a_master_of_others_is_replaced_with_a_pause(bench: Bench) -> anyhow::Result<()> {
@@ -74,8 +74,8 @@ pub(crate) async fn a_master_of_others_is_replaced_with_a_pause(bench: Bench) ->
     let quorum = masters.ready(&bench, manifest(&masters, 0, &[0, 1, 2])).await?;
     let turns = tokio::spawn(contend(bench.clone(), "turn", 12));
     let moved = json!({"spec": {"external": [masters.member("vm-0", 3)]}}).to_string();
-    let told = bench.patch_refused("rq", "q", &moved).await?;
-    ensure!(told.contains("give it another name"), "another address under the same name: {told}");
+    let response = bench.patch_refused("rq", "q", &moved).await?;
+    ensure!(response.contains("give it another name"), "another address under the same name: {response}");
 
     let mark = edit(&quorum, &masters, 0, &[1, 2, 3]).await?;
     let message = reason_after(&quorum, mark, CHANGE_LIMIT, "QuorumAgrees", "MembersChanging").await?;
@@ -141,11 +141,11 @@ pub(crate) async fn a_dead_master_is_replaced_at_a_persons_word(bench: Bench) ->
     let version = progress(&quorum, mark, "it begins when vm-0 can vote").await?;
     let run_id = member_of(&version.object, "vm-0").and_then(|member| member.run_id.clone()).context("no runID")?;
     let annotation = format!("{PREDECESSOR_DEAD_ANNOTATION}={run_id}");
-    let told = |version: &Version<RedisQuorum>| {
+    let response = |version: &Version<RedisQuorum>| {
         let message = member_of(&version.object, "vm-0").and_then(|member| member.message.clone());
         message.is_some_and(|message| message.contains(&annotation))
     };
-    quorum.recorder.until_after(mark, CHANGE_LIMIT, "the status says what to do", told).await?;
+    quorum.recorder.until_after(mark, CHANGE_LIMIT, "the status says what to do", response).await?;
     bench.kubectl(&["annotate", "rq", "q", &annotation]).await?;
     changed(&quorum, mark, &["vm-1", "vm-2", "vm-3"], 2).await?;
     held_lock(&bench, TTL).await?.remove().await

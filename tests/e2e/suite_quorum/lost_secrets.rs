@@ -40,8 +40,8 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
     operators::scale(&bench.cluster, operators::REPLICAS).await?;
     deleted?;
 
-    let told = reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
-    ensure!(told.contains("q-auth"), "{told}");
+    let message = reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
+    ensure!(message.contains("q-auth"), "{message}");
     // An outside client with the earlier passwords continues with the members that still run with them.
     let key = format!("{}/outside", bench.namespace);
     ensure!(

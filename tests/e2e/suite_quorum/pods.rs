@@ -67,8 +67,8 @@ async fn evict(bench: &Bench, pod: &str) -> anyhow::Result<Result<(), String>> {
     let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", bench.namespace);
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}).to_string();
     let output = bench.cluster.kubectl_output(&["create", "--raw", &path, "-f", "-"], &eviction).await?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Ok(if output.status.success() { Ok(()) } else { Err(said) })
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(if output.status.success() { Ok(()) } else { Err(text) })
 }
 
 pub(crate) async fn valkey_members_vote_and_are_fenced_like_redis(bench: Bench) -> anyhow::Result<()> {

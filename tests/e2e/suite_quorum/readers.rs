@@ -105,8 +105,8 @@ pub(crate) async fn a_reader_reads_a_held_lock_through_all_changes(bench: Bench)
     let (pods, key) = (pod_uids(&bench, 3).await?, format!("{}/job", bench.namespace));
     with_client(&bench, Some("Read")).await?;
     let reader = Monitor::of_reader(&quorum, "look", &key).await?;
-    let seen = reader.until(0, SOON, "it sees the lock", |line| line.text == "seen").await?;
-    let from = seen.iter().find(|line| line.text == "seen").map(|line| line.at).unwrap_or_default();
+    let observed = reader.until(0, SOON, "it sees the lock", |line| line.text == "seen").await?;
+    let from = observed.iter().find(|line| line.text == "seen").map(|line| line.at).unwrap_or_default();
     check_rights(&bench, &key).await?;
 
     for (epoch, before, members) in [(2, 3, 5), (3, 5, 3)] {

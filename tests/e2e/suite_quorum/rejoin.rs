@@ -25,12 +25,13 @@ pub(crate) async fn thirty_restarts_rejoin_within_a_second_after_the_delay(bench
         let (_, fenced) = quorum.member_until(mark, index, RESTART_LIMIT, "is fenced", restarted).await?;
         // The first observation, by the operator's measurement.
         let rejoin_at = fenced.rejoin_at.context("no rejoinAt")?.as_millis();
-        let seen = rejoin_at - i64::try_from(delay(MAX_TTL).as_millis())?;
+        let observed = rejoin_at - i64::try_from(delay(MAX_TTL).as_millis())?;
         let after = quorum.recorder.mark();
         let same = |m: &redlock_operator::api::MemberStatus| is_admitted(m) && m.run_id == fenced.run_id;
         let (_, admitted) = quorum.member_until(after, index, RESTART_LIMIT, "is admitted", same).await?;
         let admitted_at = admitted.admitted_at.context("no admittedAt")?.as_millis();
-        times.push(Duration::from_millis(u64::try_from(admitted_at - seen).context("admitted before it was seen")?));
+        times
+            .push(Duration::from_millis(u64::try_from(admitted_at - observed).context("admitted before it was seen")?));
     }
     let (least, most) = (times.iter().min().context("no times")?, times.iter().max().context("no times")?);
     println!("rejoin after {RESTARTS} restarts: {least:?} to {most:?}, the delay is {:?}", delay(MAX_TTL));

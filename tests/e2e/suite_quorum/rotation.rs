@@ -57,8 +57,8 @@ pub(crate) async fn passwords_are_rotated_and_no_lock_is_lost(bench: Bench) -> a
     let switched = |version: &Version<RedisQuorum>| stage(version) == Some(PasswordStage::Switched);
     quorum.recorder.until_after(mark, STAGE_LIMIT, "every member accepts both passwords", switched).await?;
     bench.figures.add("new passwords are accepted by every member", bench.now().since(start));
-    let told = reason_after(&quorum, mark, SOON, "Progressing", "RotatingPasswords").await?;
-    ensure!(told.starts_with("new passwords: "), "{told}");
+    let message = reason_after(&quorum, mark, SOON, "Progressing", "RotatingPasswords").await?;
+    ensure!(message.starts_with("new passwords: "), "{message}");
 
     // Clients can continue with the old passwords, and the Secret has the new ones.
     let secrets = bench.record::<Secret>("q-client-outside").await?;

@@ -39,7 +39,7 @@ pub(crate) async fn masters_whose_answers_do_not_end_harm_nobody(bench: Bench) -
                 let members = quorum.status.iter().flat_map(|status| &status.members);
                 members.filter(|member| member.message.is_some()).count() == 3
             };
-            quorum.recorder.until(SOON, "its members are reported", |seen| is_reported(&seen.object)).await?;
+            quorum.recorder.until(SOON, "its members are reported", |observed| is_reported(&observed.object)).await?;
             tokio::time::sleep(GOES_ON).await;
             victim.check("beside masters whose answers do not end").await
         })

@@ -59,14 +59,16 @@ pub(crate) async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::
             let start = victim.now();
             victim.create::<DistributedLock>(lock).await?;
             let created = victim.now().since(start);
-            let of_it = |seen: &Version<DistributedLock>| seen.object.name_any() == name;
-            let held = recorder.until(SOON, "Held", |seen| of_it(seen) && is_held(&seen.object)).await?;
+            let of_it = |observed: &Version<DistributedLock>| observed.object.name_any() == name;
+            let held = recorder.until(SOON, "Held", |observed| of_it(observed) && is_held(&observed.object)).await?;
             let versions = recorder.versions();
-            let told = |seen: &Version<_>| (seen.at.since(start), reason_of(&seen.object, "Held").map(str::to_owned));
-            let seen: Vec<_> = versions.iter().filter(|seen| of_it(seen)).map(told).collect();
-            measured.push((held.at.since(start), format!("created after {created:?}, seen after {seen:?}")));
+            let message = |observed: &Version<_>| {
+                (observed.at.since(start), reason_of(&observed.object, "Held").map(str::to_owned))
+            };
+            let observed: Vec<_> = versions.iter().filter(|observed| of_it(observed)).map(message).collect();
+            measured.push((held.at.since(start), format!("created after {created:?}, seen after {observed:?}")));
             victim.delete::<DistributedLock>(&name).await?;
-            recorder.until(SOON, "gone", |seen| of_it(seen) && seen.gone).await?;
+            recorder.until(SOON, "gone", |observed| of_it(observed) && observed.gone).await?;
         }
         anyhow::Ok(measured)
     };
@@ -144,7 +146,9 @@ pub(crate) async fn until_all(
         while so.len() < count {
             let fresh = recorder.after(next).await;
             next += fresh.len();
-            so.extend(fresh.iter().filter(|seen| is_so(&seen.object)).map(|seen| seen.object.name_any()));
+            so.extend(
+                fresh.iter().filter(|observed| is_so(&observed.object)).map(|observed| observed.object.name_any()),
+            );
         }
     });
     waited.await.with_context(|| format!("{} of {count} are so after {within:?}", so.len()))
@@ -172,7 +176,7 @@ pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench
         let mark = recorder.mark();
         if act {
             holder.delete().await?;
-            recorder.until_after(mark, SOON, "the next one is granted", |seen| is_held(&seen.object)).await?;
+            recorder.until_after(mark, SOON, "the next one is granted", |observed| is_held(&observed.object)).await?;
         }
         // Any further reaction would happen now.
         tokio::time::sleep(SETTLED).await;
@@ -282,8 +286,8 @@ pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench)
         })
         .await?;
     let newest: std::collections::BTreeMap<_, _> =
-        recorder.versions().into_iter().map(|seen| (seen.object.name_any(), seen)).collect();
-    let lost = newest.values().filter(|seen| !is_held(&seen.object)).count();
+        recorder.versions().into_iter().map(|observed| (observed.object.name_any(), observed)).collect();
+    let lost = newest.values().filter(|observed| !is_held(&observed.object)).count();
     ensure!(lost == 0, "{lost} of them were lost");
     Ok(())
 }
@@ -302,6 +306,7 @@ async fn hundred(bench: &Bench, name: &str) -> anyhow::Result<Duration> {
     bench.figures.add(&format!("100 more locks held, {name} cluster"), took);
     let delete = |number: usize| async move { bench.delete::<DistributedLock>(&format!("{name}-{number}")).await };
     futures::stream::iter(0..100).map(delete).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    let _all_gone = recorder.until_after(mark, Duration::from_secs(120), "they are gone", |seen| seen.gone).await?;
+    let _all_gone =
+        recorder.until_after(mark, Duration::from_secs(120), "they are gone", |observed| observed.gone).await?;
     Ok(took)
 }

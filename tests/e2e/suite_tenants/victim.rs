@@ -89,8 +89,8 @@ impl Victim {
     }
 
     /// Takes and releases locks during the attack, and then checks the guarantees.
-    pub(crate) async fn check(&self, meanwhile: &str) -> anyhow::Result<()> {
-        measure(&self.bench, &format!("apply -> Held {meanwhile}"), "meanwhile").await?;
+    pub(crate) async fn check(&self, during: &str) -> anyhow::Result<()> {
+        measure(&self.bench, &format!("apply -> Held {during}"), "meanwhile").await?;
         for lock in &self.held {
             check_held_throughout(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
         }

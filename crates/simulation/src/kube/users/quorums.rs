@@ -200,9 +200,9 @@ pub(super) fn asked_for(quorum: &Shared) -> Vec<String> {
     if quorum.is_deleting() {
         let conditions = status["conditions"].as_array().into_iter().flatten();
         let ready = conditions.filter(|condition| condition["type"] == "Ready");
-        let said: String = ready.filter_map(|condition| condition["message"].as_str()).collect();
+        let output: String = ready.filter_map(|condition| condition["message"].as_str()).collect();
         let before = format!("{PREDECESSOR_DEAD_ANNOTATION}=");
-        return said
+        return output
             .split(&before)
             .skip(1)
             .filter_map(|rest| rest.split([' ', ';']).next().map(str::to_owned))

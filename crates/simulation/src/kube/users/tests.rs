@@ -24,7 +24,7 @@ fn live(seed: u64, deeds: u64) -> (ApiServer, Vec<(DeedKind, String)>) {
     let mut cluster = Cluster::new(seed, Settings::QUICK, &specs, &mut api, START);
     let mut users = Users::new(surroundings());
     users.furnish(seed, &mut api, START);
-    let (mut chance, mut said, mut now) = (Seeded(seed), Vec::new(), START);
+    let (mut chance, mut output, mut now) = (Seeded(seed), Vec::new(), START);
     for _ in 0..deeds {
         for _ in 0..15 {
             now += 50;
@@ -32,9 +32,9 @@ fn live(seed: u64, deeds: u64) -> (ApiServer, Vec<(DeedKind, String)>) {
             users.tick(&mut api, now);
         }
         let deed = Deed { kind: *chance.pick(&DeedKind::ALL).unwrap(), number: chance.below(1 << 40) };
-        said.extend(users.act(deed, &mut api, now).map(|what| (deed.kind, what)));
+        output.extend(users.act(deed, &mut api, now).map(|what| (deed.kind, what)));
     }
-    (api, said)
+    (api, output)
 }
 
 #[test]

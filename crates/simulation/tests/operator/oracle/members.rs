@@ -105,13 +105,13 @@ impl World {
                 let left = left - left * voter.drift.max(0) / 1_000_000;
                 own.then_some(u64::try_from(left).unwrap_or(0))
             };
-            let mut shown = |list: &Vec<String>| {
+            let mut reported = |list: &Vec<String>| {
                 let voters = voters.iter().filter(|voter| list.contains(&voter.member));
                 let mut ends: Vec<u64> = voters.filter_map(&mut plain).collect();
                 ends.sort_unstable_by(|one, other| other.cmp(one));
                 ends.get(list.len() / 2).copied()
             };
-            match lists.iter().map(&mut shown).min().flatten() {
+            match lists.iter().map(&mut reported).min().flatten() {
                 Some(left) => belief.agent_until = Some(now + left.saturating_sub(left / 100 + 2_000)),
                 None => belief.agent = false,
             }
