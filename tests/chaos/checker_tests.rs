@@ -35,7 +35,7 @@ fn holds_after_one_another_are_fine() {
         hold("c", Some(3), 40, 60),
         released(hold("a", Some(1), 0, 90), 20),
         hold("b", None, 20, 40),
-        // Heard of it when it was over.
+        // The holder received it after its end.
         hold("d", Some(2), 50, 30),
     ];
     assert_eq!(check(&holds, &[], 2, 2), Verdict::default());
@@ -44,11 +44,11 @@ fn holds_after_one_another_are_fine() {
 #[test]
 fn two_holders_at_once_are_seen() {
     assert_eq!(of(&[hold("a", None, 0, 20), hold("b", None, 19, 40)]), (1, 0));
-    // Whichever began first, also at the same moment, and one inside the other.
+    // Whichever began first, even at the same moment, and one inside the other.
     assert_eq!(of(&[hold("b", None, 19, 40), hold("a", None, 0, 20)]), (1, 0));
     assert_eq!(of(&[hold("a", None, 5, 20), hold("b", None, 5, 20)]), (1, 0));
     assert_eq!(of(&[hold("a", None, 0, 100), hold("b", None, 10, 20), hold("c", None, 50, 60)]), (2, 0));
-    // Releasing before the other one began is what counts, not the validity.
+    // The release before the other hold began is relevant, not the validity.
     assert_eq!(of(&[released(hold("a", None, 0, 20), 19), hold("b", None, 18, 40)]), (1, 0));
     let other = Hold { key: "other".into(), ..hold("b", None, 10, 20) };
     assert_eq!(of(&[hold("a", None, 0, 20), other]), (0, 0), "keys are independent");
@@ -71,7 +71,7 @@ fn a_stepped_clock_excepts_outside_clients_until_the_fence() {
 
 #[test]
 fn a_validity_across_another_holders_term_is_found() {
-    // The holder lapsed at 20, and was told at 50 that it is valid until 80.
+    // The holder's validity lapsed at 20. At 50 it received a validity until 80.
     let resumed = Hold { losses: vec![Loss { at: 20, kind: LossKind::Lapsed }], ..hold("a", None, 0, 80) };
     assert_eq!(of(&[resumed, hold("b", None, 30, 40)]), (1, 0));
 }
@@ -80,9 +80,9 @@ fn a_validity_across_another_holders_term_is_found() {
 fn tokens_that_do_not_rise_are_seen() {
     assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(1), 10, 20)]), (0, 1));
     assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(2), 10, 20)]), (0, 1), "nor may they be equal");
-    // Clients without a token are between them.
+    // Clients without a token hold in between.
     assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("x", None, 10, 20), hold("b", Some(1), 20, 30)]), (0, 1));
-    // Compared with the highest, not with the last.
+    // Compared with the highest token, not with the last.
     assert_eq!(of(&[hold("a", Some(5), 0, 1), hold("b", Some(1), 1, 2), hold("c", Some(4), 2, 3)]), (0, 2));
 }
 
@@ -99,7 +99,7 @@ fn a_member_explains_nothing_and_a_majority_does() {
         assert!(!explained(kind, &[members(&["q-0"], 95_000, 96_000), members(&["q-0"], 98_000, 99_000)]));
         assert!(explained(kind, &[members(&["q-0", "q-1"], 98_000, 99_000)]));
         assert!(explained(kind, &[members(&["q-0"], 95_000, 96_000), members(&["q-1"], 98_000, 99_000)]));
-        // Too long ago, or later.
+        // Too long before, or after.
         assert!(!explained(kind, &[members(&["q-0", "q-1"], 80_000, 92_999)]));
         assert!(!explained(kind, &[members(&["q-0", "q-1"], 100_001, 100_100)]));
     }
@@ -111,7 +111,7 @@ fn a_single_operator_explains_a_late_publication_and_no_loss() {
     assert!(explained(LossKind::Lapsed, &one));
     assert!(!explained(LossKind::Taken, &one));
     assert!(explained(LossKind::Taken, &[operators(&["p", "o"], 98_000, 99_000)]));
-    // The key was not set again on a member that came back long before.
+    // The key was not set again on a member that had returned long before.
     let both =
         [operators(&["p"], 85_000, 86_000), members(&["q-0"], 80_000, 81_000), members(&["q-1"], 99_000, 99_500)];
     assert!(explained(LossKind::Taken, &both));

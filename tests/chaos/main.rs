@@ -1,5 +1,6 @@
-//! The judge of the chaos run by itself. The run is suite `chaos` of `tests/e2e`; here it is fed bad histories, and must see what is
-//! wrong with each.
+//! The judge of suite `chaos` of `tests/e2e`, without the suite.
+//!
+//! It gets bad histories here, and must find the violation of each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/judge.rs"]

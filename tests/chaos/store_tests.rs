@@ -1,6 +1,6 @@
 use super::store::{Counts, Store};
 
-/// A worker with token 1 reads, is paused until another with token 2 has been there, and writes.
+/// A worker with token 1 reads, pauses until a worker with token 2 has written, and then writes.
 fn paused(checks: bool) -> Counts {
     let mut store = Store::new(checks);
     let mut old = store.read("k", 1).unwrap();

@@ -20,7 +20,7 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(6);
-/// A scheduled time comes each minute.
+/// A scheduled time occurs each minute.
 ///
 /// Only one of the CronJobs can exist at the first one, and the wait of a Job is added.
 const LIMIT: Duration = Duration::from_secs(240);

@@ -1,6 +1,5 @@
-/* Preloaded into a simulation: every thread gets the same numbers, which follow from $SIMULATION_SEED, where the product and its
- * libraries ask for randomness. The state is each thread's own, so that what other threads of the test harness ask for changes
- * nothing. */
+/* Preloaded into a simulation. Every thread gets the same random numbers, derived from $SIMULATION_SEED, when the product or a
+ * library asks for randomness. The state is per thread, so requests of other threads of the test harness change nothing. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdlib.h>
