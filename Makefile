@@ -25,7 +25,7 @@ ifneq ($(shell cargo --version >/dev/null 2>&1 && echo found),found)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup program build cluster image load deploy down status demo demo-clusters check test e2e prove bench figures release clean distclean
+.PHONY: help up setup program build cluster image load deploy down status demo demo-clusters check layers test e2e prove bench figures release clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ check: ## The quick part of test: format, lints, unit tests, documents
 	cargo fmt --all --check
 	cargo clippy --workspace --locked --quiet --all-targets -- -D warnings
 	cargo test --workspace --locked --quiet --lib --test docs --test layers --test workspace --test generated
+
+layers: ## Print the crates and their layers; UPDATE=1 writes them into ARCHITECTURE.md
+	@cargo test --locked --quiet --test layers picture -- --nocapture
 
 test: ## Run the tests
 	@dev/test.sh

@@ -45,6 +45,15 @@ const PACKAGES: [Package; 5] = [
     },
 ];
 
+/// Crates that no user gets.
+const TOOLS: [Package; 2] = [
+    Package { sources: "crates/bench/src", order: &[], at_least: 3 },
+    Package { sources: "crates/simulation/src", order: &[], at_least: 10 },
+];
+
+/// The page that shows the order of modules, between its first two fences.
+const PAGE: &str = "ARCHITECTURE.md";
+
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let nested = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
@@ -198,4 +207,42 @@ fn circles(graph: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, folder: &[Strin
         left.remove(&free);
     }
     left.into_iter().map(|(from, to)| format!("{}::{from} -> {to:?}", folder.join("::"))).collect()
+}
+
+/// The first sentence of the documentation of a module.
+fn purpose(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+    let first = lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    let sentence = first.split_once(". ").map_or(first.as_str(), |(sentence, _)| sentence);
+    sentence.trim_end_matches('.').to_owned()
+}
+
+/// The crates and their layers, lowest first, each with the first sentence of its documentation.
+fn picture() -> String {
+    let mut picture = String::new();
+    for package in PACKAGES.into_iter().chain(TOOLS) {
+        let folder = Path::new(package.sources);
+        let root = ["lib.rs", "main.rs"].map(|name| folder.join(name)).into_iter().find(|path| path.exists()).unwrap();
+        picture += &format!("{:<24}{}\n", package.sources.trim_end_matches("/src"), purpose(&root));
+        for layer in package.order.iter().filter(|layer| !layer.is_empty()) {
+            let path = folder.join(layer.replace("::", "/")).with_extension("rs");
+            picture += &format!("  {layer:<22}{}\n", purpose(&path));
+        }
+    }
+    picture
+}
+
+/// `make layers` prints the picture. `UPDATE=1 make layers` writes it into the page.
+#[test]
+fn the_picture_of_the_architecture_is_that_of_the_code() {
+    let text = fs::read_to_string(PAGE).unwrap();
+    let [before, shown, after] = text.splitn(3, "```\n").collect::<Vec<_>>()[..] else { panic!("{PAGE} has no picture") };
+    let picture = picture();
+    println!("{picture}");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(PAGE, [before, &picture, after].join("```\n")).unwrap();
+    } else {
+        assert_eq!(shown, picture, "UPDATE=1 make layers writes the picture");
+    }
 }
