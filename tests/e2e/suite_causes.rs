@@ -1,15 +1,19 @@
 //! Failures made on purpose, and whether each surface names the cause: `kubectl get`, `kubectl describe`, `redlock explain` and `redlock doctor`.
 
 mod admission;
+mod alerts;
 mod claims;
 mod external;
 mod finished;
 mod members;
 mod pods;
+mod prometheus;
 mod servers;
 mod surfaces;
 
 use crate::runner::{Test, tests};
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
 
 pub(crate) const TESTS: &[Test] = tests![
     anywhere pods::an_election_without_any_pod_names_its_selector,
@@ -60,5 +64,12 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere admission::a_job_that_another_controller_runs_is_named,
     local admission::a_policy_that_refuses_the_label_is_named,
     local servers::without_the_operator_the_command_says_so,
+    local alerts::no_operator_leader_alerts,
+    local alerts::an_election_without_a_leader_alerts,
+    local alerts::a_lost_lock_and_a_quorum_that_cannot_grant_alert,
+    local alerts::a_member_that_does_not_vote_and_no_reserve_alert,
+    local alerts::a_certificate_that_expires_soon_alerts,
+    local alerts::a_claim_that_waits_long_alerts,
+    local alerts::each_query_of_the_dashboard_returns_data,
     local servers::without_the_api_server_the_command_says_so,
 ];

@@ -1,0 +1,167 @@
+//! Each alert of the chart fires by its fault and clears after it, in a real Prometheus.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::{ResourceQuota, Secret};
+use kube::api::{Patch, PatchParams};
+use redlock_operator::quorum::model::tls::{authority::CERTIFICATE_LIFE, issue};
+use serde_json::{Value, json};
+
+use super::{CHART, prometheus::Prometheus};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim},
+    operators, poll,
+    quorums::{Quorum, is_ready},
+    suite_lock::support::{election, next_second},
+};
+
+const TTL: Duration = Duration::from_secs(3);
+const MAX_TTL: Duration = Duration::from_secs(4);
+const START_LIMIT: Duration = Duration::from_secs(90);
+const DAY: i64 = 86_400;
+
+pub(crate) async fn no_operator_leader_alerts(bench: Bench) -> anyhow::Result<()> {
+    let prometheus = Prometheus::start(&bench).await?;
+    prometheus.is_silent("RedlockNoOperatorLeader", None).await?;
+    operators::scale(&bench.cluster, 0).await?;
+    let fired = prometheus.until_fires("RedlockNoOperatorLeader", None).await;
+    operators::scale(&bench.cluster, operators::REPLICAS).await?;
+    fired?;
+    prometheus.until_clears("RedlockNoOperatorLeader", None).await
+}
+
+pub(crate) async fn an_election_without_a_leader_alerts(bench: Bench) -> anyhow::Result<()> {
+    let prometheus = Prometheus::start(&bench).await?;
+    prometheus.is_silent("RedlockElectionWithoutLeader", None).await?;
+    let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
+    prometheus.until_fires("RedlockElectionWithoutLeader", None).await?;
+    lock.remove().await?;
+    prometheus.until_clears("RedlockElectionWithoutLeader", None).await
+}
+
+/// Freezes the Redis processes of these members.
+async fn freeze(bench: &Bench, members: &[usize], frozen: bool) -> anyhow::Result<()> {
+    for member in members {
+        let (faults, pod) = (&bench.cluster.faults, format!("q-{member}-0"));
+        match frozen {
+            true => faults.pause_container(&bench.namespace, &pod, "redis").await?,
+            false => faults.resume_container(&bench.namespace, &pod, "redis").await?,
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_lost_lock_and_a_quorum_that_cannot_grant_alert(bench: Bench) -> anyhow::Result<()> {
+    let prometheus = Prometheus::start(&bench).await?;
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = Lock::create(&bench, claim("app", "job", Some("q"), TTL)).await?;
+    lock.held(SOON).await?;
+    prometheus.is_silent("RedlockLockLost", None).await?;
+    prometheus.is_silent("RedlockQuorumCannotGrant", Some(&bench.namespace)).await?;
+    freeze(&bench, &[0, 1], true).await?;
+    let fired = async {
+        prometheus.until_fires("RedlockLockLost", None).await?;
+        prometheus.until_fires("RedlockQuorumCannotGrant", Some(&bench.namespace)).await
+    };
+    let fired = fired.await;
+    freeze(&bench, &[0, 1], false).await?;
+    fired?;
+    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+    prometheus.until_clears("RedlockQuorumCannotGrant", Some(&bench.namespace)).await?;
+    prometheus.until_clears("RedlockLockLost", None).await
+}
+
+pub(crate) async fn a_member_that_does_not_vote_and_no_reserve_alert(bench: Bench) -> anyhow::Result<()> {
+    const ALERTS: [&str; 2] = ["RedlockMemberDoesNotVote", "RedlockQuorumOneFailureFromStopping"];
+    let prometheus = Prometheus::start(&bench).await?;
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    for alert in ALERTS {
+        prometheus.is_silent(alert, Some(&bench.namespace)).await?;
+    }
+    bench.create::<ResourceQuota>(json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}})).await?;
+    bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
+    for alert in ALERTS {
+        prometheus.until_fires(alert, Some(&bench.namespace)).await?;
+    }
+    bench.kubectl(&["delete", "resourcequota", "few"]).await?;
+    for alert in ALERTS {
+        prometheus.until_clears(alert, Some(&bench.namespace)).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_certificate_that_expires_soon_alerts(bench: Bench) -> anyhow::Result<()> {
+    const ALERT: &str = "RedlockCertificateExpires";
+    let prometheus = Prometheus::start(&bench).await?;
+    let now = bench.wall().0 / 1_000;
+    let names: Vec<String> = (0..3).map(|index| format!("q-{index}.{}.svc", bench.namespace)).collect();
+    let authority = issue::authority("q", now)?;
+    let secret = |issued_at: i64| -> anyhow::Result<Value> {
+        let certificate = issue::certificate(&authority, &names, issued_at)?;
+        Ok(json!({"metadata": {"name": "cert", "labels": {"redlock-operator.io/quorum": "q"}}, "stringData": {
+            "tls.crt": certificate.certificate, "tls.key": certificate.key, "ca.crt": authority.certificate}}))
+    };
+    // Ten days are left.
+    bench.create::<Secret>(secret(now - CERTIFICATE_LIFE + 10 * DAY)?).await?;
+    let spec = json!({"tls": {"mode": "Secret", "secretRef": {"name": "cert"}}});
+    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, spec).await?;
+    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+    prometheus.until_fires(ALERT, Some(&bench.namespace)).await?;
+    let patch = Patch::Merge(secret(now)?);
+    bench.api::<Secret>().patch("cert", &PatchParams::default(), &patch).await?;
+    prometheus.until_clears(ALERT, Some(&bench.namespace)).await
+}
+
+pub(crate) async fn a_claim_that_waits_long_alerts(bench: Bench) -> anyhow::Result<()> {
+    const ALERT: &str = "RedlockLockWaitsLong";
+    let prometheus = Prometheus::start(&bench).await?;
+    let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
+    first.held(SOON).await?;
+    next_second(&bench).await;
+    prometheus.is_silent(ALERT, None).await?;
+    let second = Lock::create(&bench, claim("second", "job", None, TTL)).await?;
+    prometheus.until_fires(ALERT, None).await?;
+    first.remove().await?;
+    second.held(SOON).await?;
+    prometheus.until_clears(ALERT, None).await
+}
+
+/// Queries of the dashboard, from the JSON file of the chart.
+fn queries() -> anyhow::Result<Vec<String>> {
+    fn collect(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("expr").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|field| collect(field, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+            _ => {}
+        }
+    }
+    let path = std::path::Path::new(CHART).join("files/dashboard.json");
+    let mut found = Vec::new();
+    collect(&serde_json::from_str(&std::fs::read_to_string(path)?)?, &mut found);
+    Ok(found)
+}
+
+/// A lock that changes hands, and a quorum whose members are fenced.
+pub(crate) async fn each_query_of_the_dashboard_returns_data(bench: Bench) -> anyhow::Result<()> {
+    let queries = queries()?;
+    ensure!(queries.len() > 10, "{queries:?}");
+    let prometheus = Prometheus::start(&bench).await?;
+    let _starting = Quorum::create_with(&bench, "q", Duration::from_secs(60), json!({})).await?;
+    for name in ["first", "second"] {
+        let lock = Lock::create(&bench, claim(name, "job", None, TTL)).await?;
+        lock.held(SOON).await?;
+        lock.remove().await?;
+    }
+    let _holder = Lock::create(&bench, claim("holder", "job", None, TTL)).await?;
+    let _waiter = Lock::create(&bench, claim("waiter", "job", None, TTL)).await?;
+    for query in queries {
+        let returns = async || Ok((!prometheus.query(&query).await?.is_empty()).then_some(()));
+        poll::until(Duration::from_secs(90), &query, returns).await.context("a query of the dashboard without data")?;
+    }
+    Ok(())
+}
