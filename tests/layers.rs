@@ -237,7 +237,9 @@ fn picture() -> String {
 #[test]
 fn the_picture_of_the_architecture_is_that_of_the_code() {
     let text = fs::read_to_string(PAGE).unwrap();
-    let [before, shown, after] = text.splitn(3, "```\n").collect::<Vec<_>>()[..] else { panic!("{PAGE} has no picture") };
+    let [before, shown, after] = text.splitn(3, "```\n").collect::<Vec<_>>()[..] else {
+        panic!("{PAGE} has no picture")
+    };
     let picture = picture();
     println!("{picture}");
     if std::env::var_os("UPDATE").is_some() {

@@ -304,10 +304,12 @@ fn pods_of_the_chart_meet_pod_security_restricted() {
 #[test]
 fn the_policy_on_requests_tells_an_operator_by_a_right_that_the_chart_grants() {
     let objects = rendered(&[]);
-    let status = granted(&objects).into_iter().find(|right| right.what == "distributedlocks/status.redlock-operator.io");
+    let status =
+        granted(&objects).into_iter().find(|right| right.what == "distributedlocks/status.redlock-operator.io");
     let verb = status.unwrap().verbs;
     let policies = of_kind(&objects, "ValidatingAdmissionPolicy");
-    let mut expressions = policies.flat_map(|policy| policy["spec"]["variables"].as_array().cloned().unwrap_or_default());
+    let mut expressions =
+        policies.flat_map(|policy| policy["spec"]["variables"].as_array().cloned().unwrap_or_default());
     let may_update = expressions.find(|variable| variable["name"] == "mayUpdate").unwrap();
     let expression = may_update["expression"].as_str().unwrap();
     let checked = expression.split("subresource(\"status\")").nth(1).unwrap();

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
@@ -95,7 +95,8 @@ pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible
         Some(obstacle) => Ineligible::Obstructed { pod: full_name(pod), obstacle },
         None => otherwise,
     };
-    let Some(status) = evidence::containers(pod).find(|status| status.name == container) else {
+    let status = evidence::containers(pod).find(|status| status.name == container);
+    let Some(status) = status.filter(|status| !is_being_created(status)) else {
         return Err(obstructed(Ineligible::NotStarted { pod: pod_name, container }));
     };
     let running = status.state.as_ref().and_then(|state| state.running.as_ref());
@@ -113,6 +114,12 @@ pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible
         priority: pod.annotations().get(PRIORITY_ANNOTATION).and_then(|p| p.parse().ok()).unwrap_or(0),
         pod_name: name,
     })
+}
+
+/// Whether the kubelet prepares the container: it pulls the image and mounts volumes.
+fn is_being_created(status: &ContainerStatus) -> bool {
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("ContainerCreating"))
 }
 
 /// An instance that can be elected: like [`bound`], and its pod is ready.

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+use redlock_operator::evidence::obstacle::obstacle;
 use serde_json::json;
 
 use super::surfaces::{doctor_names, event_names, lock_names};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON},
+    record::Version,
     suite_lock::support::{IDLE, POD_LIMIT, create, election, leader, pod_claim, run, with, worker},
 };
 
@@ -16,11 +19,16 @@ const MISSING_IMAGE: &str = "registry.invalid/missing:1";
 
 /// An election whose only candidate is this pod, and the cause that each surface names.
 async fn elects_nobody(bench: &Bench, pod: serde_json::Value, cause: &[&str]) -> anyhow::Result<()> {
-    create(bench, pod).await?;
+    let pod = create(bench, pod).await?;
+    // The Event is written once, with the cause of its time.
+    if cause.contains(&"ErrImagePull") {
+        let is_obstructed = |version: &Version<Pod>| obstacle(&version.object).is_some();
+        pod.until(POD_LIMIT, "the image cannot be pulled", is_obstructed).await?;
+    }
     let _lock = Lock::create(bench, election("app", "app", TTL)).await?;
     lock_names(bench, "app", "NoCandidate", cause).await?;
     // Three ttl after the election lost its last candidate.
-    event_names(bench, "app", cause).await?;
+    event_names(bench, "app", &[&["Warning"], cause].concat()).await?;
     doctor_names(bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await
 }
 
@@ -28,7 +36,7 @@ pub(crate) async fn an_election_without_any_pod_names_its_selector(bench: Bench)
     let _lock = Lock::create(&bench, election("app", "app", TTL)).await?;
     let cause = format!("Namespace {} has no pod that spec.election.selector matches", bench.namespace);
     lock_names(&bench, "app", "NoCandidate", &[&cause]).await?;
-    event_names(&bench, "app", &[&cause]).await?;
+    event_names(&bench, "app", &["Warning", &cause]).await?;
     doctor_names(&bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await
 }
 
@@ -45,7 +53,11 @@ pub(crate) async fn a_candidate_that_no_node_takes_is_named(bench: Bench) -> any
 }
 
 pub(crate) async fn a_candidate_that_crashes_is_named_with_its_exit_code(bench: Bench) -> anyhow::Result<()> {
-    elects_nobody(&bench, worker(&bench, "app-0", "app", "exit 7"), &["app-0", "exit code 7", "CrashLoopBackOff"]).await
+    let mut pod = worker(&bench, "app-0", "app", "exit 7");
+    pod["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
+    create(&bench, pod).await?;
+    let _lock = Lock::create(&bench, election("app", "app", TTL)).await?;
+    lock_names(&bench, "app", "NoCandidate", &["app-0", "exit code 7", "CrashLoopBackOff"]).await
 }
 
 pub(crate) async fn a_candidate_that_lacks_a_config_map_is_named(bench: Bench) -> anyhow::Result<()> {
@@ -64,7 +76,7 @@ pub(crate) async fn a_candidate_with_two_containers_is_asked_for_one(bench: Benc
     let mut pod = worker(&bench, "app-0", "app", IDLE);
     let mut second = pod["spec"]["containers"][0].clone();
     second["name"] = json!("mesh");
-    pod["spec"]["containers"][1] = second;
+    pod["spec"]["containers"] = json!([pod["spec"]["containers"][0], second]);
     elects_nobody(&bench, pod, &["app-0", "app, mesh", "spec.election.container"]).await
 }
 
@@ -94,6 +106,6 @@ pub(crate) async fn a_holder_that_fails_its_liveness_check_is_named(bench: Bench
     anyhow::ensure!(leader(&held.object).as_deref() == Some("app-0"), "{:?}", held.object.status);
     bench.kubectl(&["exec", "app-0", "--", "rm", "/tmp/www/healthz"]).await?;
     lock.reason("Ending", 2 * TTL + SOON).await?;
-    event_names(&bench, "app", &["HolderUnhealthy", "app-0", "404"]).await?;
+    event_names(&bench, "app", &["Ending", "app-0", "404"]).await?;
     lock_names(&bench, "app", "NoCandidate", &["app-0", "liveness"]).await
 }

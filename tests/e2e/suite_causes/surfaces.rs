@@ -79,8 +79,8 @@ pub(super) async fn doctor_names(bench: &Bench, cause: &[&str]) -> anyhow::Resul
     name(bench, &[vec!["redlock", "doctor"]], cause).await
 }
 
-/// A Warning Event of the object has each text.
+/// The Events of the object have each text.
 pub(super) async fn event_names(bench: &Bench, object: &str, cause: &[&str]) -> anyhow::Result<()> {
-    let field = format!("involvedObject.name={object},type=Warning");
+    let field = format!("involvedObject.name={object}");
     name(bench, &[vec!["kubectl", "get", "events", "--field-selector", &field]], cause).await
 }

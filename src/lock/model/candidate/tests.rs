@@ -43,6 +43,9 @@ fn a_pod_that_does_not_run_is_named_with_its_cause() {
     let waits = with(json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "", "imageID": "",
         "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]}));
     assert_eq!(waits, "Pod /a-0 does not run: container app waits, ErrImagePull: not found");
+    let created = with(json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "", "imageID": "",
+            "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]}));
+    assert_eq!(created, "Container app of pod /a-0 has not started yet");
     let unscheduled = with(json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": "0/3 nodes are available"}]}));
     assert_eq!(unscheduled, "Pod /a-0 does not run: Unschedulable: 0/3 nodes are available");
