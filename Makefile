@@ -111,7 +111,7 @@ check: ## The quick part of test: format, lints, unit tests, documents
 	cargo test --workspace --locked --quiet --lib --test docs --test layers --test workspace --test generated
 
 layers: ## Print the crates and their layers; UPDATE=1 writes them into ARCHITECTURE.md
-	@cargo test --locked --quiet --test layers picture -- --nocapture
+	@cargo test --workspace --locked --quiet --test layers picture -- --nocapture
 
 test: ## Run the tests
 	@dev/test.sh
