@@ -32,8 +32,8 @@ pub enum Invalid {
     /// A range of addresses that is none.
     #[error("expose.sourceRanges: {0:?} is no network: set one such as 192.0.2.0/24 or 2001:db8::/32")]
     SourceRange(String),
-    /// A quantity that cannot be read.
-    #[error("pod.resources.limits.memory: {0:?} is no quantity that the operator can read: set one such as 256Mi")]
+    /// A quantity that cannot be read, or with which Redis does not start.
+    #[error("pod.resources.limits.memory: {0:?} is no quantity of at least 32Mi: set one such as 256Mi")]
     Memory(String),
     /// Out of its range.
     #[error("{0} is out of range")]

@@ -4,6 +4,7 @@ mod external;
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
@@ -17,6 +18,9 @@ use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::Settings;
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
+
+/// Least memory limit of a member, in bytes. With less neither the sandbox of the pod nor Redis starts.
+const LEAST_MEMORY: u64 = 32 * 1024 * 1024;
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,7 +248,9 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     // Without limits of its own Redis would be ended for its memory, and with it every lock.
     let limits =
         spec.pod.as_ref().and_then(|pod| pod.resources.as_ref()).and_then(|resources| resources.limits.as_ref());
-    if let Some(memory) = limits.and_then(|limits| limits.get("memory")).filter(|memory| bytes(memory).is_none()) {
+    let memory = limits.and_then(|limits| limits.get("memory"));
+    let is_enough = |memory: &Quantity| bytes(memory).is_some_and(|bytes| bytes >= LEAST_MEMORY);
+    if let Some(memory) = memory.filter(|memory| !is_enough(memory)) {
         return Err(Invalid::Memory(memory.0.clone()));
     }
     // While the last external ones leave the operator cannot make users on them.

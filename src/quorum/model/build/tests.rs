@@ -284,6 +284,7 @@ fn unsupported_settings_are_refused() {
         (json!({"tls": {"mode": "Secret"}}), Invalid::Incomplete("spec.tls.secretRef")),
         (json!({"maxTTL": "2h"}), Invalid::Range("maxTTL")),
         (json!({"pod": {"resources": {"limits": {"memory": "1GB"}}}}), Invalid::Memory("1GB".into())),
+        (json!({"pod": {"resources": {"limits": {"memory": "1Mi"}}}}), Invalid::Memory("1Mi".into())),
         (json!({"expose": {"type": "NodePort", "addresses": ["a b"]}}), Invalid::Address("a b".into())),
         (client("locker", "s/"), Invalid::ClientName("locker".into())),
         (client("a b", "s/"), Invalid::ClientName("a b".into())),
