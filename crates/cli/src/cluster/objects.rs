@@ -100,10 +100,18 @@ impl LockObject {
         is_true(&self.status.conditions, LockCondition::Finished)
     }
 
-    /// The reason of the condition Held. A lock without a status is `Pending`.
+    /// The condition that explains the state: Accepted if the lock is refused, else Held.
+    #[must_use]
+    pub fn decisive(&self) -> Option<&Condition> {
+        let held = self.condition(LockCondition::Held);
+        let is_refused = held.is_some_and(|held| held.reason == HeldReason::NotAccepted.as_str());
+        self.condition(LockCondition::Accepted).filter(|_| is_refused).or(held)
+    }
+
+    /// The reason of the decisive condition, as in the column STATUS of kubectl. A lock without a status is `Pending`.
     #[must_use]
     pub fn reason(&self) -> &str {
-        self.condition(LockCondition::Held).map_or(HeldReason::Pending.as_str(), |held| held.reason.as_str())
+        self.decisive().map_or(HeldReason::Pending.as_str(), |condition| condition.reason.as_str())
     }
 
     /// The holder, or the candidate that the claim names.

@@ -11,7 +11,6 @@ use crate::cluster::installation::Leader;
 use crate::cluster::objects::LockObject;
 use crate::output::format::{and, between, count, span};
 use crate::show::{advice, lock_row};
-use redlock_api::conditions::LockCondition;
 use redlock_api::{GROUP, MilliTime};
 
 /// The oldest minor version of Kubernetes that the operator supports.
@@ -325,8 +324,7 @@ pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
         return finding("locks", State::Broken, says, Some(&mend));
     }
     if let Some(first) = troubled.first() {
-        let to_do =
-            first.condition(LockCondition::Held).and_then(|held| advice::of_lock(held).to_do).unwrap_or_default();
+        let to_do = first.decisive().and_then(|condition| advice::of_lock(condition).to_do).unwrap_or_default();
         let mend = format!("See why: redlock explain {}. {to_do}", first.lock());
         let says = format!("{says} In trouble: {}.", names(troubled.clone()));
         return finding("locks", State::Warning, says, Some(mend.trim()));

@@ -85,10 +85,10 @@ async fn quorum_state(cluster: &Cluster, lock: &LockObject) -> Result<QuorumStat
 async fn default(cluster: &Cluster) -> Result<QuorumState, Problem> {
     match cluster.list::<QuorumObject>(None, "").await {
         Ok(quorums) => {
-            let mut marked = quorums.into_iter().filter(QuorumObject::is_default);
-            Ok(match (marked.next(), marked.next()) {
-                (Some(only), None) => QuorumState::Found(Box::new(only)),
-                _ => QuorumState::Unknown,
+            let mut marked: Vec<_> = quorums.into_iter().filter(QuorumObject::is_default).collect();
+            Ok(match (marked.pop(), marked.is_empty()) {
+                (Some(only), true) => QuorumState::Found(Box::new(only)),
+                (last, _) => QuorumState::Defaults(marked.iter().chain(&last).map(QuorumObject::full_name).collect()),
             })
         }
         Err(problem) if problem.is_forbidden() => Ok(QuorumState::Unknown),

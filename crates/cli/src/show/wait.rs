@@ -18,6 +18,7 @@ use crate::output::format::span;
 use crate::output::{Answer, Paint, Printer, Tone};
 use crate::show::lock_row;
 use crate::show::status::LockArgs;
+use redlock_api::conditions::LockCondition;
 use redlock_api::{GoDuration, MilliTime};
 use redlock_engine::time::{Clock as _, SystemClock};
 
@@ -79,7 +80,10 @@ impl Wanted {
             Self::Finished => !locks.is_empty() && locks.iter().all(|lock| lock.is_finished()),
             Self::Gone => locks.is_empty(),
             Self::Holder(who) => locks.iter().any(|lock| is_renewed(&lock) && lock.who() == *who),
-            Self::Reason(reason) => locks.iter().any(|lock| lock.reason() == reason),
+            Self::Reason(reason) => locks.iter().any(|lock| {
+                let held = lock.condition(LockCondition::Held);
+                lock.reason() == reason || held.is_some_and(|held| held.reason == *reason)
+            }),
         }
     }
 }

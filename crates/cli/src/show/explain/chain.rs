@@ -139,7 +139,12 @@ fn end_link(lock: &LockObject, now: MilliTime) -> Option<Link> {
     let advice = advice::of_lock(finished);
     let at = moment(MilliTime::from(finished.last_transition_time.0), now);
     let means = if finished.message.trim().is_empty() { &advice.means } else { &finished.message };
-    let says = vec![format!("dlock/{} ended at {at} ({}): {}.", lock.name_any(), finished.reason, trim(means))];
+    let mut says = vec![format!("dlock/{} ended at {at} ({}): {}.", lock.name_any(), finished.reason, trim(means))];
+    let last = lock.status.history.iter().max_by_key(|past| past.to);
+    says.extend(last.map(|past| match past.fencing_token {
+        Some(token) => format!("The last holder was {:?}, with fencing token {token}.", past.identity),
+        None => format!("The last holder was {:?}.", past.identity),
+    }));
     let is_normal = finished.reason == HeldReason::Released.as_str();
     let state = if is_normal { State::Fine } else { State::Stops };
     let again = "Create another claim, if the work still has to be done.";
@@ -154,7 +159,7 @@ fn quoted(names: &[String]) -> String {
 
 fn reason_text(lock: &LockObject) -> String {
     let reason = lock.reason();
-    let means = lock.condition(LockCondition::Held).map(|held| advice::of_lock(held).means).unwrap_or_default();
+    let means = lock.decisive().map(|condition| advice::of_lock(condition).means).unwrap_or_default();
     match reason {
         "NotAccepted" => "the operator cannot serve it as it is".into(),
         "Pending" => "the operator has not decided yet".into(),

@@ -2,7 +2,7 @@
 
 use super::{Link, State, trim};
 use crate::cluster::objects::{QuorumMember, QuorumObject};
-use crate::output::format::{count, moment};
+use crate::output::format::{and, count, moment};
 use crate::show::advice;
 use redlock_api::MilliTime;
 use redlock_api::conditions::{QuorumCondition, find_condition};
@@ -16,7 +16,9 @@ pub enum QuorumState {
     Absent(String),
     /// This user cannot read it.
     Hidden(String),
-    /// The lock names none, and the default is not known here.
+    /// The lock names none, and not exactly one is marked as the default.
+    Defaults(Vec<String>),
+    /// The lock names none, and this user cannot list quorums.
     Unknown,
 }
 
@@ -31,6 +33,16 @@ pub(super) fn quorum_link(answer: &QuorumState, now: MilliTime) -> Link {
             to_do: Some(format!("Create RedisQuorum {name}, or create the lock again with another quorumRef.")),
         },
         QuorumState::Hidden(name) => unknown(format!("You may not read RedisQuorum {name}.")),
+        QuorumState::Defaults(names) if names.is_empty() => Link {
+            about: "quorum",
+            state: State::Stops,
+            says: vec!["The lock names no RedisQuorum, and none is marked as the default.".into()],
+            to_do: Some("Set defaultQuorum in the chart's values, or create the lock again with a quorumRef.".into()),
+        },
+        QuorumState::Defaults(names) => unknown(format!(
+            "The lock uses the default RedisQuorum of its operator. These are marked as a default: {}.",
+            and(names)
+        )),
         QuorumState::Unknown => unknown("The lock uses the default quorum, which you may not look for.".into()),
     }
 }

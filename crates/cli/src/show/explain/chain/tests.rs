@@ -77,7 +77,10 @@ fn reasons_that_stop_come_before_reasons_that_wait() {
         ["The operator cannot serve the lock (TTLTooLong): ttl 1h is longer than maxTTL 30s."]
     );
     assert_eq!(refused.to_do(), Some("Set a shorter ttl or lockDelay."));
-    assert_eq!(refused.summary, "shop/reindex is not held: the operator cannot serve it as it is.");
+    assert_eq!(
+        refused.summary,
+        "shop/reindex is not held: ttl, or ttl with lockDelay, is longer than the quorum's maxTTL."
+    );
 }
 
 #[test]
@@ -101,6 +104,10 @@ fn a_quorum_that_does_not_exist_or_is_new_stops_the_lock() {
         (link(&absent, "quorum").state, absent.to_do()),
         (State::Stops, link(&absent, "quorum").to_do.as_deref())
     );
+    let unmarked = explained(&[lock()], &[], &QuorumState::Defaults(Vec::new()));
+    assert!(link(&unmarked, "quorum").says[0].contains("none is marked as the default"));
+    let two = explained(&[lock()], &[], &QuorumState::Defaults(vec!["a/q".into(), "b/q".into()]));
+    assert!(link(&two, "quorum").says[0].ends_with("These are marked as a default: a/q and b/q."));
     let mut new = quorum(["Starting"; 3]);
     new.status = crate::cluster::objects::QuorumObjectStatus::default();
     let new = of_quorum(&new, now());
@@ -163,4 +170,12 @@ fn a_finished_lock_begins_with_how_it_ended() {
         &found(["Admitted"; 3]),
     );
     assert!(waits.links.iter().all(|link| link.about != "end"), "{waits:#?}");
+}
+
+#[test]
+fn a_refused_lock_has_the_reason_of_its_refusal() {
+    let lock = lock("b", "{spec: {ttl: 9s}, status: {conditions: [
+        {type: Accepted, status: 'False', reason: TTLTooLong, message: m, lastTransitionTime: 2026-01-01T11:00:00Z},
+        {type: Held, status: 'False', reason: NotAccepted, message: 'see Accepted', lastTransitionTime: 2026-01-01T11:00:00Z}]}}");
+    assert_eq!(lock.reason(), "TTLTooLong");
 }
