@@ -7,6 +7,7 @@ mod external;
 mod finished;
 mod members;
 mod pods;
+mod policy;
 mod prometheus;
 mod servers;
 mod surfaces;

@@ -5,7 +5,10 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::surfaces::{event_names, lock_names};
+use super::{
+    policy::Policy,
+    surfaces::{event_names, lock_names},
+};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON},
@@ -54,34 +57,13 @@ pub(crate) async fn a_job_that_another_controller_runs_is_named(bench: Bench) ->
     }
 }
 
-/// A policy of the cluster that refuses the label of a leader on pods.
 pub(crate) async fn a_policy_that_refuses_the_label_is_named(bench: Bench) -> anyhow::Result<()> {
     run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
-    let name = bench.namespace.as_str();
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": {
-                "matchConstraints": {
-                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-                    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"],
-                        "resources": ["pods"]}],
-                },
-                "validations": [{
-                    "expression": "object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({})",
-                    "message": "labels of pods are final",
-                }],
-            },
-        },
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
-        },
-    ]})
-    .to_string();
-    let applied = bench.cluster.kubectl_output(&["apply", "-f", "-"], &list).await?;
-    ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]});
+    let expression = "object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({})";
+    let label = ["-n", &bench.namespace, "label", "pod", "app-0", "other=true", "--dry-run=server"];
+    let probe = async || bench.cluster.kubectl_output(&label, "").await;
+    let policy = Policy::create(&bench, rule, expression, "labels of pods are final", probe).await?;
     let mut lock = election("app", "app", TTL);
     lock["spec"]["election"]["label"] = json!("example.com/leader");
     let lock = Lock::create(&bench, lock).await?;
@@ -91,6 +73,6 @@ pub(crate) async fn a_policy_that_refuses_the_label_is_named(bench: Bench) -> an
         lock_names(&bench, "app", "Held", &["labels of pods are final"]).await
     };
     let named = named.await;
-    bench.cluster.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name]).await?;
+    policy.delete().await?;
     named
 }

@@ -10,7 +10,7 @@ use crate::{
     foreign::Client,
     locks::{Lock, SOON, claim},
     quorums::{Quorum, manifest},
-    suite_lock::support::{IDLE, POD_LIMIT, election, next_second, run, with, worker},
+    suite_lock::support::{IDLE, POD_LIMIT, next_second, pod_claim, run, with, worker},
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -42,7 +42,7 @@ pub(crate) async fn a_key_of_a_foreign_client_is_named(bench: Bench) -> anyhow::
 
 pub(crate) async fn a_min_hold_that_keeps_the_lock_is_named(bench: Bench) -> anyhow::Result<()> {
     run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
-    let lock = with(election("app", "app", TTL), json!({"minHold": "3m"}));
+    let lock = with(pod_claim("app", "job", "app-0", TTL), json!({"minHold": "3m"}));
     let lock = Lock::create(&bench, lock).await?;
     lock.held(POD_LIMIT).await?;
     bench.kubectl(&["delete", "pod", "app-0"]).await?;
@@ -56,7 +56,7 @@ pub(crate) async fn a_lock_delay_is_named_with_its_end(bench: Bench) -> anyhow::
     first.held(SOON).await?;
     let second = with(claim("second", "job", None, TTL), json!({"lockDelay": "20s"}));
     let _second = Lock::create(&bench, second).await?;
-    lock_names(&bench, "second", "LockDelay", &["lockDelay", "UTC"]).await
+    lock_names(&bench, "second", "LockDelay", &["\"first\"", "lockDelay"]).await
 }
 
 pub(crate) async fn a_suspended_lock_says_so(bench: Bench) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::surfaces::lock_names;
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim},
+    locks::{Lock, SOON, claim, token},
     suite_lock::support::{IDLE, POD_LIMIT, finished, next_second, pod_claim, run, with, worker},
 };
 
@@ -15,8 +15,9 @@ const TTL: Duration = Duration::from_secs(3);
 
 pub(crate) async fn a_released_claim_says_so(bench: Bench) -> anyhow::Result<()> {
     let lock = Lock::create(&bench, claim("app", "job", None, TTL)).await?;
-    lock.held(SOON).await?;
-    let output = bench.cluster.redlock(&["release", "dlock/app", "-n", &bench.namespace]).await?;
+    let token = token(&lock.held(SOON).await?.object)?.to_string();
+    let release = ["release", "dlock/app", "--fencing-token", &token, "-n", &bench.namespace];
+    let output = bench.cluster.redlock(&release).await?;
     anyhow::ensure!(output.status.success(), "{output:?}");
     finished(&lock, "Released", SOON).await?;
     lock_names(&bench, "app", "Released", &["Released"]).await
@@ -26,8 +27,7 @@ pub(crate) async fn a_claim_that_waited_too_long_says_so(bench: Bench) -> anyhow
     let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
     first.held(SOON).await?;
     next_second(&bench).await;
-    let mut second = claim("second", "job", None, TTL);
-    second["spec"]["claim"]["waitTimeout"] = json!("2s");
+    let second = with(claim("second", "job", None, TTL), json!({"waitTimeout": "2s"}));
     let second = Lock::create(&bench, second).await?;
     finished(&second, "WaitTimeout", SOON).await?;
     lock_names(&bench, "second", "WaitTimeout", &["WaitTimeout", "2s"]).await
