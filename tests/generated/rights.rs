@@ -302,7 +302,7 @@ fn pods_of_the_chart_meet_pod_security_restricted() {
 
 /// The policy on requests lets the operators of other installations through. It tells them by their right on the status.
 #[test]
-fn the_policy_on_requests_tells_an_operator_by_a_right_that_the_chart_grants() {
+fn the_policy_tells_an_operator_by_a_right_of_the_chart() {
     let objects = rendered(&[]);
     let status =
         granted(&objects).into_iter().find(|right| right.what == "distributedlocks/status.redlock-operator.io");
