@@ -100,7 +100,14 @@ async fn resolved(address: &str) -> io::Result<Vec<SocketAddr>> {
         return Ok(vec![address]);
     }
     let name = address.to_owned();
-    limited(&LOOKUPS, async move { Ok(lookup_host(name).await?.collect()) }).await
+    let found = limited(&LOOKUPS, async move { Ok(lookup_host(name).await?.collect()) }).await;
+    found.map_err(|error| unresolved(address, &error))
+}
+
+/// The error of a failed lookup, with the text of the resolver. The kind that the resolver gives it has no meaning.
+fn unresolved(address: &str, error: &io::Error) -> io::Error {
+    let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
+    io::Error::new(io::ErrorKind::AddrNotAvailable, format!("{name} does not resolve: {error}"))
 }
 
 /// Runs a lookup in a task that owns one of the permits.
@@ -198,6 +205,12 @@ mod tests {
         for address in ["127.0.0.1:6379", "[::1]:6379"] {
             assert_eq!(resolved(address).await.unwrap(), [address.parse().unwrap()]);
         }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_resolve_is_named() {
+        let error = resolved("absent.invalid:6379").await.unwrap_err().to_string();
+        assert!(error.starts_with("absent.invalid does not resolve: "), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

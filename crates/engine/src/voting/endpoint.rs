@@ -128,16 +128,16 @@ pub(super) async fn login(endpoint: &Endpoint, network: &dyn Connect) -> Result<
 
 /// The error of a failed connection.
 ///
-/// Errors of TLS and refusals of a [`Connect`] keep their text, since it names what to do. Other errors become their
-/// kind.
+/// Errors of TLS, refusals of a [`Connect`] and names that do not resolve keep their text, since it names the cause.
+/// Other errors become their kind.
 fn unreachable(error: &io::Error) -> MemberError {
     #[cfg(feature = "tls")]
     if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return MemberError::Untrusted(tls.to_string());
     }
-    match error.get_ref() {
-        Some(refused) if error.kind() == io::ErrorKind::PermissionDenied => {
-            MemberError::Unreachable(refused.to_string())
+    match (error.get_ref(), error.kind()) {
+        (Some(cause), io::ErrorKind::PermissionDenied | io::ErrorKind::AddrNotAvailable) => {
+            MemberError::Unreachable(cause.to_string())
         }
         _ => MemberError::Unreachable(error.kind().to_string()),
     }
