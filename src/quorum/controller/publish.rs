@@ -12,7 +12,7 @@ use super::snapshot::MemberSnapshot;
 use crate::api::conditions::cut;
 use crate::api::{
     MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, PasswordStage, RedisQuorum,
-    RedisQuorumStatus,
+    RedisQuorumStatus, SecretRef,
 };
 use crate::fence::count_from;
 use crate::quorum::model::auth::{Auth, Stage};
@@ -23,6 +23,7 @@ use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::record::member_named;
 use crate::quorum::model::status;
+use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
 /// Maximum difference in milliseconds between an announced time and the count.
@@ -178,7 +179,7 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
         let (name, agreement) = (link.name(), &observed.agreement);
         let unfit = status::unfit(Some(status), name.as_str(), reading.observation.as_ref());
         let unfit = unfit.filter(|_| reading.processes.answers()).map(|why| format!("its votes do not count: {why}"));
-        let trouble = || agreement.trouble(name).map(str::to_owned);
+        let trouble = || agreement.trouble(name).map(|why| with_secret(why, external.published().secret_ref.as_ref()));
         let Some(published) = status.members.iter_mut().find(|published| published.name == name.as_str()) else {
             continue;
         };
@@ -193,6 +194,16 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             ));
         }
         published.message = published.message.take().map(cut);
+    }
+}
+
+/// A refused password, with the Secret that has it.
+fn with_secret(why: &str, secret: Option<&SecretRef>) -> String {
+    match secret {
+        Some(secret) if why == MemberError::Refused.to_string() => {
+            format!("{why}: correct username and password in Secret {}", secret.name)
+        }
+        _ => why.to_owned(),
     }
 }
 
