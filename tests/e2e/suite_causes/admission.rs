@@ -36,9 +36,11 @@ fn job(bench: &Bench, more: Value) -> Value {
 pub(crate) async fn a_job_that_is_not_suspended_is_refused(bench: Bench) -> anyhow::Result<()> {
     let message = bench.refused(&job(&bench, json!({"suspend": false})).to_string()).await?;
     ensure!(message.contains("suspend: true"), "{message}");
+    let job = job(&bench, json!({"suspend": false}));
+    let template = json!({"metadata": {"annotations": job["metadata"]["annotations"]}, "spec": job["spec"]});
     let cron = json!({
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "work"},
-        "spec": {"schedule": "* * * * *", "jobTemplate": job(&bench, json!({"suspend": null}))},
+        "spec": {"schedule": "* * * * *", "jobTemplate": template},
     });
     let message = bench.refused(&cron.to_string()).await?;
     ensure!(message.contains("suspend: true"), "{message}");
@@ -65,7 +67,7 @@ pub(crate) async fn a_policy_that_refuses_the_label_is_named(bench: Bench) -> an
     let probe = async || bench.cluster.kubectl_output(&label, "").await;
     let policy = Policy::create(&bench, rule, expression, "labels of pods are final", probe).await?;
     let mut lock = election("app", "app", TTL);
-    lock["spec"]["election"]["label"] = json!("example.com/leader");
+    lock["spec"]["election"]["leaderLabel"] = json!(true);
     let lock = Lock::create(&bench, lock).await?;
     let named = async {
         lock.held(POD_LIMIT + SOON).await?;

@@ -3,16 +3,20 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{Node, ResourceQuota};
+use kube::Api;
 use serde_json::{Value, json};
 
 use super::{policy::Policy, surfaces::quorum_names};
 use crate::{
     bench::Bench,
     quorums::{Quorum, member_of},
+    record::{Recorder, Version},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
+/// A node that does not report is marked within this time.
+const NOT_READY_LIMIT: Duration = Duration::from_secs(60);
 /// A member that restarts is fenced for this long at least.
 const LONG_TTL: Duration = Duration::from_secs(60);
 
@@ -108,7 +112,13 @@ pub(crate) async fn an_earlier_process_that_may_still_run_is_named(bench: Bench)
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let member = member_of(&quorum.recorder.last()?.object, "q-1").cloned().context("no member q-1")?;
     let node = member.node_name.context("a member without a node")?;
+    let nodes = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), &node).await?;
     bench.cluster.faults.cut_node(&node).await?;
+    let is_silent = |version: &Version<Node>| {
+        let conditions = version.object.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status != "True"))
+    };
+    nodes.until(NOT_READY_LIMIT, "the node is not Ready", is_silent).await?;
     bench.kubectl(&["delete", "pod", "q-1-0", "--force", "--grace-period=0"]).await?;
     let cause = ["q-1", "PredecessorUnconfirmed", node.as_str()];
     let named = quorum_names(&bench, &quorum.name, "PredecessorUnconfirmed", &cause).await;
