@@ -98,7 +98,7 @@ func (held *Held) Release() error {
 	return held.agent.ask("POST", held.path+"/release", held.token(), 0).err
 }
 
-func (held *Held) token() url.Values { return url.Values{"token": {fmt.Sprint(held.Token)}} }
+func (held *Held) token() url.Values     { return url.Values{"token": {fmt.Sprint(held.Token)}} }
 func (a answer) validity() time.Duration { return time.Duration(a.ValidForMs) * time.Millisecond }
 
 // served asks as a registered instance. The agent forgets instances when it restarts.
