@@ -248,7 +248,7 @@ impl Client {
     /// Members have perhaps extended the key.
     pub async fn resume(&self, held: Held, ttl: Duration) -> Result<Guard, Lost> {
         let closed = Lost { cause: LossCause::Closed };
-        let _under_way = self.0.closing.begin().map_err(|_| closed)?;
+        let _attempt = self.0.closing.begin().map_err(|_| closed)?;
         let ttl = whole_millis(ttl).min(self.0.longest_ttl);
         let (started, valid_until) =
             self.0.extend_once((&held.key, &held.value), ttl, Boottime::new(Duration::MAX)).await?;
@@ -288,7 +288,7 @@ impl Client {
         }
         let left = || self.outstanding();
         let delivered = async {
-            while left() > 0 || self.0.closing.under_way() > 0 {
+            while left() > 0 || self.0.closing.attempts() > 0 {
                 sleep(POLL_INTERVAL).await;
             }
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::Inner;
-use super::closing::UnderWay;
+use super::closing::AttemptInProgress;
 use super::error::NotAcquired;
 use super::event::Event;
 use super::hints::{ANNOUNCE_AGAIN, Hint, ReleaseSubscription};
@@ -30,11 +30,11 @@ const OTHER_FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// A granted lock.
 ///
 /// Its attempt is in progress until a guard has it.
-pub(super) struct Taken<'a> {
+pub(super) struct GrantedLock<'a> {
     /// The key, its value, and the time to live.
     pub(super) lock: (LockKey, LockValue, Duration),
     pub(super) grant: Grant,
-    _under_way: UnderWay<'a>,
+    _attempt: AttemptInProgress<'a>,
 }
 
 impl Inner {
@@ -44,7 +44,7 @@ impl Inner {
         target: &Target,
         ttl: Duration,
         (begun, deadline): (Boottime, Boottime),
-    ) -> Result<Taken<'_>, NotAcquired> {
+    ) -> Result<GrantedLock<'_>, NotAcquired> {
         let key = &target.key;
         let mut pause = FIRST_RETRY;
         let mut subscription: Option<ReleaseSubscription> = None;
@@ -115,7 +115,7 @@ impl Inner {
         target: &Target,
         ttl: Duration,
         waited: Duration,
-    ) -> Result<Taken<'_>, NotAcquired> {
+    ) -> Result<GrantedLock<'_>, NotAcquired> {
         target.check(&self.key_prefix)?;
         let (mut most, mut soonest) = (0, None::<Duration>);
         for key in target.keys(rand::random()) {
@@ -131,10 +131,10 @@ impl Inner {
     }
 
     /// Makes one attempt, and reports it as an event.
-    async fn attempt(&self, key: LockKey, ttl: Duration, waited: Duration) -> Result<Taken<'_>, NotAcquired> {
+    async fn attempt(&self, key: LockKey, ttl: Duration, waited: Duration) -> Result<GrantedLock<'_>, NotAcquired> {
         // Each attempt has a new value, because a late release of the attempt before must not end this one.
         let value = LockValue::random();
-        let (began, under_way) = (self.clock.boottime(), self.closing.begin()?);
+        let (began, in_progress) = (self.clock.boottime(), self.closing.begin()?);
         let outcome = self.acquire_key(&key, &value, ttl).await;
         let took = || self.clock.boottime().since(began);
         match &outcome {
@@ -143,7 +143,7 @@ impl Inner {
             }
             Err(error) => self.observer.notify(|| Event::NotAcquired { key: &key, error, took: took() }),
         }
-        outcome.map(|grant| Taken { lock: (key, value, ttl), grant, _under_way: under_way })
+        outcome.map(|grant| GrantedLock { lock: (key, value, ttl), grant, _attempt: in_progress })
     }
 
     /// Checks that no member has one of these keys.

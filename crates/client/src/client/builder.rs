@@ -8,7 +8,7 @@ use super::Client;
 use super::admission::Admission;
 use super::error::BuildError;
 use super::event::{Event, Observer};
-use super::member_endpoints::{Trust, endpoints, parsed};
+use super::member_endpoints::{TlsSettings, endpoints, parsed};
 use super::member_set::Member;
 use super::secret_entries::SecretEntries;
 use super::url::MemberUrl;
@@ -31,7 +31,7 @@ pub struct Builder {
     urls: Result<Vec<MemberUrl>, BuildError>,
     /// The entries of the operator's Secret.
     secret: Option<SecretEntries>,
-    admission: Kind,
+    admission: AdmissionChoice,
     key_prefix: String,
     node_timeout: Duration,
     drift: Drift,
@@ -41,7 +41,7 @@ pub struct Builder {
     margin: Duration,
     tokens: bool,
     observer: Observer,
-    trust: Trust,
+    trust: TlsSettings,
 }
 
 /// Members by URL.
@@ -63,14 +63,14 @@ impl Masters {
     /// The first start of the client waits, too: until then attempts fail with [`super::NotAcquired::Waiting`]. No
     /// program can lock for longer than `max_ttl` on these members.
     pub fn wait_before_voting(self, max_ttl: Duration) -> Builder {
-        Builder::new(self.0, Kind::After(max_ttl))
+        Builder::new(self.0, AdmissionChoice::After(max_ttl))
     }
 
     /// Admits members as soon as they are connected.
     ///
     /// A master that restarts without its memory can give a lock to a second holder while the first one has it.
     pub fn admit_at_once(self) -> Builder {
-        Builder::new(self.0, Kind::AtOnce)
+        Builder::new(self.0, AdmissionChoice::AtOnce)
     }
 }
 
@@ -78,7 +78,7 @@ impl Masters {
 ///
 /// Its delay depends on drift and node timeout.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum AdmissionChoice {
     /// The operator's fence covers locks up to this time to live.
     Fenced(Duration),
     After(Duration),
@@ -92,7 +92,7 @@ pub(super) struct Config {
     /// Endpoints of the listeners.
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) secret: Option<SecretEntries>,
-    pub(super) trust: Trust,
+    pub(super) trust: TlsSettings,
     pub(super) machine: Machine,
     pub(super) runtime: Handle,
     pub(super) clock: Arc<dyn Clock>,
@@ -111,7 +111,7 @@ pub(super) struct Config {
 }
 
 impl Builder {
-    fn new(urls: Result<Vec<MemberUrl>, BuildError>, admission: Kind) -> Self {
+    fn new(urls: Result<Vec<MemberUrl>, BuildError>, admission: AdmissionChoice) -> Self {
         Self {
             urls,
             secret: None,
@@ -125,14 +125,14 @@ impl Builder {
             margin: Duration::from_millis(10),
             tokens: true,
             observer: Observer::default(),
-            trust: Trust::default(),
+            trust: TlsSettings::default(),
         }
     }
 
     pub(super) fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BuildError> {
         let secret = SecretEntries::read(data)?;
         let SecretEntries { urls, key_prefix, max_ttl, drift, node_timeout, .. } = secret.clone();
-        let builder = Self::new(parsed(urls), Kind::Fenced(max_ttl));
+        let builder = Self::new(parsed(urls), AdmissionChoice::Fenced(max_ttl));
         Ok(Self { key_prefix, drift, node_timeout, secret: Some(secret), ..builder })
     }
 
@@ -255,7 +255,7 @@ impl Builder {
         if self.drift.allowance(longest) >= longest {
             return Err(BuildError::Drift);
         }
-        let is_direct = matches!(self.admission, Kind::Fenced(_));
+        let is_direct = matches!(self.admission, AdmissionChoice::Fenced(_));
         let access = if is_direct { Access::Client } else { Access::Full };
         let clock = Arc::clone(&machine.clock);
         let hints = endpoints.iter().map(|(_, endpoint)| endpoint.clone()).collect();
@@ -293,9 +293,9 @@ impl Builder {
     /// The admission of members, and the maximum time to live of locks.
     fn admission(&self) -> (Admission, Duration) {
         match self.admission {
-            Kind::Fenced(max_ttl) => (Admission::Fenced, max_ttl),
-            Kind::After(max_ttl) => (Admission::after(max_ttl, self.drift, self.node_timeout), max_ttl),
-            Kind::AtOnce => (Admission::AtOnce, Duration::MAX),
+            AdmissionChoice::Fenced(max_ttl) => (Admission::Fenced, max_ttl),
+            AdmissionChoice::After(max_ttl) => (Admission::after(max_ttl, self.drift, self.node_timeout), max_ttl),
+            AdmissionChoice::AtOnce => (Admission::AtOnce, Duration::MAX),
         }
     }
 }

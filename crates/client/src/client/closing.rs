@@ -10,20 +10,20 @@ use super::error::NotAcquired;
 #[derive(Default)]
 pub(super) struct Closing {
     is_closed: watch::Sender<bool>,
-    under_way: AtomicUsize,
+    attempts: AtomicUsize,
 }
 
 /// An attempt, from before its first request until its lock is held or released.
 #[must_use]
-pub(super) struct UnderWay<'a>(&'a Closing);
+pub(super) struct AttemptInProgress<'a>(&'a Closing);
 
 impl Closing {
     /// Begins an attempt.
     ///
     /// The attempt is counted before the check, so [`Closing::close`] either refuses it or counts it.
-    pub(super) fn begin(&self) -> Result<UnderWay<'_>, NotAcquired> {
-        self.under_way.fetch_add(1, Ordering::AcqRel);
-        let attempt = UnderWay(self);
+    pub(super) fn begin(&self) -> Result<AttemptInProgress<'_>, NotAcquired> {
+        self.attempts.fetch_add(1, Ordering::AcqRel);
+        let attempt = AttemptInProgress(self);
         if self.is_closed() { Err(NotAcquired::Closed) } else { Ok(attempt) }
     }
 
@@ -41,13 +41,13 @@ impl Closing {
         let _ = self.is_closed.subscribe().wait_for(|is_closed| *is_closed).await;
     }
 
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::Acquire)
+    pub(super) fn attempts(&self) -> usize {
+        self.attempts.load(Ordering::Acquire)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for AttemptInProgress<'_> {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.0.attempts.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -9,13 +9,13 @@ use crate::redlock::{Answers, CounterCheck, FencingToken, KeyState, MemberError,
 
 /// Processes whose votes prove that their memory is lost.
 #[derive(Default)]
-pub(super) struct Forgotten {
+pub(super) struct ForgetfulProcesses {
     processes: Mutex<Vec<RunId>>,
     is_any: AtomicBool,
     noticed: Notify,
 }
 
-impl Forgotten {
+impl ForgetfulProcesses {
     fn processes(&self) -> MutexGuard<'_, Vec<RunId>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,12 +44,12 @@ impl Forgotten {
 /// The restored number of each process that can vote.
 ///
 /// A vote without a greater number began below it.
-pub(super) struct Restored {
+pub(super) struct RestoredCounters {
     pub(super) counters: Vec<(RunId, FencingToken)>,
-    pub(super) forgotten: Arc<Forgotten>,
+    pub(super) forgotten: Arc<ForgetfulProcesses>,
 }
 
-impl CounterCheck for Restored {
+impl CounterCheck for RestoredCounters {
     fn remembers(&self, run_id: &RunId, number: FencingToken) -> bool {
         let restored = self.counters.iter().find(|(process, _)| process == run_id);
         let remembers = restored.is_none_or(|(_, counter)| number > *counter);

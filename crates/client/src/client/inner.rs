@@ -12,7 +12,7 @@ use super::event::{Event, Observer};
 use super::hints::Hints;
 use super::local_queue::LocalQueue;
 use super::lock::Target;
-use super::member_endpoints::Trust;
+use super::member_endpoints::TlsSettings;
 use super::member_set::MemberSet;
 use super::renewer::{Hold, Renewer};
 use super::secret_entries::SecretEntries;
@@ -29,7 +29,7 @@ pub(super) struct Inner {
     /// Endpoints of the listeners, by member.
     pub(super) listener_endpoints: Vec<watch::Sender<Endpoint>>,
     pub(super) secret: Option<SecretEntries>,
-    pub(super) trust: Mutex<Trust>,
+    pub(super) trust: Mutex<TlsSettings>,
     pub(super) renewer: Arc<Renewer>,
     pub(super) local_queue: LocalQueue,
     pub(super) hints: Arc<Hints>,

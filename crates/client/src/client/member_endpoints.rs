@@ -11,7 +11,7 @@ use crate::voting::{Endpoint, Secret};
 
 /// The TLS configuration of members, if they use TLS.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trust {
+pub(super) struct TlsSettings {
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Arc<rustls::ClientConfig>>,
 }
@@ -19,7 +19,7 @@ pub(super) struct Trust {
 /// Makes one endpoint for each URL, named after its address.
 ///
 /// Addresses must differ.
-pub(super) fn endpoints(urls: &[MemberUrl], trust: &Trust) -> Result<Vec<(MemberName, Endpoint)>, BuildError> {
+pub(super) fn endpoints(urls: &[MemberUrl], trust: &TlsSettings) -> Result<Vec<(MemberName, Endpoint)>, BuildError> {
     if urls.is_empty() || urls.len() > 64 {
         return Err(BuildError::Members);
     }
@@ -39,7 +39,7 @@ pub(super) fn parsed<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result
     urls.into_iter().enumerate().map(url).collect()
 }
 
-impl Trust {
+impl TlsSettings {
     fn endpoint(&self, index: usize, url: MemberUrl) -> Result<Endpoint, BuildError> {
         #[cfg(feature = "tls")]
         let tls = match (&self.tls, url.tls) {

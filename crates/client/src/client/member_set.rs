@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::admission::Admission;
-use super::counters::{Forgotten, Restored};
+use super::counters::{ForgetfulProcesses, RestoredCounters};
 use super::error::{BuildError, NotAcquired};
 use super::event::Observer;
 use crate::redlock::{
@@ -66,7 +66,7 @@ pub(super) struct MemberSet {
     admission: Admission,
     /// True if locks need tokens, and no operator restores counters.
     restores: bool,
-    forgotten: Arc<Forgotten>,
+    forgotten: Arc<ForgetfulProcesses>,
     observer: Observer,
     state: Mutex<State>,
 }
@@ -162,7 +162,8 @@ impl MemberSet {
         state.electorate = Arc::new(if self.restores {
             let restored = |process: &Process| Some((process.run_id.clone(), process.counter?));
             let counters = state.processes.iter().flatten().filter_map(restored).collect();
-            electorate.with_counter_check(Arc::new(Restored { counters, forgotten: Arc::clone(&self.forgotten) }))
+            electorate
+                .with_counter_check(Arc::new(RestoredCounters { counters, forgotten: Arc::clone(&self.forgotten) }))
         } else {
             electorate
         });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::error::BuildError;
-use super::member_endpoints::{Trust, endpoints, parsed};
+use super::member_endpoints::{TlsSettings, endpoints, parsed};
 use super::secret_entries::SecretEntries;
 use crate::redlock::{
     Answers, BoxFuture, Command, Drift, KeyState, LockKey, LockMember, MemberError, MemberName, MemberReading, Owner,
@@ -49,7 +49,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// ```
 pub struct Reader {
     machine: Machine,
-    trust: Trust,
+    trust: TlsSettings,
     state: Mutex<State>,
 }
 
@@ -68,7 +68,7 @@ pub struct ReadResult {
 #[must_use = "a builder does nothing before `connect` or `build`"]
 pub struct ReaderBuilder {
     secret: SecretEntries,
-    trust: Trust,
+    trust: TlsSettings,
 }
 
 #[derive(Clone)]
@@ -138,7 +138,7 @@ impl State {
     /// Makes the state, and keeps connections to members that have stayed.
     fn new(
         secret: &SecretEntries,
-        trust: &Trust,
+        trust: &TlsSettings,
         machine: &Machine,
         current: &[Arc<RedisMember>],
     ) -> Result<Self, BuildError> {
@@ -188,7 +188,7 @@ impl Reader {
     /// # Errors
     /// If an entry is missing or unreadable.
     pub fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<ReaderBuilder, BuildError> {
-        Ok(ReaderBuilder { secret: SecretEntries::read(data)?, trust: Trust::default() })
+        Ok(ReaderBuilder { secret: SecretEntries::read(data)?, trust: TlsSettings::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
