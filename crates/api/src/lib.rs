@@ -10,6 +10,7 @@ pub mod conditions;
 mod distributed_lock;
 mod duration;
 pub mod jobs;
+pub mod lenient;
 mod redis_quorum;
 pub mod requests;
 mod schema;

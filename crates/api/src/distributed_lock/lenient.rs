@@ -10,6 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::lenient::is_readable;
+
 use super::{Claim, DistributedLock, DistributedLockSpec, DistributedLockStatus, Election, LockHolder, PastHold};
 
 /// For a name that cannot be read.
@@ -54,10 +56,6 @@ fn part<T: DeserializeOwned + Default>(object: &Value, name: &str) -> Result<T, 
     let Some(value) = object.get(name) else { return Ok(T::default()) };
     let read = catch_unwind(AssertUnwindSafe(|| T::deserialize(value)));
     read.map_or_else(|_| Err(format!("{name} is unreadable")), |read| read.map_err(|error| error.to_string()))
-}
-
-fn is_readable<T: DeserializeOwned>(value: &Value) -> bool {
-    catch_unwind(AssertUnwindSafe(|| T::deserialize(value).is_ok())).unwrap_or(false)
 }
 
 /// `base` with those fields of `value` that can be read.

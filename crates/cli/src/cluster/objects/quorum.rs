@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::slim;
+use redlock_api::lenient::{readable, readable_items};
 use redlock_api::{DEFAULT_QUORUM_ANNOTATION, GoDuration, MilliTime, RedisQuorum};
 
 /// A RedisQuorum.
@@ -97,17 +96,6 @@ pub struct QuorumMember {
     pub admitted_at: Option<MilliTime>,
     /// Another party runs it.
     pub external: Option<serde::de::IgnoredAny>,
-}
-
-/// Reads a field. An unreadable value is absent.
-fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
-    Ok(T::deserialize(Value::deserialize(deserializer)?).ok())
-}
-
-/// Reads the readable items of a list.
-fn readable_items<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    let items = Vec::<Value>::deserialize(deserializer)?;
-    Ok(items.into_iter().filter_map(|item| T::deserialize(item).ok()).collect())
 }
 
 impl QuorumMember {
