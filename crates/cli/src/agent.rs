@@ -95,7 +95,7 @@ pub struct AgentArgs {
     /// Without a request of the application for so long the lock is given back. Default: the ttl, at least 10s. With --lock.
     #[arg(long, value_name = "DURATION")]
     patience: Option<GoDuration>,
-    /// How far the clock of this machine and those of the cluster may be apart. Without --members-secret only.
+    /// How far the clock of this machine and those of the cluster can be apart. Without --members-secret only.
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     skew: GoDuration,
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub struct BreakArgs {
     /// Why. The history of the lock and Events show it, with your name.
     #[arg(long, required = true)]
     reason: String,
-    /// Delete the key at once. The holder may still work, so this gives up exclusion.
+    /// Delete the key at once. The holder can still work, so this gives up exclusion.
     #[arg(long)]
     force: bool,
     /// Do not ask whether --force is meant.

@@ -90,7 +90,7 @@ pub struct LockArgs {
     /// The container of the own pod that holds the lock, if the pod has several.
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// How far the clock of this machine and those of the cluster may be apart. Without --members-secret only.
+    /// How far the clock of this machine and those of the cluster can be apart. Without --members-secret only.
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub skew: GoDuration,
     /// Which cluster.
@@ -109,7 +109,7 @@ pub struct DirectArgs {
     pub direct: bool,
     /// URLs of the members, separated by commas.
     ///
-    /// Each is `redis://user:password@host:port`, of which user, password and port may be left out.
+    /// Each is `redis://user:password@host:port`, of which user, password and port can be left out.
     #[arg(long, value_name = "URLS", env = "REDLOCK_MEMBERS", value_delimiter = ',', hide_env_values = true)]
     pub members: Vec<String>,
     /// Directory with the entries of a client's Secret. Without --direct a client with access Read.
@@ -124,7 +124,7 @@ pub struct DirectArgs {
     /// Members by URL: every process votes at once. A restarted one can give the lock away twice.
     #[arg(long)]
     pub admit_at_once: bool,
-    /// No fencing token, for masters on which the user may not count. The token is 0.
+    /// No fencing token, for masters on which the user cannot count. The token is 0.
     #[arg(long)]
     pub without_token: bool,
 }

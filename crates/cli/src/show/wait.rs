@@ -27,7 +27,7 @@ use redlock_engine::time::{Clock as _, SystemClock};
 pub struct WaitArgs {
     #[command(flatten)]
     lock: LockArgs,
-    /// What to wait for.
+    /// The state to wait for.
     ///
     /// `held`, `free`, `finished`, `gone`, `holder=<identity>`, or `reason=<reason of Held>`.
     #[arg(long = "for", value_name = "WHAT", default_value = "held")]
