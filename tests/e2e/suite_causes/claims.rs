@@ -59,7 +59,7 @@ pub(crate) async fn a_lock_delay_is_named_with_its_end(bench: Bench) -> anyhow::
     lock_names(&bench, "second", "LockDelay", &["\"first\"", "lockDelay"]).await
 }
 
-pub(crate) async fn a_suspended_lock_says_so(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_suspended_lock_is_named(bench: Bench) -> anyhow::Result<()> {
     let _lock = Lock::create(&bench, with(claim("app", "job", None, TTL), json!({"suspend": true}))).await?;
     lock_names(&bench, "app", "Suspended", &["spec.suspend"]).await
 }

@@ -13,7 +13,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(3);
 
-pub(crate) async fn a_released_claim_says_so(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_released_claim_is_named(bench: Bench) -> anyhow::Result<()> {
     let lock = Lock::create(&bench, claim("app", "job", None, TTL)).await?;
     let token = token(&lock.held(SOON).await?.object)?.to_string();
     let release = ["release", "dlock/app", "--fencing-token", &token, "-n", &bench.namespace];

@@ -15,12 +15,12 @@ pub(super) struct Policy<'a>(&'a Bench);
 
 impl<'a> Policy<'a> {
     /// Creates the policy, and waits until it refuses the probe.
-    pub(super) async fn create(
+    pub(super) async fn create<F: Future<Output = anyhow::Result<Output>>>(
         bench: &'a Bench,
         rule: Value,
         expression: &str,
         message: &str,
-        probe: impl AsyncFn() -> anyhow::Result<Output>,
+        probe: impl Fn() -> F,
     ) -> anyhow::Result<Self> {
         let (version, name) = ("admissionregistration.k8s.io/v1", bench.namespace.as_str());
         let policy = json!({
