@@ -10,7 +10,7 @@
 
 pub mod clock;
 pub mod decommission;
-pub mod external;
+pub mod external_master;
 pub mod predecessor;
 pub mod record;
 pub mod watch;

@@ -57,7 +57,7 @@ fn outward(args: &OperatorArgs) -> Outward {
 /// Runs one replica until SIGTERM or SIGINT.
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
-    tell_start(&args);
+    log_start(&args);
     let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
     // Connections of its own: renewing the Lease must not wait behind the writes of many locks.
     let lease_client = Client::try_default().await?;
@@ -73,8 +73,8 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Logs which operator this is, and what it was told.
-fn tell_start(args: &OperatorArgs) {
+/// Logs the version and the arguments of this operator.
+fn log_start(args: &OperatorArgs) {
     let OperatorArgs { scopes, jobs, lease_gate, lock_metrics, .. } = args;
     let list = |names: &[String]| names.join(",");
     tracing::info!(

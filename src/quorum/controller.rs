@@ -6,6 +6,7 @@
 mod admit;
 mod apply;
 mod auth;
+mod certificates;
 mod change;
 mod clients;
 mod cluster;
@@ -27,7 +28,6 @@ mod rollout;
 mod rotation;
 mod settle;
 mod snapshot;
-mod tls;
 mod token_levelling;
 
 use std::collections::HashMap;
@@ -214,7 +214,7 @@ async fn carry_out(
 /// Each step observes the quorum as the step before has left it.
 async fn steps(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let settings = publish::begin(observer).await?;
-    let tls = tls::ensure(observer).await?;
+    let tls = certificates::ensure(observer).await?;
     change::keep_epoch(observer).await?;
     // Before the objects: an admission needs none of them.
     let members = settle::settle(observer).await?;

@@ -227,11 +227,11 @@ impl World {
         how(&mut claim);
         self.version += 1;
         claim["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.tell("MODIFIED", &claim);
+        self.notify("MODIFIED", &claim);
         self.claim = Some(claim);
     }
 
-    fn tell(&mut self, what: &str, claim: &Value) {
+    fn notify(&mut self, what: &str, claim: &Value) {
         let event = Bytes::from(format!("{}\n", json!({"type": what, "object": claim})));
         self.watchers.retain(|watcher| watcher.send(event.clone()).is_ok());
     }
@@ -363,7 +363,7 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
         }
         Method::DELETE if is_lock => {
             let claim = world.claim.take().unwrap_or_default();
-            world.tell("DELETED", &claim);
+            world.notify("DELETED", &claim);
             respond(StatusCode::OK, Body::from(claim.to_string()))
         }
         Method::POST | Method::PATCH if path.contains("/leases") => {

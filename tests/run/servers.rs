@@ -15,7 +15,7 @@ use crate::processes::{now, signal, until};
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// The value of a key on one member, and until when it is there.
-pub(crate) type Sight = Option<(String, Boottime)>;
+pub(crate) type KeyReading = Option<(String, Boottime)>;
 
 /// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,9 +80,9 @@ impl Servers {
     }
 
     /// The key on a majority of the members now. A silenced member counts with its key at that time, until the key expires.
-    pub(crate) fn majority(&self, key: &str, silenced: Option<&Sight>) -> Majority {
+    pub(crate) fn majority(&self, key: &str, silenced: Option<&KeyReading>) -> Majority {
         let silenced = silenced.map(|sight| Some(sight.clone().filter(|(_, until)| *until > now())));
-        let asked = self.0.iter().skip(usize::from(silenced.is_some())).map(|(_, port)| look(*port, key, ""));
+        let asked = self.0.iter().skip(usize::from(silenced.is_some())).map(|(_, port)| read_key(*port, key, ""));
         let seen: Vec<_> = silenced.into_iter().chain(asked).collect();
         let majority = seen.len() / 2 + 1;
         for (value, _) in seen.iter().flatten().flatten() {
@@ -98,9 +98,9 @@ impl Servers {
     }
 
     /// The key on each member. From now on the first `count` members do nothing, so nothing is renewed on them.
-    pub(crate) fn silence(&self, count: usize, key: &str) -> Vec<Sight> {
+    pub(crate) fn silence(&self, count: usize, key: &str) -> Vec<KeyReading> {
         let silent = self.0.iter().take(count);
-        silent.map(|(_, port)| look(*port, key, "CLIENT PAUSE 60000 ALL\r\n").expect("it answers")).collect()
+        silent.map(|(_, port)| read_key(*port, key, "CLIENT PAUSE 60000 ALL\r\n").expect("it answers")).collect()
     }
 
     /// As the operator sets or renews a key.
@@ -115,7 +115,7 @@ impl Servers {
     }
 
     /// Gives every member a command.
-    pub(crate) fn tell(&self, command: &str) {
+    pub(crate) fn send_all(&self, command: &str) {
         for (_, port) in &self.0 {
             let _ = ask(*port, command);
         }
@@ -146,7 +146,7 @@ fn start(port: u16) -> (Child, u16) {
 }
 
 /// A key on one member: its value, and until when it is there as things are now. `None` from a member that does not answer.
-fn look(port: u16, key: &str, then: &str) -> Option<Sight> {
+fn read_key(port: u16, key: &str, then: &str) -> Option<KeyReading> {
     let script = "EVAL \"return {redis.call('GET',KEYS[1]),redis.call('PTTL',KEYS[1])}\" 1";
     // The next commands are executed before all requests of other clients in that time.
     let is_whole = |said: &str| said.lines().any(|line| line.starts_with(':')) && said.ends_with("\r\n");

@@ -225,7 +225,7 @@ fn a_lock_with_another_number_of_slots_is_refused() {
 #[test]
 fn a_lock_of_the_members_outlives_an_exchange_of_passwords() {
     let (servers, place) = (Servers::start(3), Place::new());
-    servers.tell("ACL SETUSER app on >old ~* &* +@all");
+    servers.send_all("ACL SETUSER app on >old ~* &* +@all");
     let secret = place.folder.join("secret");
     std::fs::create_dir(&secret).unwrap();
     let write = |password: &str| {
@@ -253,8 +253,8 @@ fn a_lock_of_the_members_outlives_an_exchange_of_passwords() {
     write("new");
     // The command reads the Secret every two seconds.
     std::thread::sleep(Duration::from_secs(3));
-    servers.tell("ACL SETUSER app <old >new");
-    servers.tell("CLIENT KILL TYPE normal");
+    servers.send_all("ACL SETUSER app <old >new");
+    servers.send_all("CLIENT KILL TYPE normal");
     let end = now() + 3 * Duration::from_secs(3);
     until("three times the ttl have passed", || now() >= end);
     std::fs::write(place.folder.join("end"), "").unwrap();

@@ -7,13 +7,13 @@
 
 mod allocations;
 mod callers;
+mod certificate;
 mod floor;
 mod measure;
 mod rivals;
 mod row;
 mod servers;
 mod table;
-mod tls;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use std::time::Duration;
 use redlock_client::{Client, NotAcquired};
 
 use callers::{CONTENDERS, Contender, TTL, contend, hand_overs, rslock, run_clients, run_floor, run_rslock};
+use certificate::Certificate;
 use floor::Floor;
 use measure::{Measured, describe, median, now, quantile, ratio};
 use rivals::Rival;
 use row::{Program, Row};
 use servers::Servers;
 use table::Table;
-use tls::Certificate;
 
 const MEMBERS: usize = 5;
 const ROUNDS: usize = 3;

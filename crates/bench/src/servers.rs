@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::tls::Certificate;
+use crate::certificate::Certificate;
 
 /// Timeout for connections and answers: a frozen server gives none.
 const STATS_DEADLINE: Duration = Duration::from_millis(200);

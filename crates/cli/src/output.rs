@@ -283,7 +283,7 @@ impl Printer {
     ///
     /// # Errors
     /// If the standard output cannot be written.
-    pub fn say(&self, line: &str) -> anyhow::Result<()> {
+    pub fn print_line(&self, line: &str) -> anyhow::Result<()> {
         match self.format {
             None | Some(Format::Wide) => self.write(&format!("{line}\n")),
             Some(_) => Ok(()),

@@ -19,7 +19,7 @@ fn before(node: Option<NodeIdentity>) -> Process {
     }
 }
 
-fn known() -> Process {
+fn former() -> Process {
     before(Some(identity("n1", Some("A"))))
 }
 
@@ -49,9 +49,9 @@ fn deleted(identity: NodeIdentity, had_provider_id: bool, was_ready: bool) -> No
 #[test]
 fn without_a_process_there_is_nothing_to_confirm() {
     assert_eq!(judge(None, &NOBODY), Verdict::None);
-    assert_eq!(judge(Some(&known()), &NOBODY), doubt(None));
+    assert_eq!(judge(Some(&former()), &NOBODY), doubt(None));
     let ended = Facts { terminated: true, ..NOBODY };
-    assert_eq!(judge(Some(&known()), &ended), Verdict::Dead(Evidence::Terminated));
+    assert_eq!(judge(Some(&former()), &ended), Verdict::Dead(Evidence::Terminated));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_node_must_have_been_ready_for_long_enough_without_the_pod() {
         (deleted(own(), false, false), Some(1), doubt(None)),
     ] {
         let facts = Facts { node: &node, gone_since: gone.map(at), ..NOBODY };
-        assert_eq!(judge(Some(&known()), &facts), verdict, "{node:?}");
+        assert_eq!(judge(Some(&former()), &facts), verdict, "{node:?}");
     }
 }
 
@@ -78,7 +78,7 @@ fn a_node_must_have_been_ready_for_long_enough_without_the_pod() {
 fn a_node_that_was_ready_when_it_was_deleted_may_run_on() {
     let node = deleted(identity("n1", Some("A")), true, true);
     let facts = Facts { node: &node, gone_since: Some(at(1)), ..NOBODY };
-    assert_eq!(judge(Some(&known()), &facts), doubt(None));
+    assert_eq!(judge(Some(&former()), &facts), doubt(None));
 }
 
 #[test]
@@ -120,12 +120,12 @@ fn a_node_speaks_for_its_own_machine_only() {
 fn a_machine_is_gone_when_another_one_has_its_name() {
     let mut node = deleted(identity("n1", Some("A")), true, false);
     node.present = present(identity("n2", Some("B")), Some(10), false).present;
-    assert_eq!(judge(Some(&known()), &Facts { node: &node, ..NOBODY }), Verdict::Dead(Evidence::NodeDeleted));
+    assert_eq!(judge(Some(&former()), &Facts { node: &node, ..NOBODY }), Verdict::Dead(Evidence::NodeDeleted));
 }
 
 #[test]
 fn a_person_declares_pods_dead_by_their_uids() {
-    let declared = |uid| judge(Some(&known()), &Facts { declared_dead: Some(uid), ..NOBODY });
+    let declared = |uid| judge(Some(&former()), &Facts { declared_dead: Some(uid), ..NOBODY });
     assert_eq!(declared("pod-1"), Verdict::Dead(Evidence::Declared));
     assert_eq!(declared("pod-0, pod-1"), Verdict::Dead(Evidence::Declared), "beside another one");
     assert_eq!(declared("pod-2"), doubt(None));

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
+use super::certificates::Tls;
 use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
 use super::memory::{Applied, KeptObjects, SECRETS_PERIOD};
 use super::observe::Observer;
 use super::owned::{Owned, keep};
-use super::tls::Tls;
 use super::{clients, copies};
 use crate::api::QUORUM_LABEL;
 use crate::api::requests::is_ours;

@@ -23,7 +23,7 @@ use super::{copies, locks};
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::decommission::{EndStep, EndView, decide_end};
-use crate::fence::external::{PREDECESSOR, decide_external_end};
+use crate::fence::external_master::{PREDECESSOR, decide_external_end};
 use crate::fence::{FenceStep, Process, Reach, Reason, Record, Verdict};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::Lists;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::certificates::{self, Tls};
 use super::cluster::Cluster;
 use super::decide;
 use super::error::{Error, RESYNC};
 use super::fencing::{close_users, publish_fenced_event, write};
 use super::memory::Applied;
 use super::observe::Observer;
-use super::tls::{self, Tls};
 use crate::api::RedisQuorum;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::rollout::{Obstacle, RolloutStep};
@@ -25,7 +25,7 @@ pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied
     let pause = if tls.obstacle().is_none() { roll(observer).await? } else { None };
     let rolled = observer.cluster.after(pause.unwrap_or(RESYNC));
     // Whom to trust must be written down before any member serves a certificate of theirs.
-    Ok(if applied.config_kept { rolled.min(tls::reload(observer, tls).await) } else { rolled })
+    Ok(if applied.config_kept { rolled.min(certificates::reload(observer, tls).await) } else { rolled })
 }
 
 /// Takes one step of an update, if there is one, and returns the pause before the next one.

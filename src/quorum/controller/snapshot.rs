@@ -13,7 +13,7 @@ use super::memory::Memory;
 use crate::api::requests::request;
 use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::evidence::{ContainerEvidence, container_state};
-use crate::fence::external::{ExternalView, decide_external, predecessor};
+use crate::fence::external_master::{ExternalView, decide_external, predecessor};
 use crate::fence::predecessor::{Facts, judge};
 use crate::fence::{Evidence, FenceStep, Process, Reach, Record, Verdict, View, decide};
 use crate::quorum::model::effective;

@@ -3,7 +3,7 @@
 
 mod admin;
 mod busy;
-mod external;
+mod external_link;
 mod retry;
 mod state;
 mod target;
@@ -30,7 +30,7 @@ use state::LinkState;
 
 pub use admin::{ActError, AdminSession};
 pub use busy::ScriptNews;
-pub use external::Credentials;
+pub use external_link::Credentials;
 pub use state::LinkReading;
 pub(super) use target::Access;
 
@@ -278,7 +278,7 @@ impl MemberLink {
                         let is_full = observation.load.is_full();
                         self.note_observation(observation);
                         if self.plan.is_external() {
-                            external::read_record(self, &mut admin).await;
+                            external_link::read_record(self, &mut admin).await;
                         } else {
                             busy::note_full(self, is_full);
                         }

@@ -133,7 +133,7 @@ async fn a_leader_without_a_quorum_hands_over_to_a_better_replica() {
     let (server, clock, a) = leader(Q).await;
     let (b, c) = (Replica::start(&server, "b", clock, NO_Q), Replica::start(&server, "c", clock, Q));
     sleep(millis(10_000)).await;
-    a.sees(NO_Q);
+    a.set_reachable(NO_Q);
     let waited = until(|| c.leads(), millis(6_000)).await;
     assert!(waited > reach::STEADY, "{waited:?}");
     assert!(!a.leads() && !b.leads());
@@ -159,8 +159,8 @@ async fn without_any_reachable_quorum_hand_overs_become_rarer() {
     let (server, clock, a) = leader(Q).await;
     let b = Replica::start(&server, "b", clock, Q);
     sleep(millis(6_000)).await;
-    a.sees(NO_Q);
-    b.sees(NO_Q);
+    a.set_reachable(NO_Q);
+    b.set_reachable(NO_Q);
     let (mut terms, mut without, mut last) = (0, 0, None);
     for _ in 0..60_000 {
         sleep(millis(10)).await;
@@ -173,7 +173,7 @@ async fn without_any_reachable_quorum_hand_overs_become_rarer() {
     assert_eq!(terms, 7, "in ten minutes");
     assert!(without < 1_500, "{without}0 ms without a leader");
     // Only one of them reaches the members again.
-    b.sees(Q);
+    b.set_reachable(Q);
     until(|| b.leads(), millis(620_000)).await;
     sleep(millis(1_300_000)).await;
     assert!(b.leads() && !a.leads(), "and it stays there");
@@ -198,7 +198,7 @@ async fn a_quorum_that_is_gone_ends_no_term() {
     let (server, clock, a) = leader(Q).await;
     let b = Replica::start(&server, "b", clock, Q);
     sleep(millis(6_000)).await;
-    a.sees(&[]);
+    a.set_reachable(&[]);
     let term = a.term().unwrap();
     sleep(millis(1_500)).await;
     term.wish_to_hand_over("ns/q", clock.boottime());

@@ -20,14 +20,14 @@ const ANSWER: Duration = Duration::from_secs(90);
 
 /// An answer of the agent.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) body: Value,
     /// Before it was asked.
     asked: Boottime,
 }
 
-impl Said {
+impl Reply {
     pub(crate) fn reason(&self) -> &str {
         self.body["reason"].as_str().unwrap_or_default()
     }
@@ -90,16 +90,16 @@ impl Agent {
         stream
     }
 
-    pub(crate) fn get(&self, path: &str) -> Said {
+    pub(crate) fn get(&self, path: &str) -> Reply {
         ask(self.stream(), "GET", path, "Host: localhost\r\n")
     }
 
-    pub(crate) fn post(&self, path: &str) -> Said {
+    pub(crate) fn post(&self, path: &str) -> Reply {
         ask(self.stream(), "POST", path, "Host: localhost\r\nX-Redlock: 1\r\n")
     }
 
     /// A request with these headers.
-    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str) -> Said {
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str) -> Reply {
         ask(self.stream(), method, path, headers)
     }
 
@@ -110,12 +110,12 @@ impl Agent {
         said.body["instance"].as_str().unwrap().to_owned()
     }
 
-    pub(crate) fn leader(&self, instance: &str) -> Said {
+    pub(crate) fn leader(&self, instance: &str) -> Reply {
         self.get(&format!("/leader?instance={instance}"))
     }
 
     /// `None` if the agent is gone or goes meanwhile.
-    pub(crate) fn try_leader(&self, instance: &str) -> Option<Said> {
+    pub(crate) fn try_leader(&self, instance: &str) -> Option<Reply> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         stream.set_read_timeout(Some(ANSWER)).ok()?;
         try_ask(stream, "GET", &format!("/leader?instance={instance}"), "Host: localhost\r\n")
@@ -127,7 +127,7 @@ impl Agent {
     }
 
     /// The first answer that says that this instance leads.
-    pub(crate) fn until_leads(&self, instance: &str) -> Said {
+    pub(crate) fn until_leads(&self, instance: &str) -> Reply {
         let mut last = None;
         until("the instance leads", || {
             last = Some(self.leader(instance)).filter(|said| said.status == 200);
@@ -171,15 +171,15 @@ impl Drop for Agent {
 }
 
 /// Over a socket file.
-pub(crate) fn get_unix(path: &Path, target: &str) -> Said {
+pub(crate) fn get_unix(path: &Path, target: &str) -> Reply {
     ask(UnixStream::connect(path).unwrap(), "GET", target, "Host: anything\r\n")
 }
 
-fn ask(stream: impl Read + Write, method: &str, target: &str, headers: &str) -> Said {
+fn ask(stream: impl Read + Write, method: &str, target: &str, headers: &str) -> Reply {
     try_ask(stream, method, target, headers).unwrap_or_else(|| panic!("{method} {target}: no answer"))
 }
 
-fn try_ask(mut stream: impl Read + Write, method: &str, target: &str, headers: &str) -> Option<Said> {
+fn try_ask(mut stream: impl Read + Write, method: &str, target: &str, headers: &str) -> Option<Reply> {
     let asked = now();
     let request = format!("{method} {target} HTTP/1.1\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
@@ -187,5 +187,5 @@ fn try_ask(mut stream: impl Read + Write, method: &str, target: &str, headers: &
     stream.read_to_string(&mut text).ok()?;
     let status = text.split(' ').nth(1)?.parse().ok()?;
     let (_, body) = text.split_once("\r\n\r\n")?;
-    Some(Said { status, body: serde_json::from_str(body).unwrap_or_default(), asked })
+    Some(Reply { status, body: serde_json::from_str(body).unwrap_or_default(), asked })
 }

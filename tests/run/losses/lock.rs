@@ -4,7 +4,7 @@ use redlock_operator::time::Boottime;
 
 use crate::{
     processes::{LOCK, now},
-    servers::{Majority, Servers, Sight},
+    servers::{KeyReading, Majority, Servers},
 };
 
 /// Looks at one hold until it has ended.
@@ -14,7 +14,7 @@ pub(super) struct Hold<'a> {
     end: Boottime,
     has_ended: bool,
     /// The key on the first member when it was silenced.
-    silenced: Option<Sight>,
+    silenced: Option<KeyReading>,
 }
 
 impl<'a> Hold<'a> {
@@ -39,7 +39,7 @@ impl<'a> Hold<'a> {
     }
 
     /// The members are asked again.
-    pub(super) fn look(&mut self) {
+    pub(super) fn observe(&mut self) {
         if self.has_ended {
             return;
         }
@@ -60,7 +60,7 @@ impl<'a> Hold<'a> {
 
     /// Whether its time has passed.
     pub(super) fn is_over(&mut self) -> bool {
-        self.look();
+        self.observe();
         now() > self.end
     }
 }

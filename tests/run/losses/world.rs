@@ -184,7 +184,7 @@ impl World {
         let mut hold = Hold::of(&self.servers);
         self.force_command(kind.fault, &running, agent.as_ref(), &mut hold);
         until("the command has ended", || {
-            hold.look();
+            hold.observe();
             self.place.alive().is_empty()
         });
         let judged = judge("it lived", self.last_beat(), hold.end());

@@ -143,7 +143,7 @@ pub async fn run(args: RestartArgs) -> anyhow::Result<bool> {
     let (namespace, member) = (&planned.namespace, &planned.member);
     let begun = SystemClock.boottime();
     evict(&planned.cluster, namespace, &planned.plan).await?;
-    planned.printer.say(&format!("{member}: pod {namespace}/{} is evicted", planned.plan.pod))?;
+    planned.printer.print_line(&format!("{member}: pod {namespace}/{} is evicted", planned.plan.pod))?;
     let mut observations = Observations::default();
     let votes = match tokio::time::timeout(planned.limit, follow(&planned, &mut observations)).await {
         Ok(done) => done.map(|()| true)?,
@@ -183,8 +183,8 @@ async fn operator_works(cluster: &Cluster, quorum: &QuorumObject) -> Result<(), 
         // A forbidden Lease is no reason to refuse: the eviction depends on the readiness of the pods.
         Leader::Works(_) | Leader::Hidden => Ok(()),
         leader => {
-            let says = leader.says(operator);
-            Err(Problem::new(says.trim_end_matches('.'), "Mend the operator first: the member would not vote again."))
+            let text = leader.text(operator);
+            Err(Problem::new(text.trim_end_matches('.'), "Mend the operator first: the member would not vote again."))
         }
     }
 }
@@ -230,14 +230,14 @@ async fn follow(planned: &PlannedRestart, observations: &mut Observations) -> an
         if progress == Progress::Votes {
             return if is_live { printer.write("\r\u{1b}[K") } else { Ok(()) };
         }
-        if reported != Some(progress.says()) {
-            let line = format!("{member}: {}", progress.says());
+        if reported != Some(progress.text()) {
+            let line = format!("{member}: {}", progress.text());
             if is_live {
                 printer.write(&format!("\r\u{1b}[K{line}\n"))?
             } else {
-                printer.say(&line)?
+                printer.print_line(&line)?
             }
-            reported = Some(progress.says());
+            reported = Some(progress.text());
         }
         if let (true, Progress::Fenced(Some(left))) = (is_live, &progress) {
             printer.write(&format!("\r\u{1b}[K  votes in {}", span(*left)))?;

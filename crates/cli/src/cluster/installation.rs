@@ -40,7 +40,7 @@ impl Leader {
 
     /// In a sentence about this installation.
     #[must_use]
-    pub fn says(&self, installation: &str) -> String {
+    pub fn text(&self, installation: &str) -> String {
         match self {
             Self::Works(holder) => format!("The operator {installation} works: {holder} leads."),
             Self::Silent(silence) => {
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(Leader::of(&lease("2026-01-01T11:59:58.000000Z"), now()), Leader::Works("pod-a".into()));
         let silent = Leader::of(&lease("2026-01-01T11:57:00.000000Z"), now());
         assert_eq!(silent, Leader::Silent(180_000));
-        assert!(silent.says("a/b").contains("silent for 3m00s"));
+        assert!(silent.text("a/b").contains("silent for 3m00s"));
         assert_eq!(Leader::of(&Lease::default(), now()), Leader::Absent);
     }
 }

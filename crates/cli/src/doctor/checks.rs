@@ -262,7 +262,7 @@ pub fn leader(operator: &str, leader: &Leader) -> Finding {
             (State::Broken, Some("See the pods of the operator and their logs: no lock is granted without a leader."))
         }
     };
-    finding("operator", state, leader.says(operator), mend)
+    finding("operator", state, leader.text(operator), mend)
 }
 
 /// The operator's replicas.

@@ -4,7 +4,7 @@ use super::checks::{Finding, State, finding};
 use crate::cluster::objects::{QuorumMember, QuorumObject};
 use crate::output::format::{count, moment};
 use crate::show::advice;
-use crate::show::explain::{self, member_says, of_quorum};
+use crate::show::explain::{self, member_text, of_quorum};
 use crate::show::quorum::is_trouble;
 use redlock_api::MilliTime;
 
@@ -68,7 +68,7 @@ fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
     let mend = link.to_do.or(advice).filter(|_| state != State::Fine);
     let mut found = vec![Finding { about: "quorum".into(), state, says, mend }];
     let state = if state == State::Broken { State::Broken } else { State::Warning };
-    found.extend(members.iter().map(|member| finding("member", state, member_says(member, now), None)));
+    found.extend(members.iter().map(|member| finding("member", state, member_text(member, now), None)));
     found
 }
 

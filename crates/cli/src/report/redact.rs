@@ -39,10 +39,10 @@ pub fn redact(value: Value) -> Value {
 
 /// A text without the passwords of addresses, and without what follows `password=` and its kin.
 pub fn redact_text(text: &str) -> String {
-    text.split_inclusive(|c: char| c.is_whitespace() || "\"'".contains(c)).map(redact_word).collect()
+    text.split_inclusive(|c: char| c.is_whitespace() || "\"'".contains(c)).map(redact_token).collect()
 }
 
-fn redact_word(word: &str) -> String {
+fn redact_token(word: &str) -> String {
     if word.contains("://") {
         // Each part ends with the scheme of the next address, as in redis://u:p@a,redis://u:p@b.
         let mut parts = word.split("://");

@@ -11,7 +11,7 @@ use crate::show::status::LockArgs;
 
 pub mod chain;
 
-pub use chain::{Explanation, Link, QuorumState, State, member_says, of_quorum};
+pub use chain::{Explanation, Link, QuorumState, State, member_text, of_quorum};
 
 impl Answer for Explanation {
     fn value(&self) -> Value {

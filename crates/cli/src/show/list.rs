@@ -134,7 +134,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
                 widths = Some(print(vec![lock], cluster.now(), printer, widths.as_deref())?);
             }
             watcher::Event::Delete(lock) => {
-                printer.say(&format!(
+                printer.print_line(&format!(
                     "{} {} (dlock/{}) is gone",
                     clock(cluster.now()),
                     lock.lock(),

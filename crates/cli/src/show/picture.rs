@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use super::{advice, lock_row};
 use crate::cluster::objects::{LockObject, QuorumMember, QuorumObject};
 use crate::output::format::{between, moment, span};
-use crate::show::explain::{State, member_says, of_quorum};
+use crate::show::explain::{State, member_text, of_quorum};
 use redlock_api::MilliTime;
 use redlock_api::conditions::LockCondition;
 
@@ -230,7 +230,7 @@ pub fn votes(quorum: &QuorumObject) -> String {
 
 /// One sentence for each member without a vote.
 pub fn absent_members(quorum: &QuorumObject, now: MilliTime) -> impl Iterator<Item = String> + '_ {
-    quorum.status.members.iter().filter(|member| !member.votes()).map(move |member| member_says(member, now))
+    quorum.status.members.iter().filter(|member| !member.votes()).map(move |member| member_text(member, now))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::cluster::objects::{QuorumMember, QuorumObject};
 use crate::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use crate::output::format::{between, span};
 use crate::output::{Answer, Cell, OutputArgs, Paint, Printer, Table, Tone};
-use crate::show::explain::{State, member_says, of_quorum};
+use crate::show::explain::{State, member_text, of_quorum};
 use redlock_api::MilliTime;
 use redlock_api::conditions::{QuorumCondition, find_condition};
 
@@ -132,7 +132,7 @@ fn text(quorum: &QuorumObject, now: MilliTime, paint: Paint, wide: bool) -> Stri
         text += &paint.tone(Tone::Waiting, &line);
     }
     let silent = quorum.status.members.iter().filter(|member| !member.votes() && member.message.is_some());
-    text.extend(silent.map(|member| format!("{}\n", member_says(member, now))));
+    text.extend(silent.map(|member| format!("{}\n", member_text(member, now))));
     text
 }
 

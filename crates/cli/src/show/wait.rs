@@ -106,7 +106,7 @@ impl Answer for Waited {
     fn text(&self, paint: Paint, _: bool) -> String {
         let took = span(i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX));
         let word = if self.met { paint.tone(Tone::Good, "met") } else { paint.tone(Tone::Bad, "not met") };
-        format!("{}: {word} after {took}; {}\n", self.target, says(&self.locks.iter().collect::<Vec<_>>()))
+        format!("{}: {word} after {took}; {}\n", self.target, summary(&self.locks.iter().collect::<Vec<_>>()))
     }
 
     fn names(&self) -> Vec<String> {
@@ -115,7 +115,7 @@ impl Answer for Waited {
 }
 
 /// The locks in one line.
-fn says(locks: &[&LockObject]) -> String {
+fn summary(locks: &[&LockObject]) -> String {
     let one = |lock: &&LockObject| match lock.status.fencing_token.filter(|_| lock.is_held()) {
         Some(token) => {
             format!("dlock/{} is {} by {} with token {token}", lock.name_any(), lock_row::state(lock), lock.who())
@@ -184,7 +184,7 @@ async fn until(
         if wanted.is_met(&locks) {
             return Ok(());
         }
-        let says = says(&locks);
+        let says = summary(&locks);
         if printer.is_terminal() && says != told {
             console::write_error(&format!("waiting: {says}\n"));
             told = says;

@@ -26,21 +26,21 @@ fn machine() -> NodeIdentity {
     NodeIdentity { uid: "n1".into(), machine: Some(machine) }
 }
 
-fn known(name: &str) -> Option<NodeIdentity> {
+fn machine_named(name: &str) -> Option<NodeIdentity> {
     (name == "node-c").then(machine)
 }
 
 /// Process `run_id` of pod-1.
 fn located(run_id: &str, pods: [Option<&Pod>; 2], container: Option<&str>, record: &Record) -> Process {
     let whereabouts = Whereabouts { run_id: &RunId::new(run_id), pod_uid: "pod-1", pods, container, record };
-    process(&whereabouts, known, |_| false).0
+    process(&whereabouts, machine_named, |_| false).0
 }
 
 /// Whether pod-1 shows the container of process `r`.
 fn report_of(pod: &Pod, container: Option<&str>, record: &Record) -> ContainerReport {
     let whereabouts =
         Whereabouts { run_id: &RunId::new("r"), pod_uid: "pod-1", pods: [Some(pod), None], container, record };
-    process(&whereabouts, known, |_| false).1
+    process(&whereabouts, machine_named, |_| false).1
 }
 
 fn recorded(process: Process) -> Record {

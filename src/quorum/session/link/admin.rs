@@ -3,7 +3,7 @@
 use tokio::sync::MutexGuard;
 
 use super::MemberLink;
-use super::external::read_record;
+use super::external_link::read_record;
 use crate::redis_member::acl::UserRule;
 use crate::redis_member::{AdminConnection, Fingerprint, Guarded, Observation, Secret, raise_counter};
 use crate::redlock::{FencingToken, MemberError, RunId};

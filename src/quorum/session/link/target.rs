@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::external::Credentials;
+use super::external_link::Credentials;
 use super::{MemberLink, Target};
 use crate::api::MEMBER_LABEL;
 use crate::quorum::model::auth::Auth;

@@ -139,12 +139,12 @@ impl Replica {
         let around = Around { refuses: Arc::clone(&refuses), reachability: Arc::clone(&reachability), clock };
         tokio::spawn(candidacy.run(shutdown.clone(), around));
         let replica = Self { leadership, way, reachability, refuses, shutdown };
-        replica.sees(reached);
+        replica.set_reachable(reached);
         replica
     }
 
     /// Which quorums it reaches from now on.
-    pub(super) fn sees(&self, reached: &[(&str, bool)]) {
+    pub(super) fn set_reachable(&self, reached: &[(&str, bool)]) {
         let reachability_of = |(quorum, is_reached): &(&str, bool)| QuorumReachability {
             quorum: (*quorum).into(),
             is_reached: *is_reached,

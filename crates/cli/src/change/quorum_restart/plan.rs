@@ -6,7 +6,7 @@ use crate::cluster::objects::{QuorumMember, QuorumObject};
 use crate::cluster::{ClusterArgs, Problem};
 use crate::output::OutputArgs;
 use crate::output::format::{and, span};
-use crate::show::explain::member_says;
+use crate::show::explain::member_text;
 use crate::show::quorum::fence;
 use redlock_api::conditions::{CommonReason, QuorumCondition, find_condition};
 use redlock_api::{GoDuration, MilliTime};
@@ -70,7 +70,7 @@ pub(super) fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<
         .filter(|other| other.name != name && quorum.counts(&other.name) && !other.votes())
         .collect();
     if !out.is_empty() {
-        let says: Vec<_> = out.iter().map(|member| member_says(member, now)).collect();
+        let says: Vec<_> = out.iter().map(|member| member_text(member, now)).collect();
         let names: Vec<_> = out.iter().map(|member| member.name.clone()).collect();
         let what = format!("{} of {full_name} does not vote: {}", and(&names), says.join(" "));
         return Err(Problem::new(what, "Wait until all other members vote."));
@@ -125,7 +125,7 @@ pub(super) fn progress(quorum: &QuorumObject, name: &str, plan: &Plan, now: Mill
 impl Progress {
     /// In words, without numbers that change all the time.
     #[must_use]
-    pub(super) const fn says(&self) -> &'static str {
+    pub(super) const fn text(&self) -> &'static str {
         match self {
             Self::Stopping => "its process ends",
             Self::Starting => "its next process starts",

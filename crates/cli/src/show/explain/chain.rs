@@ -2,7 +2,7 @@
 
 mod quorum_link;
 
-pub use quorum_link::{QuorumState, member_says, of_quorum};
+pub use quorum_link::{QuorumState, member_text, of_quorum};
 
 use kube::ResourceExt as _;
 use quorum_link::quorum_link;

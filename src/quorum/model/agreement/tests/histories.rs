@@ -116,7 +116,7 @@ impl World {
     fn happens(&mut self, happening: &Happening) {
         match *happening {
             Happening::Pass(seconds) => self.now += seconds,
-            Happening::Look(operator, member) => self.look(operator, member),
+            Happening::Look(operator, member) => self.observe(operator, member),
             Happening::Restart(member) => self.processes[member] = (self.processes[member].0 + 1, BTreeMap::new()),
             Happening::Cut(operator, member, cut) => self.operators[operator].cut[member] = cut,
             Happening::Forget(index) => {
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    fn look(&mut self, index: usize, member: usize) {
+    fn observe(&mut self, index: usize, member: usize) {
         let (run_id, now) = (self.run_id(member), self.now);
         let operator = &mut self.operators[index];
         let member_name = name(MEMBERS[member]);
@@ -232,7 +232,7 @@ fn operators_that_agree_vote_and_reach_the_longest_ttl() {
             world.happens(&Happening::Raise(1, 30));
         }
         for operator in 0..2 {
-            (0..3).for_each(|member| world.look(operator, member));
+            (0..3).for_each(|member| world.observe(operator, member));
         }
         world.check();
         world.now += 1;
@@ -250,7 +250,7 @@ fn a_newcomer_with_another_max_ttl_never_votes_with_the_first() {
     world.happens(&Happening::Raise(0, 30));
     let seconds = |world: &mut World, count: u64, looks: &[(usize, usize)]| {
         for _ in 0..count {
-            looks.iter().for_each(|(operator, member)| world.look(*operator, *member));
+            looks.iter().for_each(|(operator, member)| world.observe(*operator, *member));
             world.check();
             world.now += 1;
         }

@@ -120,7 +120,7 @@ impl Quorum {
     }
 
     /// For as long as two more looks at every member take.
-    async fn two_looks(&self) {
+    async fn two_probes(&self) {
         sleep(2 * PROBE_PERIOD + Duration::from_millis(300)).await;
     }
 }
@@ -204,7 +204,7 @@ async fn when_all_clocks_move_together_nobody_is_fenced() {
     for index in 0..3 {
         quorum.shift(index, 60_000);
     }
-    quorum.two_looks().await;
+    quorum.two_probes().await;
     for run_id in &quorum.admitted {
         assert_eq!(quorum.clocks.step_of(run_id), None);
     }

@@ -70,7 +70,7 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
     let votes = if voting == 1 { "votes" } else { "vote" };
     let mut says =
         vec![format!("RedisQuorum {name}: {voting} of {} {votes}, and {needed} are needed.", count(members, "member"))];
-    says.extend(status.members.iter().filter(|member| !member.votes()).map(|member| member_says(member, now)));
+    says.extend(status.members.iter().filter(|member| !member.votes()).map(|member| member_text(member, now)));
     if !status.former_voters.is_empty() {
         says.push("The member list is changing: a majority of the former list is needed, too.".into());
     }
@@ -88,7 +88,7 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
 }
 
 /// Why a member does not vote, and when it will.
-pub fn member_says(member: &QuorumMember, now: MilliTime) -> String {
+pub fn member_text(member: &QuorumMember, now: MilliTime) -> String {
     let reason = member.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     // No time helps against a cause, so the time is that of a member without one.
     let why = match (&member.message, member.rejoin_at) {
