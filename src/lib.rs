@@ -22,7 +22,7 @@
 // These macros panic when the stream is closed or full: `redlock_cli::console` writes instead.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-// What the library `redlock-client` brings, under its names here.
+// The crates of the library `redlock-client`, under their names here.
 pub mod redlock;
 pub use redlock_api as api;
 pub use redlock_engine::time;
@@ -30,7 +30,7 @@ pub use redlock_engine::time;
 // Pure: no IO, no clock, no Kubernetes, no Redis.
 pub mod fence;
 
-// The users of Redis, and the operator's hand on members.
+// The users of Redis, and the operator's admin connection to members.
 pub mod redis_member;
 
 // Kubernetes. The order of the rooms is in tests/layers.rs.

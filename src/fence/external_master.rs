@@ -1,4 +1,4 @@
-//! The fence of a master that others run (`docs/dev/rules.md`, rule 8). There is nothing to open or to close: what makes a
+//! The fence of an external master (`docs/dev/rules.md`, rule 8). There is nothing to open or to close: what makes a
 //! process's votes count, for this operator, is the record alone. So there is nothing either that a predecessor could keep open, and its
 //! death is not asked for: from the record on its votes do not count here.
 

@@ -85,7 +85,7 @@ pub struct DeletedNode {
     /// The machine that it spoke for.
     pub identity: NodeIdentity,
     /// It had a providerID.
-    /// The cloud controller deletes such a node only after the provider said that the machine is gone. If a bare-metal
+    /// The cloud controller deletes such a node only after the provider confirmed that the machine is gone. If a bare-metal
     /// node object vanishes, that proves nothing.
     pub had_provider_id: bool,
     /// It was Ready at its last observation.

@@ -58,7 +58,7 @@ impl ProcessWatch {
         self.silent_since.get_or_insert(now);
     }
 
-    /// The member is looked for somewhere else from now on: its pod was replaced.
+    /// Forgets the process because the member's pod was replaced.
     pub fn moved(&mut self, now: Monotonic) {
         *self = Self { last: None, silent_since: Some(now) };
     }

@@ -173,7 +173,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
             outcome => outcome?,
         },
         Err(invalid) => {
-            // Only an edit can mend it: say so, and wait for the edit.
+            // Only an edit can mend it, so the status names the fault and the controller waits.
             publish::refuse(&cluster, &quorum, &Problem::Invalid(invalid)).await?;
             return Ok(Action::await_change());
         }

@@ -1,4 +1,4 @@
-//! One quorum as every replica lives with it: connections to its members, what was seen of their processes, the highest
+//! One quorum at every replica: connections to its members, observations of their processes, the highest
 //! token.
 
 mod agreement;
@@ -10,6 +10,7 @@ mod electorate;
 mod latency;
 mod link;
 mod link_list;
+mod placement;
 mod registry;
 mod restarts;
 mod scripts;
@@ -35,22 +36,20 @@ pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::model::auth::Auth;
-use super::model::lists::Lists;
-use super::model::record::{admitted_run_id, record_named};
-use super::model::{effective, plan, users};
+use super::model::effective;
 use crate::api::RedisQuorum;
-use crate::redis_member::{Authorities, Guard, TlsError};
-use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};
+use crate::redis_member::Authorities;
+use crate::redlock::{FencingToken, Redlock, ValueSigner};
 use crate::runtime::context::Context;
 use crate::runtime::metrics::MemberLabels;
 use crate::time::Clock;
 use alarm::Alarm;
-use link::{Access, Shared};
+use link::Shared;
 use link_list::LinkList;
 use timers::Timers;
 use tokens::Tokens;
 
-/// News of a session: the quorum is to be looked at again.
+/// Announcements of a session: the quorum has to be reconciled.
 type Announcements = broadcast::Sender<ObjectRef<RedisQuorum>>;
 
 /// One quorum, as long as an object with its UID exists.
@@ -66,7 +65,7 @@ pub struct QuorumSession {
     links: LinkList,
     clocks: Arc<ClockGuard>,
     agreement: SharedAgreement,
-    /// Users of masters that others run, by member.
+    /// Users of external masters, by member.
     credentials: Mutex<BTreeMap<String, Credentials>>,
     tokens: Tokens,
     timers: Timers,
@@ -80,7 +79,7 @@ pub struct QuorumSession {
 }
 
 impl QuorumSession {
-    /// Starts the tasks of a session. `None` for an object that the API server has not seen.
+    /// Starts the tasks of a session. `None` for an object without a UID of the API server.
     fn start(context: &Context, quorum: Arc<RedisQuorum>, announcements: Announcements) -> Option<Arc<Self>> {
         let (uid, reference) = (quorum.uid()?, ObjectRef::from_obj(quorum.as_ref()));
         let stop = CancellationToken::new();
@@ -196,18 +195,18 @@ impl QuorumSession {
         in_force.map_or(Duration::ZERO, |in_force| in_force.get().min(quorum.spec.max_ttl.get()))
     }
 
-    /// How long fences wait under what is in force; `None` as long as the status does not say it.
+    /// How long fences wait under what is in force; `None` before the status has it.
     pub fn rejoin_delay(&self) -> Option<Duration> {
         let quorum = self.quorum();
         effective::Effective::published(&quorum).map(|_| effective::current(&quorum).rejoin_delay())
     }
 
-    /// The highest token that this replica has seen.
+    /// The highest token that this replica has observed.
     pub fn hint(&self) -> FencingToken {
         self.tokens.highest()
     }
 
-    /// A token was seen.
+    /// Takes an observed token.
     pub fn observe_token(&self, token: FencingToken) {
         if self.tokens.observe(token) {
             self.announce();
@@ -220,7 +219,7 @@ impl QuorumSession {
     }
 
     /// Makes sure that the floor in etcd is at least `token`, before that token is published.
-    /// When every member is lost, the sequence goes on above the floor.
+    /// When every member is lost, the sequence continues above the floor.
     pub async fn ensure_token_floor(&self, token: FencingToken) -> Result<(), FloorError> {
         self.observe_token(token);
         tokens::ensure(self, token).await
@@ -235,7 +234,7 @@ impl QuorumSession {
     }
 
     /// A state of the quorum: from the watch, or answered to a write. An older one than the newest known is ignored, so that
-    /// an admission that this replica has seen revoked never comes back through a watch that lags.
+    /// an admission that was revoked for this replica never comes back through a watch that lags.
     pub(crate) fn update(&self, quorum: Arc<RedisQuorum>) {
         self.update_if(quorum, is_newer);
     }
@@ -268,94 +267,9 @@ impl QuorumSession {
         }
     }
 
-    /// The secrets were read, or made.
-    pub(crate) fn set_auth(&self, auth: Auth) {
-        self.auth.send_replace(Some(auth));
-        self.place();
-        self.announce();
-    }
-
-    /// The trusted authorities from now on, in PEM.
-    pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
-        let authorities = Authorities::from_pem(pem.as_bytes())?.judged_by(self.context.server_time.clone());
-        let news = self.authorities.send_if_modified(|current| {
-            let news = current.as_ref() != Some(&authorities);
-            *current = Some(authorities);
-            news
-        });
-        if news {
-            self.place();
-            self.announce();
-        }
-        Ok(())
-    }
-
-    /// The users of masters that others run were read: those found, and what is wrong with the others.
-    fn set_credentials(&self, found: BTreeMap<String, Credentials>, missing: &BTreeMap<String, String>) {
-        self.credentials.lock().extend(found);
-        self.place();
-        for link in self.links().iter().filter(|link| !link.answers()) {
-            if let Some(trouble) = missing.get(link.name().as_str()) {
-                link.note_missed(trouble);
-            }
-        }
-    }
-
-    /// Makes the links those of the members, and tells each where its member is and as whom to connect.
-    pub(super) fn place(&self) {
-        let _one_after_the_other = self.placing.lock();
-        let quorum = self.quorum();
-        let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
-        let epoch = Lists::of(&quorum).epoch;
-        let namespace = self.reference.namespace.clone().unwrap_or_default();
-        self.agreement.follow(&quorum);
-        self.timers.note_change(&quorum);
-        self.links.follow(plan::recorded_members(&quorum));
-        for link in self.links().iter() {
-            if link.plan().is_external() {
-                let name = link.name();
-                let admitted = admitted_run_id(&quorum, name.as_str());
-                self.agreement.lock().admitted(name, admitted.clone());
-                // No vote is given while a change is joint, so the guard is that of its end.
-                let guard = Guard { uid: self.uid.clone(), epoch: 2 * epoch };
-                let current = self.credentials.lock().get(name.as_str()).cloned();
-                link.place_external(current, admitted, epoch, guard);
-                continue;
-            }
-            let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
-            if let Some(pod) = &pod {
-                self.timers.note_container(link.name().as_str(), pod);
-            }
-            let record = record_named(quorum.status.as_ref(), link.name().as_str());
-            if let Some(process) = record.may_be_open() {
-                let is_there = pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid);
-                self.timers.note_pod(&process.pod_uid, is_there);
-            }
-            let users = users::voting_users(&quorum, link.name().as_str());
-            let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
-            if !link.place(pod.as_deref(), access, epoch, &users) {
-                self.read_secrets.notify_one();
-            }
-        }
-    }
-
     pub(super) fn announce(&self) {
-        // Without a listener there is nothing to tell.
+        // Without a receiver the announcement is dropped.
         let _ = self.announcements.send(self.reference.clone());
-    }
-
-    /// Whether some member's certificate does not match the current authorities.
-    pub(super) fn is_distrustful(&self) -> bool {
-        let untrusted = |link: &Arc<MemberLink>| matches!(link.reading().failure, Some(MemberError::Untrusted(_)));
-        self.links().iter().any(untrusted)
-    }
-
-    /// Whether any member accepts the secrets that are known.
-    pub(super) fn is_authenticated(&self) -> bool {
-        let links = self.links();
-        let mut own = links.iter().filter(|link| !link.plan().is_external()).peekable();
-        // Masters of others are logged in to with users of theirs, so they tell nothing.
-        if own.peek().is_some() { own.any(|link| link.answers()) } else { links.iter().any(|link| link.answers()) }
     }
 }
 

@@ -14,7 +14,7 @@ fn to_hex(bytes: &[u8]) -> String {
 
 /// Makes lock values that cannot be guessed, and recognises them.
 ///
-/// Every replica with the quorum's key recognises a value as the operator's own when it reads it from a member: nonce ‖
+/// Every replica with the quorum's key recognises the operator's own values on a member. A value is nonce ‖
 /// HMAC-SHA-256(key, lock UID ‖ nonce), each half 20 hex characters.
 #[derive(Clone)]
 pub struct ValueSigner(Hmac<Sha256>);
@@ -66,7 +66,7 @@ impl ValueSigner {
         self.lock_tag(lock_uid, &nonce).verify_truncated_left(&tag).is_ok().then_some(nonce)
     }
 
-    /// What a seal sets the key to instead of `value`.
+    /// The value to which a seal sets the key instead of `value`.
     ///
     /// It is derived from `value`. So every replica recognises the seal, and no replica that extends `value` finds it.
     #[must_use]

@@ -49,9 +49,11 @@ macro_rules! names {
     };
 }
 
+mod quorum_reasons;
 mod reasons;
 
-pub use reasons::{AcceptedReason, CommonReason, HeldReason, LockCondition, QuorumCondition, Status};
+pub use quorum_reasons::{CommonReason, QuorumCondition};
+pub use reasons::{AcceptedReason, HeldReason, LockCondition, Status};
 
 impl From<bool> for Status {
     fn from(holds: bool) -> Self {

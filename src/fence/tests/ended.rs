@@ -23,7 +23,7 @@ fn a_busy_process_is_ended_and_its_successor_waits() {
     let busy = admitted.after(write, Some(&process("a")), &Verdict::None);
     assert_eq!((busy.state, busy.reason, busy.admitted), (State::Fenced, Some(Reason::Busy), false));
     assert_eq!(busy.predecessor, Some(process("a")));
-    // Whether or not it has ended by itself meanwhile, and whichever replica leads.
+    // Whether or not it has ended by itself during that time, and whichever replica leads.
     for reach in [answering("a", 0, Users::Open), answering("a", 0, Users::Closed)] {
         assert_eq!(step(&busy, &reach, false), FenceStep::RestartProcess);
     }

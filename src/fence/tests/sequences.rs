@@ -38,7 +38,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// The world: what is true, beside what is known.
+/// The world: what is true, besides what is known.
 struct World {
     now: u64,
     process: u32,

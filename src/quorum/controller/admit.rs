@@ -63,7 +63,7 @@ pub(super) async fn admit(
     if again.step() != FenceStep::Admit {
         return Ok(());
     }
-    // Its death could not be told from its successor's life later.
+    // Later its death could not be distinguished from its successor's life.
     if !external && (again.container_report != ContainerReport::Running || process.node_name.is_none()) {
         return Err(ActError::Unfit("its pod status does not show its container running yet").into());
     }
@@ -101,7 +101,7 @@ async fn record_admission(
     let stamps = Stamps {
         admitted_at: MilliTime::from_millis(admitted_at),
         operator_epoch: Some(observer.sources.epoch),
-        // Which epochs are over on a master that others run is what its record says, and not known by an admission.
+        // The record of an external master decides which epochs ended there, not an admission.
         epoch: (!external).then_some(observer.plan.lists.epoch),
         ..Stamps::default()
     };

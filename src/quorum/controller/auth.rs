@@ -31,7 +31,7 @@ pub(super) enum Stored {
 
 /// Keeps or makes the quorum's secrets.
 ///
-/// Where they are lost, the status says so, and this reconciliation ends. `missing_since` is the time since which they
+/// Where they are lost, the status records it, and this reconciliation ends. `missing_since` is the time since which they
 /// have been missing, with no copy here.
 pub(super) async fn ensure(
     cluster: &Cluster<'_>,

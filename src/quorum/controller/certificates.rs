@@ -28,7 +28,7 @@ use crate::quorum::model::tls::{
 use crate::quorum::session::{ActError, MemberLink, authorities_of};
 use crate::time::Monotonic;
 
-/// Between two looks at a member that serves an older certificate.
+/// The pause between two checks of a member that serves an older certificate.
 const RELOAD_PERIOD: Duration = Duration::from_secs(3);
 
 /// The certificate to be served, or what is wrong with it.
@@ -116,7 +116,7 @@ async fn read_again(
     Ok(read)
 }
 
-/// The certificate that a person, or cert-manager, writes.
+/// The certificate of a user or of cert-manager.
 async fn given(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan) -> Result<Found, Error> {
     let (name, names) = (&tls.secret, plan.server_names());
     let Some(secret) = cluster.get::<Secret>(&plan.namespace, name).await? else {

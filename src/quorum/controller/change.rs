@@ -19,7 +19,7 @@ use crate::time::Monotonic;
 
 /// Steps in one reconciliation.
 const STEPS: usize = 8;
-/// Locks, and updates, are looked at this often while a change waits for them, and members that failed.
+/// How often a change that waits checks locks, updates and failed members.
 const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Takes the steps of a change that can be taken now, and returns when to check it again.

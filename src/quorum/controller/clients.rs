@@ -24,16 +24,16 @@ use crate::redis_member::acl::UserRule;
 /// The difference between the ACL files of two plans.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Difference {
-    /// Users that are no more.
+    /// Users that no longer exist.
     removed: Vec<String>,
     /// Users with other rules, or of another client: with none of the passwords from before.
     changed: Vec<String>,
 }
 
-/// Makes the secrets tell who the clients of the plan are.
+/// Grants passwords to the clients of the plan in the secrets.
 ///
 /// This comes before anything is made of these secrets. Where it cannot be stored, a new client is granted nothing: the
-/// plan goes on without it.
+/// plan continues without it.
 pub(super) async fn grant<'p>(
     cluster: &Cluster<'_>,
     session: &QuorumSession,
@@ -57,7 +57,7 @@ async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>, Er
     cluster.get(&plan.namespace, &plan.config_name()).await
 }
 
-/// Clients of the specification that the plan had to go on without.
+/// Clients of the specification that the plan had to leave out.
 pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
     let plan = observed.plan;
     let left_out = observed.quorum.spec.clients.iter().filter(|_| plan.external.is_empty());
@@ -209,7 +209,7 @@ impl<'a> User<'a> {
     }
 }
 
-/// The users of an ACL file that can vote, and those of clients that only look.
+/// The users of an ACL file that can vote, and those of clients that only read.
 fn users_of(acl: &str) -> BTreeMap<&str, User<'_>> {
     acl.lines()
         .filter_map(|line| line.strip_prefix("user ")?.split_once(' '))

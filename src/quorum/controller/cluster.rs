@@ -159,7 +159,7 @@ impl<'a> Cluster<'a> {
         Timestamp::from_millisecond(self.context.api_now().0).unwrap_or_default()
     }
 
-    /// A moment by the API server's time, for people.
+    /// A moment by the API server's time, for users.
     pub(super) fn wall_time(&self, at: Monotonic, now: Monotonic) -> Option<MilliTime> {
         let left = i64::try_from(at.since(now).as_millis()).ok()?;
         MilliTime::from_millis(self.context.api_now().0.saturating_add(left))

@@ -56,7 +56,7 @@ pub(super) enum Ending {
     /// No replica can close it. It can vote until that moment at the latest, or until there is evidence of its end,
     /// which the text names.
     Unconfirmed(Option<Monotonic>, String),
-    /// Waits, at the latest until then, for what the text says.
+    /// Waits, at the latest until then. The text names the event.
     Waits(Option<Monotonic>, String),
 }
 

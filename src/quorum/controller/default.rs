@@ -17,7 +17,7 @@ pub enum DefaultQuorumError {
     Api(#[source] Box<kube::Error>),
 }
 
-/// Creates the quorum, for this installation, when there is none of that name. One that exists is left alone, whatever it says: it is its users'.
+/// Creates the quorum, for this installation, when there is none of that name. An existing one stays as it is, because it belongs to its users.
 ///
 /// # Errors
 /// If `spec_json` is no specification, or the API server refuses it or does not answer.

@@ -29,7 +29,7 @@ pub(super) async fn write(
     step: FenceStep,
 ) -> Result<(), Error> {
     let next = snapshot.record.after(step, snapshot.process.as_ref(), &snapshot.verdict);
-    // In the wall clock's words, for people. A step that does not speak of it leaves it as it is.
+    // By the wall clock, for users. A step without a time leaves it as it is.
     let rejoin_at = match step {
         FenceStep::WriteFenced { rejoin_at, .. } => rejoin_at,
         // The count begins with this record.
@@ -70,7 +70,7 @@ pub(super) async fn publish_fenced_event(
     cluster.publish_event(event).await;
 }
 
-/// How far the clock of the process that is seen was stepped.
+/// How far the clock of the process that answers was stepped.
 fn step_text(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> String {
     let clocks = observer.sources.session.clocks();
     let step = snapshot.process.as_ref().and_then(|process| clocks.step_of(&process.run_id));

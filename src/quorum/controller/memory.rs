@@ -23,7 +23,7 @@ pub(super) struct Memory {
     /// An external member stands here by its name, with the time when it was recorded as leaving.
     pub(super) closed: Mutex<HashMap<String, Monotonic>>,
     pub(super) lowering: Mutex<Option<Lowering>>,
-    /// Why a change of the members does not go on, as far as acts on members have failed.
+    /// Failed acts on members that delay a change of the members.
     pub(super) change_failures: Mutex<Vec<String>>,
     pub(super) tls: Mutex<Option<ReadTls>>,
     /// The certificate to be served, or what is wrong with it; `None` if members are to speak plain TCP.
@@ -31,7 +31,7 @@ pub(super) struct Memory {
     pub(super) passwords: Mutex<Passwords>,
     /// Since when the auth Secret has been missing, with no copy here.
     pub(super) auth_missing_since: Mutex<Option<Monotonic>>,
-    /// Since when each member has been away, as far as this leader knows.
+    /// Since when each member has been away, as far as this leader observed.
     pub(super) away: Mutex<BTreeMap<String, Monotonic>>,
     /// Members without a pod.
     pub(super) podless: Mutex<BTreeMap<String, Podless>>,
@@ -52,7 +52,7 @@ pub(super) struct Applied {
     pub(super) config_kept: bool,
     /// An object that is in the way.
     pub(super) obstacle: Option<Problem>,
-    /// When Secrets were looked at.
+    /// When Secrets were read.
     pub(super) at: Monotonic,
     /// When it has to be applied again.
     pub(super) due: Duration,
@@ -63,7 +63,7 @@ pub(super) struct Applied {
 pub(super) const SECRETS_PERIOD: Duration = Duration::from_secs(10);
 
 impl Applied {
-    /// For how long the Secrets need not be looked at; `None` if they have to be now.
+    /// How long the Secrets need not be read; `None` if they have to be read now.
     pub(super) fn fresh_for(&self, now: Monotonic) -> Option<Duration> {
         let due = self.at + SECRETS_PERIOD;
         (now < due).then(|| due.since(now))

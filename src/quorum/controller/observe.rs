@@ -71,7 +71,7 @@ pub(super) struct Observed<'a> {
     /// Those of its clients.
     pub(super) namespaces: Vec<Arc<Namespace>>,
     pub(super) agreement: Agreement,
-    /// The secrets that this replica knows now.
+    /// The secrets that this replica observed now.
     pub(super) stored_auth: Option<Auth>,
     pub(super) watched: Watched,
     pub(super) former_closed_since: Option<Monotonic>,
@@ -180,7 +180,7 @@ impl<'a> Observer<'a> {
         let has_confirmed =
             |run_id| self.memory.passwords.lock().confirmed.get(run_id) == Some(&self.auth.generation());
         let set = self.owned.stateful_sets.named(&self.plan.namespace, &plan.name);
-        // An edit by a person, or an older template than the one just written: it says nothing of what the pod should be.
+        // A user's edit, or an older template than the one just written, does not describe the right pod.
         let set = set.filter(|set| own && is_kept(&self.memory.kept, set.as_ref()));
         let outdated = set.zip(member.pod.as_ref()).and_then(|(set, pod)| is_outdated(&set, pod));
         let lost = own && record.admitted && stored.is_some_and(|auth| member.is_lost(auth));
@@ -195,7 +195,7 @@ impl<'a> Observer<'a> {
         MemberSummary {
             external,
             standing,
-            // The operator does not replace a master that others run; it has to vote while another member is replaced.
+            // The operator does not replace an external master; it has to vote while another member is replaced.
             outdated: if external { Some(false) } else { outdated },
             started_with: member.started_with(self.auth),
             answers: answering.is_some(),
@@ -211,7 +211,7 @@ impl<'a> Observer<'a> {
     }
 }
 
-/// The keys of the operator's own members. Masters that others run have keys of others, too.
+/// The keys of the operator's own members. External masters have keys of other programs, too.
 fn own_keys(links: &[Arc<MemberLink>]) -> Option<Keys> {
     let own = links.iter().filter(|link| !link.plan().is_external()).map(|link| link.reading());
     let observed = own.filter(|reading| reading.processes.answers()).filter_map(|reading| reading.observation);
@@ -297,7 +297,7 @@ impl Member {
 
 /// Whether a pod was made from an older template than its StatefulSet has now.
 ///
-/// `None` if that cannot be told yet.
+/// `None` while that is not known yet.
 fn is_outdated(set: &StatefulSet, pod: &Pod) -> Option<bool> {
     let status = set.status.as_ref()?;
     let current = status.observed_generation.is_some() && status.observed_generation == set.metadata.generation;
@@ -322,7 +322,7 @@ mod tests {
         };
         assert_eq!(is_outdated(&set(2), &pod("q-0-a")), Some(true));
         assert_eq!(is_outdated(&set(2), &pod("q-0-b")), Some(false));
-        // The StatefulSet controller has not looked at the newest template.
+        // The StatefulSet controller has not processed the newest template.
         assert_eq!(is_outdated(&set(1), &pod("q-0-a")), None);
         assert_eq!(is_outdated(&set(2), &Pod::default()), None);
         let mut ending = pod("q-0-a");

@@ -1,4 +1,4 @@
-//! Objects of a quorum as they should be, whatever a person or a tool has made of them: deleted, edited or added to.
+//! Repairs objects of a quorum that a user or a tool has deleted, edited or extended.
 //!
 //! The operator replaces an object as a whole, so that fields of other writers go too. A server-side apply would leave
 //! them. The answer of the API server has its defaults and the fields of other admission. An object that differs from
@@ -55,7 +55,7 @@ impl Owned {
     }
 }
 
-/// Makes an object what it should be; `live` is what the watch says of it, if there is one. What is in the way, if something is:
+/// Makes an object what it should be; `live` is the watched object, if there is one. The result names the obstacle, if there is one:
 /// another owner's object has the name, ours is being deleted, or the API server refuses.
 pub(super) async fn keep<K: Namespaced + Serialize>(
     cluster: &Cluster<'_>,
@@ -97,7 +97,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
 }
 
 /// Deletes an object of a member, if it is ours; whether there is none any more. Asked of the API server: a watch that has
-/// just begun knows of nothing.
+/// just begun has no memory of it.
 pub(super) async fn remove<K: Namespaced>(
     cluster: &Cluster<'_>,
     kept: &Mutex<KeptObjects>,
@@ -126,7 +126,7 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 /// Why the operator must not touch an existing object.
 fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, kept_before: Option<&Kept>) -> Option<String> {
     let (kind, name) = (K::kind(&()).into_owned(), found.name_any());
-    // Ours, although a person has taken the owner off it.
+    // Ours, although a user has removed its owner.
     let made = kept_before.is_some_and(|kept_before| kept_before.uid.is_some() && kept_before.uid == found.uid());
     if !is_ours(found, &plan.uid) && !made {
         Some(Blocked::Foreign { kind, name }.to_string())
@@ -146,7 +146,7 @@ fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Re
 
 /// The object that takes the place of `found`.
 ///
-/// It carries the version of `found`, so that a change in between is seen, and it keeps the annotations of others.
+/// It carries the version of `found`, so that a change in between is refused, and it keeps the annotations of others.
 fn over<K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned>(desired: &K, found: &K) -> K {
     let mut next = with_load_balancer(desired.clone(), found);
     let mut annotations = found.annotations().clone();

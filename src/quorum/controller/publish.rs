@@ -127,7 +127,7 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
         if !status.members.iter().any(|published| published.name == member.name) {
             status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
         }
-        // Before anything depends on it: a member that leaves has to be reached when the specification names it no more.
+        // Before anything depends on it: a member that leaves has to be reached when the specification no longer names it.
         let Some(external) = &member.external else { continue };
         let Some(published) = status.members.iter_mut().find(|published| published.name == member.name) else {
             continue;
@@ -144,7 +144,7 @@ fn lists_of(status: &RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
     Lists::of_status(Some(status), observed.plan.lists.wanted.clone())
 }
 
-/// Everything that follows from the rest, beside the conditions.
+/// Everything that follows from the rest, besides the conditions.
 fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     basics(status, observed.plan);
     for member in observed.own() {

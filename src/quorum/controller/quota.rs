@@ -11,7 +11,7 @@ use crate::quorum::model::problems::Problem;
 use crate::quorum::model::status::refused;
 use crate::runtime::context::Context;
 
-/// Nothing is made for a quorum for which there is no room; it says so, and is looked at again.
+/// Publishes the refusal of a quorum beyond the limit, and checks it again later. Nothing is created for it.
 pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {
     let mut next = quorum.clone();
     let (namespace, limit) = (quorum.namespace().unwrap_or_default(), context.replica.settings.limits.quorums);

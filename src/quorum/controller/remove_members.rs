@@ -12,7 +12,9 @@ use super::observe::Observer;
 use super::owned::remove;
 use crate::time::Monotonic;
 
-/// Between two looks at a member that leaves: the controller does not hear of the end of its objects.
+/// The pause between two checks of a member that leaves.
+///
+/// The controller does not watch the end of its objects.
 const RECHECK_AFTER: Duration = Duration::from_secs(2);
 
 /// Takes the members that leave as far as they can go.
@@ -30,7 +32,7 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
         }
         let leaver = Leaver { link, plan: Some(plan), deleted: false };
         let standing = end_member(&observer.sources, cluster, term, &leaver, closed, kept).await?;
-        // Its record is what tells of these objects, so they go first. A master that others run has none.
+        // Only its record names these objects, so they go first. An external master has none.
         let removed = link.plan().is_external()
             || (remove::<StatefulSet>(cluster, kept, plan, name).await?
                 & remove::<Service>(cluster, kept, plan, name).await?);

@@ -16,7 +16,7 @@ use crate::quorum::model::rollout::{Obstacle, RolloutStep};
 use crate::quorum::session::{ActError, MemberLink};
 use crate::time::Monotonic;
 
-/// How often locks are looked at while an update waits for them.
+/// How often an update that waits checks the locks.
 /// The controller does not hear of their renewals.
 const LOCKS_PERIOD: Duration = Duration::from_secs(1);
 

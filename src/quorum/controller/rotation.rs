@@ -1,5 +1,5 @@
 //! Rotation of passwords carried out: what [`crate::quorum::model::rotation`] decides, one step after the other. Its state is in the auth
-//! Secret, so any leader goes on where another one was.
+//! Secret, so any leader continues where another one was.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The members one by one: what the fence decides, carried out until there is nothing left to do but wait. To a master that others run
+//! The members one by one: what the fence decides, carried out until there is nothing left to do but wait. To an external master
 //! nothing is done but reading, the record of its operators, and the counter of tokens: what makes its votes count is the status.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::time::Monotonic;
 /// steps mean that two parties work against each other, and the next reconciliation continues.
 const STEPS: usize = 8;
 
-/// A member that failed is looked at again after this, or when its link has news.
+/// The pause before a failed member is tried again, unless its link announces a change.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Carries every member as far as it goes; until when nothing has to be done unless something happens.
@@ -126,7 +126,7 @@ async fn is_still_to_be_fenced(
     Ok(matches!(again.step(), FenceStep::WriteFenced { close: true, .. }))
 }
 
-/// Records what is learnt later of an admitted process of an external member.
+/// Records later evidence about an admitted process of an external member.
 ///
 /// Its record was perhaps not read before.
 async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {

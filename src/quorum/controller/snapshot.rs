@@ -1,4 +1,4 @@
-//! One look at one member: what this replica sees of it, and what the fence makes of that.
+//! The snapshot of one member: the state at this replica, and the input of the fence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::time::Monotonic;
 #[derive(Clone, Copy)]
 pub(super) struct Sources<'a> {
     context: &'a Context,
-    /// They know of nodes.
+    /// They have the histories of nodes.
     sessions: &'a Sessions,
     pub(super) session: &'a QuorumSession,
     votes: &'a HeldVotes,
@@ -51,7 +51,7 @@ pub(super) struct MemberSnapshot {
     pub(super) reach: Reach,
     /// The process that answers, and where it runs.
     pub(super) process: Option<Process>,
-    /// Whether the pod shows the container of `seen`.
+    /// Whether the pod shows the container of `process`.
     pub(super) container_report: ContainerReport,
     /// The verdict on the process that `process` has to wait for.
     pub(super) verdict: Verdict,
@@ -83,14 +83,14 @@ impl<'a> Sources<'a> {
         plan.all_members().filter_map(|member| self.session.link(&member.name)).collect()
     }
 
-    /// A look by the newest known state of the quorum.
+    /// Observes a member by the newest known state of the quorum.
     pub(super) async fn observe_now(&self, link: &Arc<MemberLink>) -> Result<MemberSnapshot, Error> {
         self.observe(link, self.session.quorum()).await
     }
 
     /// Observes a member.
     ///
-    /// The look also has what is known of the process that votes, or voted last, by this state of the quorum.
+    /// The snapshot also has the verdict on the process that votes, or voted last, by this state of the quorum.
     pub(super) async fn observe(
         &self,
         link: &Arc<MemberLink>,
@@ -119,7 +119,7 @@ impl<'a> Sources<'a> {
         })
     }
 
-    /// Neither pod nor node tells of it.
+    /// External masters have no pod or node, so only the connection counts.
     fn at_external(
         &self,
         record: &Record,
@@ -150,7 +150,7 @@ impl<'a> Sources<'a> {
         now: Monotonic,
     ) -> Result<(Reach, Option<Process>, ContainerReport, Verdict), Error> {
         let pod = self.pod_of(link, quorum);
-        // The link has not followed to a new pod yet: the process that it saw is not in this one.
+        // The link has not followed to a new pod yet: its process is not in this one.
         let elsewhere = pod.as_ref().is_some_and(|pod| reading.pod_uid.is_some() && reading.pod_uid != pod.uid());
         let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
         let reach = match reading.processes.reach(runs, now) {
@@ -256,7 +256,7 @@ impl MemberSnapshot {
         self.link.name().as_str()
     }
 
-    /// The same look, by another state of the quorum.
+    /// The same snapshot, by another state of the quorum.
     pub(super) fn by(&self, quorum: Arc<RedisQuorum>) -> Self {
         Self { record: record_named(quorum.status.as_ref(), self.name()), quorum, ..self.clone() }
     }

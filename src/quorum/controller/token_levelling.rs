@@ -11,7 +11,7 @@ use crate::quorum::model::record::admitted_run_id;
 use crate::quorum::session::{ActError, MemberLink, QuorumSession, Sessions};
 use crate::redlock::{FencingToken, MemberError, RunId};
 
-/// Between two looks.
+/// The pause between two checks.
 const PERIOD: Duration = Duration::from_secs(5);
 /// For one member.
 const TIMEOUT: Duration = Duration::from_millis(600);

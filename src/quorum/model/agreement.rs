@@ -65,7 +65,7 @@ pub enum Conflict {
     MaxTtl(OtherClaim),
 }
 
-/// How things stand, for people.
+/// How things stand, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// There are no external members.
@@ -185,7 +185,7 @@ impl Agreement {
             master.others.retain(|_, (_, until)| *until > now);
         }
         for other in &state.others {
-            // Its end is kept beside it, so that the same claim is the same at every reading.
+            // Its end is kept besides it, so that the same claim is the same at every reading.
             let recorded = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);
             master.others.insert(other.uid.clone(), recorded);
         }
@@ -248,7 +248,7 @@ impl Agreement {
         Some(claim.ttl)
     }
 
-    /// For people.
+    /// For users.
     pub fn sharing(&self, now: Boottime) -> Sharing {
         if let Some(conflict) = self.conflict(now) {
             return Sharing::Conflict(conflict);

@@ -50,7 +50,7 @@ pub struct Objects {
     pub config: Secret,
     /// One headless Service per member, and with `expose` another one.
     pub services: Vec<Service>,
-    /// One for all members; none if others run them all.
+    /// One for all members; none if all are external.
     pub disruption_budget: Option<PodDisruptionBudget>,
     /// The policy for connections to the members; none if all members are external.
     pub network_policy: Option<NetworkPolicy>,
@@ -100,7 +100,7 @@ fn member_labels(plan: &Plan, member: &MemberPlan) -> BTreeMap<String, String> {
     labels
 }
 
-/// The labels that tell whose Secret it is, in whatever namespace.
+/// The labels that identify the owner of a Secret, in whatever namespace.
 fn client_labels(plan: &Plan, client: &ClientPlan) -> BTreeMap<String, String> {
     let mut labels = quorum_labels(plan);
     labels.insert(QUORUM_NAMESPACE_LABEL.into(), plan.namespace.clone());

@@ -127,7 +127,7 @@ pub struct Lowering {
     held: bool,
 }
 
-/// Between two looks at what is held while a value is being lowered.
+/// The pause between two checks of held locks while a value is being lowered.
 const RECHECK_AFTER: Duration = Duration::from_secs(5);
 
 /// The settings in force from now on, and when to check again.
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(count, None);
     }
 
-    /// Raised and lowered again before the leader looked: what was granted in between counts.
+    /// Raised and lowered again before the leader checked. A grant of that time counts.
     #[test]
     fn the_same_target_in_another_specification_begins_anew() {
         let mut count = None;

@@ -23,12 +23,12 @@ pub fn running_container(pod: &Pod) -> Option<&str> {
     redis_status(pod).filter(|_| runs(pod))?.container_id.as_deref().filter(|id| !id.is_empty())
 }
 
-/// Whether the redis container runs, as far as the kubelet has said.
+/// Whether the redis container runs, as the kubelet last reported.
 pub fn runs(pod: &Pod) -> bool {
     redis_status(pod).and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
-/// Why the member `name` in `namespace` has no process, and the command that tells more.
+/// Why the member `name` in `namespace` has no process, and the command that shows details.
 ///
 /// `refused`: the answer of the StatefulSet controller, of a member without a pod.
 pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: Option<&str>) -> Option<String> {
@@ -55,7 +55,7 @@ pub fn speaks_tls(pod: &Pod) -> bool {
 
 /// The key of the ACL file that a member's pod mounts.
 ///
-/// It tells the secrets that the pod's first process was started with: the volumes of a pod cannot be changed.
+/// It identifies the secrets of the pod's first process, because the volumes of a pod cannot be changed.
 pub fn acl_key(pod: &Pod) -> Option<&str> {
     let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
     let config = volumes.iter().find(|volume| volume.name == CONFIG_VOLUME)?.secret.as_ref()?;
@@ -94,13 +94,13 @@ pub enum ContainerReport {
     /// A later status can show it.
     NotYet,
     /// No later status can. The pod shows another container, and does not say that the recorded one has ended: it restarted twice
-    /// between two statuses, or the runtime has lost sight of a container.
+    /// between two statuses, or the runtime has lost a container.
     Never,
 }
 
 /// Where a process runs, and whether its pod shows that.
 ///
-/// `node` tells what is known of the node with a name; `is_shared` whether IDs are shown by several.
+/// `node` returns the identity of a node by its name. `is_shared` returns whether several nodes report the same IDs.
 pub fn process(
     of: &Whereabouts<'_>,
     node: impl Fn(&str) -> Option<NodeIdentity>,
@@ -144,13 +144,13 @@ pub fn process(
     (process, report)
 }
 
-/// Whether the kubelet does not know what became of the redis container before the present one.
+/// Whether the kubelet has lost the redis container before the present one.
 fn has_lost_a_container(pod: &Pod) -> bool {
     let last = redis_status(pod).and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
     last.is_some_and(is_unknown)
 }
 
-/// IDs that several nodes show identify nothing.
+/// Drops IDs that several nodes report, because they identify nothing.
 pub fn with_unique_ids(node: NodeIdentity, is_shared: impl Fn(&Machine) -> bool) -> NodeIdentity {
     NodeIdentity { machine: node.machine.filter(|machine| !is_shared(machine)), ..node }
 }

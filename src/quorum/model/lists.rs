@@ -125,7 +125,7 @@ fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
 /// The epoch to continue with, when the status has lost one. `found`: the highest epoch of users on members. `open`: the users that each
 /// member has open.
 ///
-/// The operator opens its user of the next epoch before a change, beside that of the epoch of the status. A member that has only the next one
+/// The operator opens its user of the next epoch before a change, besides that of the epoch of the status. A member that has only the next one
 /// open, or one of a later epoch, has obeyed another status. Which lists that one had is not known.
 pub fn lost_epoch<'a>(lists: &Lists, found: Option<i64>, open: impl IntoIterator<Item = &'a [String]>) -> Option<i64> {
     let next = lists.epoch + 1;

@@ -69,7 +69,7 @@ pub fn quorum_of(
 
 /// Whether the hold of a lock, ending or not, can be on this very quorum.
 ///
-/// The record of the hold decides this, not the specification and not the default of now. A lock whose record a person has removed can be
+/// The record of the hold decides this, not the specification and not the default of now. A lock whose record a user has removed can be
 /// held anywhere.
 pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum) -> bool {
     let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return false };

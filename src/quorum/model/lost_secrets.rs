@@ -42,7 +42,7 @@ pub struct View<'a> {
     pub in_use: Option<&'a Auth>,
     /// Members perhaps run that were started with secrets.
     pub has_members: bool,
-    /// Since when this leader has known that the Secret is missing, and the status has said so.
+    /// Since when the Secret has been missing for this leader, and the status has recorded it.
     pub missing_since: Option<Monotonic>,
     /// Now.
     pub now: Monotonic,
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn lost_ones_do_not_come_back() {
         let (lost, anew) = (Auth::random(), Auth::anew(UnixMillis(7)));
-        // Restored by a person, or known to a replica that was cut off.
+        // Restored by a user, or known to a replica that was cut off.
         assert_eq!(
             step(&Found::Secrets(lost.clone()), Some(&anew), true, None, 5),
             SecretsStep::Overwrite(anew.clone())

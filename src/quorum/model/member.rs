@@ -1,4 +1,4 @@
-//! One member as a leader sees it: what updates, changes of the member list and rotations of passwords are decided on.
+//! The summary of a member at one moment: the input of updates, changes of the member list and rotations.
 
 /// One member at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct MemberSummary {
     /// How it stands by its record.
     pub standing: Standing,
     /// Its pod was made from another template than its StatefulSet has now. `None`: not known yet, because there is no pod,
-    /// or the StatefulSet controller has not looked at the newest template.
+    /// or the StatefulSet controller has not processed the newest template.
     pub outdated: Option<bool>,
     /// Which secrets its pod was started with.
     pub started_with: StartedWith,
@@ -20,7 +20,7 @@ pub struct MemberSummary {
     pub obeys: bool,
     /// That process is the one that the record admits.
     pub admitted: bool,
-    /// It is admitted, open, and obeys this leader. The operator does not open or close a master that others run: there the record is all.
+    /// It is admitted, open, and obeys this leader. The operator does not open or close an external master: there the record alone decides.
     pub votes: bool,
     /// The operator's user of the next epoch is open on it.
     pub ready_for_next: bool,
@@ -28,7 +28,7 @@ pub struct MemberSummary {
     pub confirmed: bool,
     /// No vote is possible under the epoch before with it: see [`super::membership::is_closed`].
     pub closed: bool,
-    /// It leaves, does not answer, and a person has said that it is dead.
+    /// It leaves, does not answer, and an administrator declared it dead.
     /// See [`super::membership::is_declared_dead`].
     pub dead: bool,
 }

@@ -6,7 +6,7 @@
 //! a majority of the old list and of the new one is needed, under users of a new epoch. The users of the epoch before
 //! are closed on the old members. When all promises of the old list alone have expired, one more write **ends** it.
 //!
-//! The operator cannot close users on a master that others run. There the record of its operators names the epoch, and votes under an
+//! The operator cannot close users on an external master. There the record of its operators names the epoch, and votes under an
 //! earlier one are refused. A quorum with such a master grants and renews nothing while a change is joint: a pause.
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists
 /// Its users are closed on the process that can be open, or no process can be open. It stays so, because every later
 /// admission opens users of the present epoch only.
 ///
-/// On a master that others run it is the record on the process that refuses those users. Another process has forgotten
+/// On an external master it is the record on the process that refuses those users. Another process has forgotten
 /// the record, but a replica that still has the epoch before has not admitted that process. A master that joins has no such
 /// votes.
 pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
@@ -51,7 +51,7 @@ fn is_external(status: Option<&RedisQuorumStatus>, name: &str) -> bool {
     member_named(status, name).is_some_and(|member| member.external.is_some())
 }
 
-/// Whether a person has said that the process of this external member is dead, by its `run_id`. No pod and no node tells.
+/// Whether an administrator declared the process of this external member dead, by its `run_id`. No pod and no node proves it.
 pub fn is_declared_dead(quorum: &RedisQuorum, name: &str) -> bool {
     let Some(declared) = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION) else { return false };
     let recorded = member_named(quorum.status.as_ref(), name).filter(|member| member.external.is_some());

@@ -29,12 +29,12 @@ pub struct MemberPlan {
     pub index: usize,
     /// Its name: `<quorum>-<index>`, also the name of its StatefulSet and Service.
     pub name: String,
-    /// A master that others run. All that is said of pods, StatefulSets, Services and ACL files is about the others.
+    /// An external master. Pods, StatefulSets, Services and ACL files belong to the operator's own members only.
     pub external: Option<ExternalPlan>,
 }
 
 impl MemberPlan {
-    /// Whether others run it.
+    /// Whether it is external.
     pub const fn is_external(&self) -> bool {
         self.external.is_some()
     }
@@ -45,7 +45,7 @@ impl MemberPlan {
         self.name == other.name && address(self) == address(other)
     }
 
-    /// The address that operators which share members know this one by, and that clients use.
+    /// The address by which operators that share members name this one, and that clients use.
     pub fn address(&self, namespace: &str) -> String {
         match &self.external {
             Some(external) => external.address.clone(),
@@ -119,7 +119,7 @@ pub struct Plan {
     pub owner: OwnerReference,
     /// The operator's own members that vote or are to vote, by index. Those that leave are not among them.
     pub members: Vec<MemberPlan>,
-    /// The members that others run and that vote or are to vote.
+    /// The external members and that vote or are to vote.
     pub external: Vec<MemberPlan>,
     /// The member lists that decide whose votes count, now and after a change.
     pub lists: Lists,
@@ -276,7 +276,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     })
 }
 
-/// Masters that others run have settings of their own. Of ours those that leave count, too: they are spoken with to the end.
+/// External masters have settings of their own. Of ours those that leave count, too: the operator connects to them until their end.
 fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
     let tls = &quorum.spec.tls;
     if recorded_members(quorum).iter().all(MemberPlan::is_external) {

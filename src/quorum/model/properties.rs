@@ -29,7 +29,7 @@ proptest! {
         let (values, again) = effective::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));
         prop_assert!(again.is_none_or(|again| again >= Monotonic::new(Duration::from_millis(now))));
         values.publish(quorum.status.get_or_insert_default());
-        // Nothing is lowered at the first look, and no fence waits for less than was in force.
+        // Nothing is lowered at the first check, and no fence waits for less than was in force.
         prop_assert!(before == Duration::MAX || effective::rejoin_delay_of(&quorum) >= before);
     }
 

@@ -84,7 +84,7 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
     member.epoch = stamps.epoch.or(member.epoch);
     member.run_id = record.run_id.as_ref().map(ToString::to_string);
     if let Some(process) = &record.process {
-        // A master that others run has none.
+        // An external master has none.
         member.pod_uid = Some(process.pod_uid.clone()).filter(|uid| !uid.is_empty());
         member.container_id.clone_from(&process.container_id);
         member.node_name.clone_from(&process.node_name);

@@ -11,7 +11,7 @@ use super::progress::{Doing, Until};
 pub struct View<'a> {
     /// The members, in the order in which they are replaced.
     pub members: &'a [MemberSummary],
-    /// A person has paused the rollout.
+    /// A user paused the rollout.
     pub paused: bool,
     /// The member list is changing, and must end first.
     pub changing: bool,
@@ -25,7 +25,7 @@ pub struct View<'a> {
 pub enum RolloutStep {
     /// Every member runs the newest template, as far as is known.
     Nothing,
-    /// A person has paused it, and these are to be replaced.
+    /// A user paused it, and these are to be replaced.
     Paused {
         /// The members.
         outdated: Vec<String>,
@@ -50,7 +50,7 @@ pub enum Obstacle {
     Members(Vec<String>),
     /// These locks are not on all members.
     Locks(Vec<String>),
-    /// These members' templates have not been looked at yet.
+    /// The StatefulSet controller has not processed these members' templates yet.
     Templates(Vec<String>),
     /// The change of the member list has ended.
     Change,
@@ -115,7 +115,7 @@ fn obstacle(view: &View<'_>) -> Option<Obstacle> {
 fn obstacle_to_lost(view: &View<'_>) -> Option<Obstacle> {
     let is_of_before = |member: &MemberSummary| match member.standing {
         Standing::Lost => true,
-        // The operator does not reach it, so it cannot know yet that it is lost: others must not wait for its node.
+        // The operator does not reach it, so its loss is not known yet. Other members must not wait for its node.
         Standing::Silent => member.outdated == Some(true),
         Standing::Admitted | Standing::ClosedForUpdate | Standing::Out => false,
     };
@@ -130,7 +130,7 @@ fn obstacle_to_lost(view: &View<'_>) -> Option<Obstacle> {
 /// The status message of an unfinished update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// A person has paused it.
+    /// A user paused it.
     pub paused: bool,
     /// How far it is, and what it waits for.
     pub message: String,
@@ -139,7 +139,7 @@ pub struct Progress {
 /// Locks and members are named up to this many.
 const NAMED: usize = 5;
 
-/// Describes a step for people.
+/// Describes a step for users.
 pub fn progress(step: &RolloutStep, members: &[MemberSummary]) -> Option<Progress> {
     let all = members.len();
     let doing = match step {
@@ -163,7 +163,7 @@ fn described(obstacle: &Obstacle) -> Until {
     }
 }
 
-/// Names for people, not too many.
+/// Names for users, not too many.
 pub fn listed(names: &[String]) -> String {
     let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {

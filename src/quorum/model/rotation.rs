@@ -47,7 +47,7 @@ pub enum RotationStep {
     Advance,
     /// These members are waited for.
     Wait(Vec<String>),
-    /// A person is waited for.
+    /// The rotation waits for the user.
     AwaitFinish,
 }
 
@@ -96,7 +96,7 @@ fn idle(view: &View<'_>) -> RotationStep {
     }
 }
 
-/// For people: how far a rotation is, and what it waits for.
+/// For users: how far a rotation is, and what it waits for.
 pub fn progress(rotation: &Rotation, members: &[MemberSummary], step: &RotationStep) -> String {
     let confirmed = members.iter().filter(|member| member.confirmed).count();
     let all = members.len();

@@ -1,4 +1,4 @@
-//! The members' certificates: what a Secret must hold, what members serve, and what people are told about it. Pure, but for
+//! The members' certificates: what a Secret must hold, what members serve, and the messages about it. Pure, but for
 //! [`issue`], which makes the operator's own.
 
 pub mod authority;

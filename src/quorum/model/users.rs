@@ -10,7 +10,7 @@ use crate::redis_member::acl::{PROBE_USER, UserRule};
 impl Plan {
     /// The users of this epoch on a member, with its own passwords.
     ///
-    /// The operator's user is the first. The users of clients that can vote follow, then those that only look.
+    /// The operator's user is the first. The users of clients that can vote follow, then those that only read.
     pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
         let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
         rules.extend(self.reader_rules(auth, member));
@@ -52,7 +52,7 @@ impl Plan {
 
     /// The users that are open on a member while it can vote.
     ///
-    /// These are the operator's, the probe's, those of clients that only look, and, if clients know of this list alone,
+    /// These are the operator's, the probe's, those of clients that only read, and, if clients know of this list alone,
     /// those of clients that can vote.
     pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
         let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
@@ -64,7 +64,7 @@ impl Plan {
         rules
     }
 
-    /// The users of earlier epochs, from `since` on. Who only looks has none.
+    /// The users of earlier epochs, from `since` on. A client that only reads has none.
     pub fn former_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
         (since..self.lists.epoch).flat_map(|epoch| self.voting_rules_of(auth, member, epoch)).collect()
     }

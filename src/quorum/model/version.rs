@@ -8,7 +8,7 @@ const VALKEY: [[u32; 3]; 3] = [[7, 2, 11], [8, 0, 6], [8, 1, 4]];
 
 /// The version to use instead, if this one lacks the fixes.
 ///
-/// Valkey reports its own version beside that of the Redis that it is compatible with. A version that is no three numbers says nothing.
+/// Valkey reports its own version besides that of the Redis that it is compatible with. A version that is no three numbers proves nothing.
 #[must_use]
 pub fn least_fixed(redis: &str, valkey: Option<&str>) -> Option<String> {
     let (name, version, fixed) = valkey.map_or(("Redis", redis, &REDIS[..]), |valkey| ("Valkey", valkey, &VALKEY[..]));

@@ -10,7 +10,7 @@ use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::external_members;
 use crate::redlock::MemberName;
 
-/// The claims of the operators that share masters, as this replica knows them.
+/// The claims of the operators that share masters, as this replica observed them.
 ///
 /// The links read them, and the votes rest on them.
 #[derive(Clone)]

@@ -67,7 +67,7 @@ async fn write_back(api: &Api<Secret>, secret: &Secret) {
     }
 }
 
-/// Whether the status says that the leader has no secrets, or that members run with lost ones.
+/// Whether the status records that the leader has no secrets, or that members run with lost ones.
 pub(crate) fn records_loss(quorum: &RedisQuorum) -> bool {
     let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let ready = find_condition(conditions, QuorumCondition::Ready);
@@ -123,7 +123,7 @@ fn speaks_tls(quorum: &RedisQuorum) -> bool {
     quorum.spec.tls.mode != TlsMode::Disabled
 }
 
-/// `Ok(None)`: the API server says that there is none.
+/// `Ok(None)`: the API server has none.
 async fn read(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, RequestError> {
     let found = within(SHORT_TIMEOUT, api.get_opt(name)).await;
     found.inspect_err(|error| tracing::debug!(secret = name, %error, "Secret not read"))

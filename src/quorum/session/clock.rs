@@ -29,7 +29,7 @@ struct Watched {
     run_id: RunId,
     users: Users,
     clock: ClockWatch,
-    /// Its clock against ours, as all readings together tell it.
+    /// Its clock against ours, by all readings together.
     reading: ClockOffset,
     answers: bool,
     /// The step is this process's own. It stays so until another process takes its place.
@@ -133,7 +133,7 @@ impl State {
     }
 
     fn attribute(&mut self, now: Boottime) -> bool {
-        // Those whose step is known are judged no more, and a silent one can neither show a step nor the lack of one.
+        // Clocks with a known step are no longer judged, and a silent one can neither show a step nor the lack of one.
         let open: Vec<_> = self.watched.values().filter(|one| one.answers && one.convicted.is_none()).collect();
         let clocks: Vec<&ClockWatch> = open.iter().map(|watched| &watched.clock).collect();
         match attribute(&clocks, self.members) {

@@ -1,4 +1,4 @@
-//! Reads the users of masters that others run, and the authorities of their certificates, from their Secrets: by name, without list
+//! Reads the users of external masters, and the authorities of their certificates, from their Secrets: by name, without list
 //! or watch.
 
 use std::collections::BTreeMap;

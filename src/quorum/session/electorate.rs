@@ -46,7 +46,7 @@ impl QuorumSession {
     pub async fn ready(&self) {
         let mut announcements = self.announcements.subscribe();
         while !self.is_ready() {
-            // Connections say nothing of themselves here, so look again from time to time.
+            // Connections send no announcements here, so check from time to time.
             let news = async { while announcements.recv().await.is_ok_and(|about| about != self.reference) {} };
             let _ = tokio::time::timeout(Duration::from_millis(100), news).await;
         }

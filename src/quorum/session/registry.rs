@@ -24,7 +24,7 @@ use crate::runtime::panics::caught_in;
 
 /// Maximum number of announcements that a slow reader can miss. A reader that misses more checks everything.
 const CAPACITY: usize = 1024;
-/// Between two looks whether a session has panicked, or has rested.
+/// The pause between two checks whether a session has panicked, or has rested.
 const ROUND: Duration = Duration::from_millis(250);
 
 /// The sessions of this replica; cheap to clone.
@@ -62,7 +62,7 @@ impl Sessions {
         self.0.all()
     }
 
-    /// Quorums whose session, members or status changed. A reader that falls behind is told about every quorum.
+    /// Quorums whose session, members or status changed. A reader that falls behind gets every quorum.
     pub fn changed(&self) -> impl Stream<Item = ObjectRef<RedisQuorum>> + Send + 'static {
         let registry = Arc::clone(&self.0);
         BroadcastStream::new(self.0.announcements.subscribe()).flat_map(move |news| {
@@ -83,7 +83,7 @@ impl Sessions {
         self.0.nodes().identity(name)
     }
 
-    /// Whether several nodes have shown these IDs to this replica.
+    /// Whether several nodes have reported these IDs.
     pub fn is_shared(&self, machine: &Machine) -> bool {
         self.0.nodes().is_shared(machine)
     }
@@ -132,7 +132,7 @@ impl Registry {
         self.lock().values().cloned().collect()
     }
 
-    /// Whatever a session does with what it is told: its panic ends that session only.
+    /// Calls a session. Its panic ends that session only.
     fn deliver(&self, session: &QuorumSession, deliver: impl FnOnce(&QuorumSession)) {
         if caught_in(|| deliver(session)).is_err() {
             self.rest(session.reference());

@@ -1,4 +1,4 @@
-//! Tells people of scripts that kept a member from voting (rule 11). Every replica tells what it did itself: the one that ends a
+//! Publishes Events of scripts that kept a member from voting (rule 11). Every replica publishes its own acts: the one that ends a
 //! script need not be the leader.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{MemberLink, QuorumSession, ScriptNews};
 use crate::quorum::model::events::QuorumEvent;
 
-/// Tells what is new, beside whatever else is done.
+/// Publishes new Events, in a task of their own.
 pub(super) fn publish_ends(session: &Arc<QuorumSession>) {
     for link in session.links().iter() {
         let Some(news) = link.take_script_news() else { continue };

@@ -34,14 +34,14 @@ pub(crate) struct Timers {
 struct RunningContainer {
     pod_uid: String,
     container_id: String,
-    /// When this replica saw it first. A process that answers later is in this container, or in one after it.
+    /// The first observation of it. A process that answers later is in this container, or in one after it.
     since: Boottime,
     /// The first process that answered since. The next one is in a later container.
     of: Option<RunId>,
 }
 
 impl RunningContainer {
-    /// The container of a process of this pod, as far as it was shown when the process was asked.
+    /// The container of a process of this pod, if its pod showed it when the process was asked.
     ///
     /// `asked` is the moment of the question that the process has answered.
     fn container_of(&mut self, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
@@ -59,7 +59,7 @@ impl Timers {
         Self { clock, gone, containers, harmless, former_closed: Mutex::default() }
     }
 
-    /// The container that a member's pod shows running. What it showed before stays until another one runs: who answers meanwhile is in
+    /// The container that a member's pod shows running. What it showed before stays until another one runs: who answers during that time is in
     /// none that was shown.
     pub(super) fn note_container(&self, member: &str, pod: &Pod) {
         let running = pod.uid().zip(facts::running_container(pod));
@@ -85,7 +85,7 @@ impl Timers {
 
     /// Since when this replica has known that the pod with this UID is gone.
     ///
-    /// It is from now on, if this replica did not know yet. Every replica keeps this of every process that matters, so
+    /// It is from now on, if this replica had not observed it yet. Every replica keeps this of every process that matters, so
     /// that a change of leader starts no wait again.
     pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
         let mut gone = self.gone.lock();
@@ -94,7 +94,7 @@ impl Timers {
 
     /// Since when this replica has known that the member can make no promise any more.
     ///
-    /// It is from now on, if this replica did not know yet. Without a `process` it holds for every process of the
+    /// It is from now on, if this replica had not observed it yet. Without a `process` it holds for every process of the
     /// member. It is kept beyond a term, so that the end of a quorum waits once, whichever replica leads.
     pub(crate) fn harmless_since(&self, member: &str, process: Option<&str>) -> Monotonic {
         let mut harmless = self.harmless.lock();

@@ -1,4 +1,4 @@
-//! The highest token that this replica knows, and the floor that etcd keeps ahead of every published token.
+//! The highest token that this replica observed, and the floor that etcd keeps ahead of every published token.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,4 +1,4 @@
-//! The pages of conditions and Events: reasons from `crates/api/src/conditions/reasons.rs`, messages from the enums beside the decisions.
+//! The pages of conditions and Events: reasons from `crates/api/src/conditions`, messages from the enums beside the decisions.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::{
     source::{Item, arms, block, items, read, values, variants},
 };
 
-const REASONS: &str = "crates/api/src/conditions/reasons.rs";
+const REASONS: [&str; 2] = ["crates/api/src/conditions/reasons.rs", "crates/api/src/conditions/quorum_reasons.rs"];
 const LOCK_EVENTS: (&str, &str) = ("src/lock/model/events.rs", "LockEvent");
 const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
@@ -52,13 +52,13 @@ const FRAGMENTS: [(&str, &str, &str, &str); 11] = [
 
 /// Names of `names!`, with their comments.
 fn names(of: &str) -> Vec<Item> {
-    let text = read(REASONS);
+    let text = REASONS.map(read).concat();
     let body = block(&text, &format!("    {of} {{")).to_owned();
     items(&body)
 }
 
 fn reason<'a>(reasons: &'a [Item], name: &str) -> &'a Item {
-    reasons.iter().find(|reason| reason.name() == name).unwrap_or_else(|| panic!("{REASONS} has no reason {name}"))
+    reasons.iter().find(|reason| reason.name() == name).unwrap_or_else(|| panic!("{REASONS:?} have no reason {name}"))
 }
 
 /// `A` of `AcceptedReason::A`.

@@ -66,7 +66,7 @@ impl Auth {
             Some(Grant { namespace, key_prefix, salt, .. }) => {
                 super::derive(seed, &[&plain[..], &[namespace, key_prefix, &hex(salt)]].concat())
             }
-            // No client is told this one.
+            // No client gets this one.
             None => super::derive(seed, &[&plain[..], &["of no client"]].concat()),
         }
     }

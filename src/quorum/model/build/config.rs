@@ -45,8 +45,10 @@ pub(super) fn readiness_key(auth: &Auth, member: &MemberPlan) -> String {
     auth.id().map_or_else(|| format!("readiness-{}", member.index), |id| format!("readiness-{}-{id}", member.index))
 }
 
-/// redis.conf, and for each member an ACL file and the password of its readiness probe. The file of a member is the closed state of its fence. The authorities are for the
-/// operator's own replicas: they are what members' certificates have been checked by, whatever has become of the Secret since.
+/// The config Secret: redis.conf, and for each member an ACL file and a password of its probe.
+///
+/// The ACL file of a member is the closed state of its fence. The authorities are for the operator's own replicas. They
+/// have verified members' certificates, whatever has become of the Secret since.
 pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> Secret {
     let conf = |tls: bool| (conf_key(tls).to_owned(), ByteString(redis_conf(plan, tls).into_bytes()));
     let mut data = BTreeMap::from([conf(false), conf(true)]);

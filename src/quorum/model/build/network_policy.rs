@@ -13,7 +13,7 @@ use crate::quorum::model::plan::Plan;
 /// The label that the API server itself puts on every namespace.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// The labels that tell the operator's pods from others, the same in every version of the chart.
+/// The labels that distinguish the operator's pods from others, the same in every version of the chart.
 const IDENTITY: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instance"];
 
 /// Where the operator's own pods are.

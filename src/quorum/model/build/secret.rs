@@ -22,13 +22,13 @@ pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
     }
 }
 
-/// Key of the addresses of the members before, for a client that only looks.
+/// Key of the addresses of the members before, for a client that only reads.
 const FORMER_URLS_KEY: &str = "formerUrls";
 
 /// The rules of the quorum, for its clients.
 ///
 /// With them a client makes no promise that the fence does not outlast, and asks as many members as the
-/// operator does. Members that others run have no clients, so all restarted ones are fenced.
+/// operator does. External members have no clients, so all restarted ones are fenced.
 fn rules(plan: &Plan) -> [(&'static str, String); 5] {
     let Effective { max_ttl, drift, node_timeout } = plan.promised;
     let text = |duration: Duration| GoDuration::from(duration).to_string();
@@ -47,7 +47,7 @@ fn rules(plan: &Plan) -> [(&'static str, String); 5] {
 /// namespace it has only labels and no owner: garbage collection would take an owner in another namespace for a missing
 /// one, and delete the Secret at once.
 ///
-/// A client that only looks goes on while two lists of members are in force, so it is told both.
+/// A client that only reads continues while two lists of members are in force, so it gets both.
 pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &ClientPlan, namespace: &str) -> Secret {
     let user = client.user(plan.lists.epoch);
     let url = |(position, member): (usize, &MemberPlan)| {

@@ -73,14 +73,14 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
     }
 }
 
-/// Images of Redis run on Linux, and a scheduler does not look at images.
+/// Images of Redis run on Linux, and a scheduler does not read images.
 fn node_selector(pod: &MemberPod) -> BTreeMap<String, String> {
     let mut selector = pod.node_selector.clone();
     selector.entry("kubernetes.io/os".into()).or_insert_with(|| "linux".into());
     selector
 }
 
-/// The operator's own labels say which member it is, so they win.
+/// The operator's own labels identify the member, so they win.
 fn template_metadata(plan: &Plan, member: &MemberPlan) -> ObjectMeta {
     let mut labels = plan.pod.labels.clone();
     labels.extend(member_labels(plan, member));
@@ -120,7 +120,7 @@ fn restricted() -> SecurityContext {
     }
 }
 
-/// A container beside Redis mounts nothing: the members' passwords and keys are none of its business.
+/// A container besides Redis mounts nothing: it must not read the members' passwords and keys.
 fn extra(container: &ExtraContainer) -> Container {
     let port = |(name, port): (&String, &i32)| ContainerPort {
         name: Some(name.clone()),
@@ -189,7 +189,7 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
     mounts
 }
 
-/// Ready when admitted, for people, drains and rollouts; clients resolve the member all the same. Only a member that votes echoes:
+/// Ready when admitted, for users, drains and rollouts; clients resolve the member all the same. Only a member that votes echoes:
 /// the probe's user is opened and closed with the others, and has the same name in every membership epoch.
 fn readiness(plan: &Plan) -> Probe {
     // To itself, over loopback, with nothing to hide: which certificate is served is the operator's concern.

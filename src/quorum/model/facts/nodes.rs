@@ -1,4 +1,4 @@
-//! The nodes as one replica has seen them: which machine each Node object speaks for, and what it says of it.
+//! The history of nodes at one replica: the machine of each Node object, and its reports.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 /// Maximum number of deleted Node objects that are kept for one name.
 const REMEMBERED: usize = 4;
 
-/// The machine that a Node object speaks for, as it says.
+/// The machine that a Node object reports.
 fn identity(node: &Node) -> NodeIdentity {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     let named = info.filter(|info| !info.system_uuid.is_empty() && !info.machine_id.is_empty());
@@ -62,7 +62,7 @@ impl NodeWatch {
     fn observe(&mut self, node: &Node, now: Monotonic) {
         self.ready = match (ready_transition(node), self.ready.take()) {
             (Some(transition), Some((recorded, since))) if recorded == transition => Some((recorded, since)),
-            // Ready since longer ago, perhaps, but this replica has not seen it.
+            // Perhaps Ready for longer, but this replica has not observed it.
             (Some(transition), _) => Some((transition, now)),
             (None, _) => None,
         };
@@ -74,7 +74,7 @@ impl NodeWatch {
 
     fn deleted(&mut self, last: &Node) {
         let identity = identity(last);
-        // The deletion of an object before the one that there is now says nothing of that one.
+        // The deletion of an object before the one that there is now proves nothing about that one.
         if self.facts.present.as_ref().is_some_and(|present| present.identity.uid == identity.uid) {
             (self.ready, self.facts.present) = (None, None);
         }
@@ -96,7 +96,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// The node object was seen. Whether that is news.
+    /// Takes an observed Node object, and returns whether it changed.
     pub fn observe(&mut self, node: &Node, now: Monotonic) -> bool {
         let name = node.name_any();
         let mut news = false;
@@ -107,12 +107,12 @@ impl Nodes {
         self.change(name, |watch| watch.observe(node, now)) || news
     }
 
-    /// The node object was seen to be deleted. Whether that is news.
+    /// Takes an observed deletion of a Node object, and returns whether it changed.
     pub fn deleted(&mut self, last: &Node) -> bool {
         self.change(last.name_any(), |watch| watch.deleted(last))
     }
 
-    /// The node object went while this replica did not watch. How it was at its end was not seen, and is no evidence.
+    /// The node object went while this replica did not watch. Its state at the end was not observed, and is no evidence.
     pub fn vanished(&mut self, last: &Node) -> bool {
         self.change(last.name_any(), |watch| {
             if watch.facts.present.as_ref().is_some_and(|present| Some(&present.identity.uid) == last.uid().as_ref()) {
@@ -133,13 +133,13 @@ impl Nodes {
         self.by_name.get(name).map(|watch| watch.facts.clone()).unwrap_or_default()
     }
 
-    /// The machine that the node of this name speaks for; without IDs that others show, too.
+    /// The machine that the node of this name speaks for; without IDs that other nodes report, too.
     pub fn identity(&self, name: &str) -> Option<NodeIdentity> {
         let present = self.by_name.get(name)?.facts.present.clone()?;
         Some(super::with_unique_ids(present.identity, |machine| self.is_shared(machine)))
     }
 
-    /// Whether several nodes have shown these IDs.
+    /// Whether several nodes have reported these IDs.
     pub fn is_shared(&self, machine: &Machine) -> bool {
         self.shared.contains(machine)
     }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(ready_since(&nodes), None);
         nodes.observe(&ready("n", "n2", "A"), at(50));
         assert_eq!(ready_since(&nodes), Some(at(50)));
-        // Another machine goes on with the same object.
+        // Another machine continues with the same object.
         nodes.observe(&ready("n", "n2", "B"), at(60));
         assert_eq!(ready_since(&nodes), Some(at(60)));
         assert_eq!(nodes.transition("n"), ready_transition(&ready("n", "n2", "B")).as_deref());
@@ -219,7 +219,7 @@ mod tests {
         assert!(nodes.facts("n").deleted[0].was_ready);
         nodes.deleted(&ready("n", "n0", "C"));
         assert!(!nodes.facts("n").deleted[1].had_provider_id);
-        // How it ended was not seen.
+        // Its end was not observed.
         nodes.observe(&ready("n", "n4", "D"), at(30));
         nodes.vanished(&ready("n", "n0", "C"));
         assert!(nodes.facts("n").present.is_some(), "an object before this one");
@@ -241,7 +241,7 @@ mod tests {
         // It stays so when one of them is gone.
         nodes.deleted(&ready("m", "m1", "A"));
         assert!(nodes.is_shared(&machine));
-        // And who says nothing of itself has none.
+        // A node without IDs has no machine.
         nodes.observe(&ready("k", "k1", ""), at(3));
         assert_eq!(nodes.identity("k"), Some(NodeIdentity { uid: "k1".into(), machine: None }));
         assert_eq!(nodes.identity("unknown"), None);

@@ -1,4 +1,4 @@
-//! The members that others run.
+//! The external members.
 
 use kube::ResourceExt;
 
@@ -8,7 +8,7 @@ use crate::quorum::model::invalid::Invalid;
 use crate::quorum::model::lists::{Lists, MOST};
 use crate::quorum::model::record::member_named;
 
-/// Where a master is that others run, and who knows its password.
+/// The address of an external master, and the Secret of its password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalPlan {
     /// `host:port`.
@@ -33,7 +33,7 @@ impl ExternalPlan {
     }
 }
 
-/// TLS to a master that others run.
+/// TLS to an external master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalTlsPlan {
     /// Name of the Secret with the authorities; those of the system without one.
@@ -42,7 +42,7 @@ pub struct ExternalTlsPlan {
     pub server_name: String,
 }
 
-/// The members that others run and that vote or are to vote.
+/// The external members and that vote or are to vote.
 pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     Lists::of(quorum).members().iter().filter_map(|name| recorded_member(quorum, name)).collect()
 }

@@ -4,7 +4,7 @@ use super::messages::Unfit;
 use crate::api::{MemberStatus, MemoryStatus, RedisQuorumStatus};
 use crate::redis_member::Observation;
 
-/// Why the process that is seen behind this external member must not vote, if so.
+/// Why the process of this external member must not vote, if so.
 ///
 /// It could forget while it runs. Or it is another member's process, too, and would have two votes.
 pub fn unfit(status: Option<&RedisQuorumStatus>, name: &str, observation: Option<&Observation>) -> Option<String> {
@@ -113,7 +113,7 @@ mod tests {
             assert_eq!(has_forgotten(&recorded, &now), forgotten, "{now:?}");
             assert!(!has_forgotten(&MemoryStatus::default(), &now), "nothing was known before");
         }
-        // It was there when it was first seen, and is younger now.
+        // It was there at the first observation, and is younger now.
         assert!(has_forgotten(&memory("a", Some(0)), &memory("a", Some(200))));
         assert_eq!(merged(Some(&memory("a", None)), memory("b", Some(7))), memory("a", Some(7)));
         assert_eq!(merged(None, recorded.clone()), recorded);

@@ -139,7 +139,7 @@ mod tests {
         let (status, reason, message) = clocks(stepped, None);
         assert_eq!((status.as_str(), reason.as_str()), ("False", "ClockJump"));
         assert!(message.contains("main-1") && message.contains("-61.500 s"), "{message}");
-        // A leader that came later knows it from the status.
+        // A later leader reads it from the status.
         let (status, _, message) = clocks(calm.clone(), Some(FenceReason::ClockJump));
         assert!(status == "False" && message.contains("main-1"), "{message}");
         let (status, _, message) = clocks(ClockReport { together: Some(step(5_000_000)), ..calm }, None);

@@ -8,7 +8,7 @@ use crate::redis_member::acl::UserRule;
 use crate::redis_member::{AdminConnection, Fingerprint, Guarded, Observation, Secret, raise_counter};
 use crate::redlock::{FencingToken, MemberError, RunId};
 
-/// Why an act did not happen. Whatever the reason, the next decision starts from what is seen then.
+/// Why an act did not happen. Whatever the reason, the next decision starts from a new observation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActError {
     /// The member has no address.
@@ -17,7 +17,7 @@ pub enum ActError {
     /// Another process answers: nothing was done to it.
     #[error("another process answers")]
     OtherProcess,
-    /// Another leader has raised its epoch: this one leads no more.
+    /// Another leader has raised its epoch: this one no longer leads.
     #[error("another operator leads")]
     Deposed,
     /// The process obeys a higher epoch than this leader's already.
@@ -83,7 +83,7 @@ impl AdminSession<'_> {
         Ok(observation)
     }
 
-    /// Observes all users that the process has, whether or not this quorum knows of them.
+    /// Observes all users that the process has, whether or not this quorum made them.
     ///
     /// A client was perhaps removed a moment ago, and a user can have edited the status. Open users are part of every
     /// probe from now on.
@@ -141,7 +141,7 @@ impl AdminSession<'_> {
         Ok(())
     }
 
-    /// Closes users that are no more, on a process that goes on voting, and confirms it.
+    /// Closes users that no longer exist, on a process that keeps voting, and confirms it.
     pub async fn close_some(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         done(self.admin.close(epoch, users).await?)?;
         let names: Vec<&str> = users.iter().map(UserRule::name).collect();
@@ -151,7 +151,7 @@ impl AdminSession<'_> {
         }
     }
 
-    /// Raises the counter of a process that votes, or is going to, to this token, if it is lower. On a master that others run as the
+    /// Raises the counter of a process that votes, or is going to, to this token, if it is lower. On an external master as the
     /// user of the locking path.
     pub async fn restore_counter(&mut self, token: FencingToken) -> Result<(), ActError> {
         if self.link.plan.is_external() {
@@ -165,7 +165,7 @@ impl AdminSession<'_> {
 
     /// Makes sure that on the process no vote counts under an earlier membership epoch than this.
     ///
-    /// The process goes on voting. Its `users` are closed; on a master that others run, its record refuses the earlier
+    /// The process keeps voting. Its `users` are closed; on an external master, its record refuses the earlier
     /// epochs.
     pub async fn end_epochs_before(
         &mut self,

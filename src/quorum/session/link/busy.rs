@@ -7,12 +7,12 @@ use crate::redis_member::{AdminConnection, ScriptKill};
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
-/// A script that has written and runs for so long hardly ends. Its member takes part in no vote meanwhile.
+/// How long a script that has written can run before its process is ended. Its member takes part in no vote during that time.
 const UNKILLABLE_FOR: Duration = Duration::from_secs(5);
 /// Scripts that can be ended can follow each other, and the process can free memory or connections. The process keeps
 /// its locks until then, and a new process has forgotten them.
 const REFUSES_FOR: Duration = Duration::from_secs(60);
-/// An observation that is older says nothing about now.
+/// Maximum age of an observation that still counts.
 const OLD: Duration = Duration::from_secs(3);
 /// Between two attempts to end a script.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use super::MemberLink;
 use crate::redis_member::{self, AdminConnection, Secret, TlsClient};
 use crate::redlock::MemberError;
 
-/// A user of a master that others run, and how to speak to it.
+/// A user of an external master, and the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The Redis user; empty if the master asks for no password.

@@ -18,7 +18,7 @@ pub(super) struct LinkState {
     /// The highest membership epoch that a user of a process carries, and unexpected open users.
     /// These users were open on it without having been asked about.
     pub(super) users: Option<(RunId, Option<i64>, Vec<String>)>,
-    /// Since when the record of a process has told of this quorum.
+    /// Since when the record of a process has had this quorum.
     pub(super) record_since: Option<(RunId, i64)>,
     /// The certificate that a process served last.
     pub(super) certificate: Option<(RunId, Fingerprint)>,
@@ -36,17 +36,17 @@ pub struct LinkReading {
     pub pod_uid: Option<String>,
     /// Where the member is asked.
     pub address: Option<String>,
-    /// The last sight, whether or not the process still answers.
+    /// The last observed process, whether or not it still answers.
     pub last_process: Option<ObservedProcess>,
     /// The last observation of that process.
     pub observation: Option<Observation>,
-    /// When this replica learnt that the process of the last sight was fenced after an admission.
+    /// When this replica observed that the last observed process was fenced after an admission.
     pub fenced_since: Option<Monotonic>,
-    /// The epoch that this replica raised on the process of the last sight.
+    /// The epoch that this replica raised on the last observed process.
     pub raised: Option<i64>,
-    /// The highest membership epoch that a user of the process of the last sight carries, open or not.
+    /// The highest membership epoch that a user of the last observed process carries, open or not.
     pub highest_epoch: Option<i64>,
-    /// Since when its record has told of this quorum, on a master that others run.
+    /// Since when its record has had this quorum, on an external master.
     pub record_since: Option<i64>,
     /// The certificate that it served when it was connected to last.
     pub certificate: Option<Fingerprint>,
@@ -55,12 +55,12 @@ pub struct LinkReading {
 }
 
 impl LinkReading {
-    /// Whether the process in the pod with this UID lives and does not know the operator's password.
+    /// Whether the process in the pod with this UID lives and refuses the operator's password.
     pub fn is_refused_by(&self, pod_uid: Option<&str>) -> bool {
         self.failure == Some(MemberError::Refused) && self.is_of(pod_uid)
     }
 
-    /// Whether the process of the last sight is in the pod with this UID, and answers still.
+    /// Whether the last observed process is in the pod with this UID, and answers still.
     ///
     /// The last observation stays until another process answers, even when a new pod exists already.
     pub fn answers_in(&self, pod_uid: Option<&str>) -> bool {

@@ -1,4 +1,4 @@
-//! Objects for who comes from outside: clients that only look, and peers that are let in by network.
+//! Objects for who comes from outside: clients that only read, and peers that are let in by network.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn the_library_takes_the_secret_as_it_is() {
 
 /// Three members become five.
 ///
-/// The test looks at what a client that only looks is told and given at each part of that change.
+/// The test checks the Secret and the rights of a client that only reads, in each phase of that change.
 #[test]
 fn a_client_that_only_looks_goes_on_while_the_members_change() {
     let client = json!({"name": "look", "namespace": "shop", "keyPrefix": "shop/", "access": "Read"});

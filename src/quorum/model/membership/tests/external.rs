@@ -1,4 +1,4 @@
-//! Members that others run.
+//! External members.
 
 use super::*;
 

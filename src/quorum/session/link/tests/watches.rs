@@ -71,7 +71,7 @@ impl Quorum {
         of
     }
 
-    /// Shifts the clock of a member to so many milliseconds beside the right time.
+    /// Shifts the clock of a member to so many milliseconds besides the right time.
     fn shift(&self, index: usize, millis: i64) {
         let (file, new) = (self.members[index].directory.join("offset"), self.members[index].directory.join("new"));
         std::fs::write(&new, millis.to_string()).unwrap();

@@ -1,0 +1,178 @@
+//! Probes of a member, on one admin connection after the other.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::retry::{RETRY_PERIOD, retry_pause};
+use super::{ADMIN_DEADLINE, MemberLink, Target, busy, external};
+use crate::fence::clock::OwnClocks;
+use crate::redis_member::{AdminConnection, Endpoint, Observation};
+use crate::redlock::MemberError;
+
+impl MemberLink {
+    /// Watches the member wherever it is.
+    pub(super) async fn watch(self: Arc<Self>) {
+        let mut places = self.target.subscribe();
+        let mut last: Option<Target> = None;
+        loop {
+            let target = places.borrow_and_update().clone();
+            if let Some(target) = &target {
+                self.note_target(last.as_ref(), target);
+                last = Some(target.clone());
+            }
+            let stay = async {
+                match &target {
+                    Some(target) => self.stay(target).await,
+                    None => {
+                        self.lost();
+                        std::future::pending().await
+                    }
+                }
+            };
+            tokio::select! {
+                () = stay => {}
+                changed = places.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Another pod is another target. Observations of the former one prove nothing about it.
+    fn note_target(&self, last: Option<&Target>, target: &Target) {
+        let mut state = self.state();
+        if last != Some(target) {
+            // With another password, or of another process.
+            state.failure = None;
+        }
+        if last.is_some_and(|last| last.pod_uid == target.pod_uid) {
+            return;
+        }
+        state.processes.moved(self.now());
+        state.pod_uid = Some(target.pod_uid.clone());
+    }
+
+    /// Watches the member at one target, with one connection after the other.
+    ///
+    /// Each connection learns again which process it is.
+    async fn stay(&self, target: &Target) {
+        let mut failures = 0;
+        loop {
+            match self.connect_admin(target).await {
+                Ok(admin) => {
+                    failures = 0;
+                    self.note_connected(&admin);
+                    self.probe(admin, target).await;
+                }
+                Err(MemberError::Busy) if !self.plan.is_external() => {
+                    busy::end_script_at(self, target).await;
+                    sleep(self.pause()).await;
+                }
+                // Alive, and no member of this kind has much to load.
+                Err(MemberError::Busy | MemberError::Loading) => sleep(RETRY_PERIOD).await,
+                Err(error) => {
+                    tracing::trace!(member = %self.name, %error, "admin connection");
+                    self.note_missed(&error.to_string());
+                    self.note_failure(error);
+                    self.lost();
+                    sleep(retry_pause(failures, self.plan.is_external())).await;
+                    failures += 1;
+                }
+            }
+        }
+    }
+
+    pub(super) async fn connect_admin(&self, target: &Target) -> Result<AdminConnection, MemberError> {
+        let connect = |endpoint| AdminConnection::connect(endpoint, self.machine.clone(), ADMIN_DEADLINE);
+        match (connect(&target.admin).await, &target.other_password) {
+            (Err(MemberError::Refused), Some(password)) => {
+                let admin = Endpoint { password: password.clone(), ..target.admin.clone() };
+                AdminConnection::connect(&admin, self.machine.clone(), ADMIN_DEADLINE).await
+            }
+            (connected, _) => connected,
+        }
+    }
+
+    fn note_failure(&self, error: MemberError) {
+        let news = error == MemberError::Refused && self.state().failure.as_ref() != Some(&error);
+        self.state().failure = Some(error);
+        if news {
+            self.announce();
+        }
+    }
+
+    pub(super) fn note_connected(&self, admin: &AdminConnection) {
+        let mut state = self.state();
+        state.failure = None;
+        state.certificate = admin.certificate().map(|certificate| (admin.run_id().clone(), certificate));
+    }
+
+    /// Probes until the connection ends. The end of a connection alone proves nothing: a leader cuts the others' connections. If
+    /// the process is gone, connecting fails in the next moment.
+    async fn probe(&self, mut admin: AdminConnection, target: &Target) {
+        loop {
+            {
+                let _turn = self.turn.lock().await;
+                let users = self.state().asked_about(&target.users, admin.run_id());
+                let users: Vec<&str> = users.iter().map(String::as_str).collect();
+                match admin.observe(&users).await {
+                    Ok(observation) => {
+                        let is_full = observation.load.is_full();
+                        self.note_observation(observation);
+                        if self.plan.is_external() {
+                            external_link::read_record(self, &mut admin).await;
+                        } else {
+                            busy::note_full(self, is_full);
+                        }
+                    }
+                    Err(MemberError::Busy) if !self.plan.is_external() => busy::end_script(self, &mut admin).await,
+                    Err(MemberError::Busy | MemberError::Loading) => {}
+                    Err(_) => return,
+                }
+            }
+            tokio::select! {
+                () = admin.disconnected() => return,
+                () = sleep(self.pause()) => {}
+            }
+        }
+    }
+
+    pub(super) fn note_observation(&self, observation: Observation) {
+        let users = self.users(&observation);
+        let own = OwnClocks::read(&*self.machine.clock);
+        let stepped = self.clocks.observe(&self.name, &observation.run_id, users, observation.clock, own);
+        let news = {
+            let mut state = self.state();
+            let before = state.processes.last().filter(|_| state.processes.answers()).cloned();
+            let same = state.observation.as_ref().is_some_and(|before| is_unchanged(before, &observation));
+            state.processes.observe(&observation.run_id, users, self.now());
+            state.observation = Some(observation);
+            before.as_ref() != state.processes.last() || !same || stepped
+        };
+        if news {
+            self.announce();
+        }
+    }
+
+    pub(super) fn lost(&self) {
+        self.clocks.lost(&self.name);
+        let news = {
+            let mut state = self.state();
+            let answered = state.processes.answers();
+            state.processes.lost(self.now());
+            answered
+        };
+        if news {
+            self.announce();
+        }
+    }
+}
+
+/// Whether nothing that a decision rests on has changed.
+fn is_unchanged(one: &Observation, other: &Observation) -> bool {
+    let keys = |observed: &Observation| {
+        // Exact averages would be news at each probe.
+        (observed.endless_keys() > 0, observed.keyspace.average_ttl.as_secs().checked_ilog2())
+    };
+    (&one.open_users, one.is_master, &one.maxmemory_policy, keys(one))
+        == (&other.open_users, other.is_master, &other.maxmemory_policy, keys(other))
+}

@@ -1,0 +1,102 @@
+//! Placement of the links: where each member is, and which secrets and authorities its connections use.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+
+use super::link::Access;
+use super::{Credentials, MemberLink, QuorumSession};
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::lists::Lists;
+use crate::quorum::model::record::{admitted_run_id, record_named};
+use crate::quorum::model::{plan, users};
+use crate::redis_member::{Authorities, Guard, TlsError};
+use crate::redlock::MemberError;
+
+impl QuorumSession {
+    /// The secrets were read, or made.
+    pub(crate) fn set_auth(&self, auth: Auth) {
+        self.auth.send_replace(Some(auth));
+        self.place();
+        self.announce();
+    }
+
+    /// The trusted authorities from now on, in PEM.
+    pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
+        let authorities = Authorities::from_pem(pem.as_bytes())?.judged_by(self.context.server_time.clone());
+        let news = self.authorities.send_if_modified(|current| {
+            let news = current.as_ref() != Some(&authorities);
+            *current = Some(authorities);
+            news
+        });
+        if news {
+            self.place();
+            self.announce();
+        }
+        Ok(())
+    }
+
+    /// The users of external masters were read: those found, and what is wrong with the others.
+    pub(super) fn set_credentials(&self, found: BTreeMap<String, Credentials>, missing: &BTreeMap<String, String>) {
+        self.credentials.lock().extend(found);
+        self.place();
+        for link in self.links().iter().filter(|link| !link.answers()) {
+            if let Some(trouble) = missing.get(link.name().as_str()) {
+                link.note_missed(trouble);
+            }
+        }
+    }
+
+    /// Makes the links those of the members, and gives each the place and the user of its member.
+    pub(super) fn place(&self) {
+        let _one_after_the_other = self.placing.lock();
+        let quorum = self.quorum();
+        let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
+        let epoch = Lists::of(&quorum).epoch;
+        let namespace = self.reference.namespace.clone().unwrap_or_default();
+        self.agreement.follow(&quorum);
+        self.timers.note_change(&quorum);
+        self.links.follow(plan::recorded_members(&quorum));
+        for link in self.links().iter() {
+            if link.plan().is_external() {
+                let name = link.name();
+                let admitted = admitted_run_id(&quorum, name.as_str());
+                self.agreement.lock().admitted(name, admitted.clone());
+                // No vote is given while a change is joint, so the guard is that of its end.
+                let guard = Guard { uid: self.uid.clone(), epoch: 2 * epoch };
+                let current = self.credentials.lock().get(name.as_str()).cloned();
+                link.place_external(current, admitted, epoch, guard);
+                continue;
+            }
+            let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
+            if let Some(pod) = &pod {
+                self.timers.note_container(link.name().as_str(), pod);
+            }
+            let record = record_named(quorum.status.as_ref(), link.name().as_str());
+            if let Some(process) = record.may_be_open() {
+                let is_there = pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid);
+                self.timers.note_pod(&process.pod_uid, is_there);
+            }
+            let users = users::voting_users(&quorum, link.name().as_str());
+            let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
+            if !link.place(pod.as_deref(), access, epoch, &users) {
+                self.read_secrets.notify_one();
+            }
+        }
+    }
+
+    /// Whether some member's certificate does not match the current authorities.
+    pub(super) fn is_distrustful(&self) -> bool {
+        let untrusted = |link: &Arc<MemberLink>| matches!(link.reading().failure, Some(MemberError::Untrusted(_)));
+        self.links().iter().any(untrusted)
+    }
+
+    /// Whether any member accepts the secrets that are known.
+    pub(super) fn is_authenticated(&self) -> bool {
+        let links = self.links();
+        let mut own = links.iter().filter(|link| !link.plan().is_external()).peekable();
+        // External masters have users of their own, so their answers prove nothing about these secrets.
+        if own.peek().is_some() { own.any(|link| link.answers()) } else { links.iter().any(|link| link.answers()) }
+    }
+}
