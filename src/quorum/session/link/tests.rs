@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use tokio::process::{Child, Command};
 use tokio::sync::broadcast;
+use tokio::time::sleep;
 use tokio_util::sync::DropGuard;
 
 use super::*;

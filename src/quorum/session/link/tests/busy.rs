@@ -54,7 +54,10 @@ async fn a_member_that_refuses_connections_is_full() {
     .await;
     let run_id = link.reading().last_process.unwrap().run_id;
     let refused = link.admin_session(&run_id).await.map(drop);
-    assert!(matches!(&refused, Err(ActError::Member(error)) if *error != MemberError::Refused), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(ActError::Member(error)) if *error != crate::redlock::MemberError::Refused),
+        "{refused:?}"
+    );
     drop((idle, auth));
 }
 
