@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 const OF_PACKAGES: [&str; 6] = ["build", "check", "clippy", "doc", "run", "test"];
 
 /// Programs of tests that `cargo test --workspace` runs, as `package: target`. `dev/test.sh` counts what has run.
-const TEST_BINARIES: [&str; 19] = [
+const TEST_BINARIES: [&str; 20] = [
     "redlock-api: redlock_api",
     "redlock-bench: redlock-bench",
     "redlock-cli: redlock_cli",
@@ -25,6 +25,7 @@ const TEST_BINARIES: [&str; 19] = [
     "redlock-operator: redlock_operator",
     "redlock-operator: run",
     "redlock-operator: simulation",
+    "redlock-operator: words",
     "redlock-simulation: operator",
     "redlock-simulation: redlock_simulation",
 ];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::retry::{RETRY_PERIOD, retry_pause};
-use super::{ADMIN_DEADLINE, MemberLink, Target, busy, external};
+use super::{ADMIN_DEADLINE, MemberLink, Target, busy, external_link};
 use crate::fence::clock::OwnClocks;
 use crate::redis_member::{AdminConnection, Endpoint, Observation};
 use crate::redlock::MemberError;
