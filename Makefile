@@ -108,6 +108,7 @@ demo-clusters: up ## Show one lock in two clusters; stops the second one at the 
 check: ## The quick part of test: format, lints, unit tests, documents
 	cargo fmt --all --check
 	cargo clippy --workspace --locked --quiet --all-targets -- -D warnings
+	cargo clippy --workspace --locked --quiet --test e2e -- -D warnings
 	cargo test --workspace --locked --quiet --lib --test docs --test layers --test words --test workspace --test generated
 
 layers: ## Print the crates and their layers; UPDATE=1 writes them into ARCHITECTURE.md

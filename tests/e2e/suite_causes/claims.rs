@@ -46,7 +46,7 @@ pub(crate) async fn a_min_hold_that_keeps_the_lock_is_named(bench: Bench) -> any
     let lock = Lock::create(&bench, lock).await?;
     lock.held(POD_LIMIT).await?;
     bench.kubectl(&["delete", "pod", "app-0"]).await?;
-    lock_names(&bench, "app", "Ending", &["minHold"]).await
+    lock_names(&bench, "app", "Held", &["minHold keeps the lock"]).await
 }
 
 pub(crate) async fn a_lock_delay_is_named_with_its_end(bench: Bench) -> anyhow::Result<()> {

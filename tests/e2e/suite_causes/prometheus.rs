@@ -84,7 +84,7 @@ impl Prometheus {
     /// The series that a query returns now.
     pub(super) async fn query(&self, query: &str) -> anyhow::Result<Vec<Value>> {
         let data = self.get("query", query).await?;
-        Ok(data["result"].as_array().cloned().context("no vector")?)
+        data["result"].as_array().cloned().context("no vector")
     }
 
     async fn fires(&self, alert: &str, label: Option<&str>) -> anyhow::Result<bool> {
