@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use crate::api::{Claim, DistributedLock, Election};
-use crate::lock::model::candidate::{self, Ineligible};
+use crate::lock::model::candidate::{self, Candidate, Ineligible};
 use crate::lock::model::decide::{Contender, WaitReason};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::job::{self, UnfitJob};
@@ -13,6 +13,7 @@ use crate::lock::model::status::full_name;
 use crate::lock::replica::holder;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
+use crate::time::UnixMillis;
 
 /// How often a younger claim of a Job checks the older one.
 const OLDER_CLAIM: Duration = Duration::from_secs(1);
@@ -36,9 +37,7 @@ pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Con
             }
             fit_job(context, &namespace, name, job_uid.as_deref()).map_err(|unfit| nobody(unfit.to_string()))
         }
-        (_, Some(election)) => {
-            elect(context, lock, &namespace, election).map_err(|why| HeldMessage::NoLeader { why }.into())
-        }
+        (_, Some(election)) => elect(context, lock, &namespace, election),
         _ => Err(nobody("the spec has neither claim nor election".to_owned())),
     }
 }
@@ -68,19 +67,39 @@ fn fit_job(context: &Context, namespace: &str, name: &str, asked: Option<&str>) 
 }
 
 /// Returns the pod that an election prefers. An error is the reason why it has none.
-fn elect(context: &Context, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
-    let pods = context.pods.under(&keys::namespace(namespace));
-    let (candidates, others) =
-        candidate::of_election(election, &pods, &context.nodes.all()).map_err(|ineligible| ineligible.to_string())?;
-    let last = candidate::last_holder(lock, context.api_now());
+fn elect(
+    context: &Context,
+    lock: &DistributedLock,
+    namespace: &str,
+    election: &Election,
+) -> Result<Contender, WaitReason> {
+    let leaderless = |why: String| WaitReason::from(HeldMessage::NoLeader { why });
+    let (pods, now) = (context.pods.under(&keys::namespace(namespace)), context.api_now());
+    let (candidates, mut others) = candidate::of_election(election, &pods, &context.nodes.all())
+        .map_err(|ineligible| leaderless(ineligible.to_string()))?;
+    let mut retry_after: Option<Duration> = None;
+    let mut is_fit = |one: &Candidate| match candidate::back_off(lock, &one.pod_name) {
+        Some((times, at)) if now.0 < at.as_millis() => {
+            let pod = format!("{namespace}/{}", one.pod_name);
+            others.push(Ineligible::Unhealthy { pod, times, at });
+            let left = UnixMillis(at.as_millis()).since(now);
+            retry_after = Some(retry_after.map_or(left, |other| other.min(left)));
+            false
+        }
+        _ => true,
+    };
+    let candidates: Vec<_> = candidates.into_iter().filter(|one| is_fit(one)).collect();
+    let last = candidate::last_holder(lock, now);
     match candidate::prefer(&candidates, election.preference, last) {
         Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
-        None if others.is_empty() => Err(Ineligible::NoMatch { namespace: namespace.to_owned() }.to_string()),
+        None if others.is_empty() => {
+            Err(leaderless(Ineligible::NoMatch { namespace: namespace.to_owned() }.to_string()))
+        }
         None => {
             let mut reasons: Vec<_> = others.iter().map(Ineligible::to_string).collect();
             reasons.sort();
             reasons.truncate(5);
-            Err(reasons.join("; "))
+            Err(WaitReason { retry_after, ..leaderless(reasons.join("; ")) })
         }
     }
 }

@@ -10,8 +10,8 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
 use super::nodes;
-use crate::api::conditions::{LockCondition, find_condition, transition_time};
-use crate::api::{DistributedLock, Election, PRIORITY_ANNOTATION, Preference};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, transition_time};
+use crate::api::{DistributedLock, Election, MilliTime, PRIORITY_ANNOTATION, Preference};
 use crate::evidence;
 use crate::evidence::obstacle::obstacle;
 use crate::time::UnixMillis;
@@ -21,6 +21,9 @@ const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-contai
 
 /// Time for a change of the operator's leader: its Lease of 4 s, and the caches of the next leader.
 const CHANGE_OF_LEADER: Duration = Duration::from_secs(10);
+
+/// The longest wait before the next election of a pod whose check failed in each of its last holds.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 
 /// A container instance that can hold a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +76,8 @@ pub enum Ineligible {
     Obstructed { pod: String, obstacle: String },
     /// Pod {pod} is not ready
     NotReady { pod: String },
+    /// Pod {pod} led, and failed its check in spec.liveness, {times} times in a row. The operator elects it again at {at}
+    Unhealthy { pod: String, times: u32, at: MilliTime },
     /// Node {node} of pod {pod} does not report
     NodeSilent { node: String, pod: String },
 }
@@ -197,6 +202,20 @@ pub fn last_holder(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
     let held = find_condition(&status.conditions, LockCondition::Held).filter(|held| held.status == "False")?;
     let recent = lock.spec.ttl.get().max(CHANGE_OF_LEADER) + Duration::from_secs(1);
     status.history.first().filter(|_| now < transition_time(held).plus(recent)).map(|last| last.identity.as_str())
+}
+
+/// The wait of a pod that failed its check as the leader: the number of holds in a row, and its end.
+///
+/// The second hold costs a wait of one ttl, and each further one doubles the wait, to five minutes. Without it an election
+/// whose pods all fail the check would have another leader, and three Events, in each ttl.
+pub fn back_off(lock: &DistributedLock, pod: &str) -> Option<(u32, MilliTime)> {
+    let history = lock.status.as_ref().map(|status| status.history.as_slice()).unwrap_or_default();
+    let unhealthy = history.iter().take_while(|past| past.reason == HeldReason::HolderUnhealthy.as_str());
+    let ends: Vec<_> = unhealthy.filter(|past| past.identity == pod).map(|past| past.to).collect();
+    let (last, times) = (*ends.first()?, u32::try_from(ends.len()).unwrap_or(u32::MAX));
+    let wait = lock.spec.ttl.get().saturating_mul(2_u32.saturating_pow(times.checked_sub(2)?)).min(LONGEST_BACK_OFF);
+    let at = UnixMillis(last.as_millis()).plus(wait);
+    Some((times, MilliTime::from_millis(at.0).unwrap_or(last)))
 }
 
 /// The container to which leadership is bound.

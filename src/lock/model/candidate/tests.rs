@@ -135,3 +135,22 @@ fn the_last_holder_comes_last_for_a_ttl_and_a_change_of_leader() {
         assert_eq!(last_holder(&lock(ttl), UnixMillis(until)), None);
     }
 }
+
+#[test]
+fn a_pod_that_fails_its_check_waits_longer_each_time() {
+    let past = |pod: &str, reason: &str| json!({"identity": pod, "reason": reason, "to": "2026-01-01T00:01:00.000Z"});
+    let back_off = |history: serde_json::Value, pod: &str| {
+        let lock: DistributedLock = serde_json::from_value(json!({"metadata": {"name": "l"},
+            "spec": {"ttl": "3s", "election": {"selector": {}}}, "status": {"transitions": 0, "history": history}}))
+        .unwrap();
+        back_off(&lock, pod).map(|(times, at)| (times, at.to_string()))
+    };
+    let unhealthy = |pod: &str| past(pod, "HolderUnhealthy");
+    let at = |times: u32, time: &str| Some((times, format!("2026-01-01T00:{time}.000Z")));
+    assert_eq!(back_off(json!([unhealthy("a"), past("a", "HolderGone"), unhealthy("a")]), "a"), None, "the first one");
+    assert_eq!(back_off(json!([unhealthy("a"), unhealthy("a")]), "a"), at(2, "01:03"));
+    let both = json!([unhealthy("b"), unhealthy("a"), unhealthy("b"), unhealthy("a"), unhealthy("a")]);
+    assert_eq!(back_off(both.clone(), "a"), at(3, "01:06"));
+    assert_eq!(back_off(both, "b"), at(2, "01:03"));
+    assert_eq!(back_off(json!(vec![unhealthy("a"); 10]), "a"), at(10, "06:00"), "five minutes at most");
+}
