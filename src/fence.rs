@@ -6,7 +6,7 @@
 //!
 //! [`watch`] turns probes into the input of `decide`. [`record`] applies each step to the published record.
 //! [`predecessor`] judges the process before, and [`clock`] a process's clock. [`decommission`] decides about members
-//! of a deleted quorum, and [`external`] about external masters.
+//! of a deleted quorum, and [`external_master`] about external masters.
 
 pub mod clock;
 pub mod decommission;

@@ -85,8 +85,9 @@ impl<'a> Cluster<'a> {
         Ok(found)
     }
 
-    /// Writes a change of this very state of the status, and nothing if the object has changed since. With
-    /// [`super::room`], which writes for quorums without a session, and the session's token floor this is where the leader writes status.
+    /// Writes a change of this very state of the status, and nothing if the object has changed since.
+    ///
+    /// The leader writes a status here, in [`super::quota`] for quorums without a session, and in the session for the token floor.
     pub(super) async fn replace(
         &self,
         base: &RedisQuorum,

@@ -1,5 +1,5 @@
 //! The link of one replica to one member: a voting connection, and an admin connection that watches which process answers and
-//! whether its users are open. It only observes. The leader's acts are in [`admin`], and external masters in [`external`].
+//! whether its users are open. It only observes. The leader's acts are in [`admin`], and external masters in [`external_link`].
 
 mod admin;
 mod busy;
