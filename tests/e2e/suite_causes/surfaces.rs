@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
-
 use crate::{bench::Bench, poll};
 
 /// Time in which each surface names the cause.
@@ -68,10 +66,7 @@ pub(super) async fn lock_names(bench: &Bench, lock: &str, reason: &str, cause: &
 /// The cause in `kubectl describe` of the quorum, in `redlock doctor`, and in `redlock explain` of a lock that needs the quorum.
 pub(super) async fn quorum_names(bench: &Bench, quorum: &str, reason: &str, cause: &[&str]) -> anyhow::Result<()> {
     name(bench, &[vec!["kubectl", "get", "rq", quorum]], &[reason]).await?;
-    name(bench, &[vec!["kubectl", "describe", "rq", quorum], vec!["redlock", "doctor"]], cause).await?;
-    let output = bench.cluster.redlock(&["doctor", "-n", &bench.namespace]).await?;
-    ensure!(!output.status.success() || cause.is_empty(), "doctor succeeds beside a quorum with {cause:?}");
-    Ok(())
+    name(bench, &[vec!["kubectl", "describe", "rq", quorum], vec!["redlock", "doctor"]], cause).await
 }
 
 /// `redlock doctor` names the cause and does not report that all is well.
