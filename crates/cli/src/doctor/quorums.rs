@@ -7,6 +7,7 @@ use crate::show::advice;
 use crate::show::explain::{self, member_text, of_quorum};
 use crate::show::quorum::is_trouble;
 use redlock_api::MilliTime;
+use redlock_api::conditions::CommonReason;
 
 /// The quorums, and that one at most is the default.
 pub(super) fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> {
@@ -59,8 +60,9 @@ fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
     let mut says = link.says.into_iter().filter(|line| !names_a_member(line)).collect::<Vec<_>>().join(" ");
     for condition in &trouble {
         let message = condition.message.trim_end_matches('.');
-        // A condition that only lists the members repeats the lines below.
-        if !says.contains(message) && !names_a_member(message) {
+        // A condition that only lists the members repeats the lines below. One about their objects does not.
+        let lists_members = names_a_member(message) && condition.reason != CommonReason::InvalidSpec.as_str();
+        if !says.contains(message) && !lists_members {
             says += &format!(" {} ({}): {message}.", condition.type_, condition.reason);
         }
     }
@@ -74,6 +76,8 @@ fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::cluster::objects::fake::{now, quorum};
 
@@ -85,6 +89,18 @@ mod tests {
         let mut unmarked = quorum(["Admitted"; 3]);
         unmarked.metadata.annotations = None;
         assert!(quorums(&[unmarked], now())[1].says.contains("marked as the default"));
+    }
+
+    #[test]
+    fn an_object_that_is_refused_is_named_with_its_cause() {
+        let mut refused = quorum(["Pending"; 3]);
+        let message = "StatefulSet main-0 was refused by the API server: no StatefulSets here";
+        let ready = json!([{"type": "Ready", "status": "False", "reason": "InvalidSpec", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        refused.status.conditions = serde_json::from_value(ready).unwrap();
+        refused.status.token_floor = Some(1);
+        let found = quorums(&[refused], now());
+        assert!(found[0].says.contains("no StatefulSets here"), "{}", found[0].says);
     }
 
     #[test]

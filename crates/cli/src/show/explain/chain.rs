@@ -230,7 +230,10 @@ fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
         return Link { about: "holder", state: State::Stops, says, to_do };
     }
     let Some(ending) = &status.ending else {
-        says.push("The operator renews it until the holder releases it or ends.".into());
+        let message = lock.condition(LockCondition::Held).map(|held| trim(&held.message)).unwrap_or_default();
+        let is_usual = message.is_empty() || message.contains(" holds key ");
+        let usual = || "The operator renews it until the holder releases it or ends.".to_owned();
+        says.push(if is_usual { usual() } else { format!("{message}.") });
         return Link { about: "holder", state: State::Fine, says, to_do: None };
     };
     let why = ending.message.as_deref().map(|message| format!(": {}", trim(message))).unwrap_or_default();

@@ -179,3 +179,13 @@ fn a_refused_lock_has_the_reason_of_its_refusal() {
         {type: Held, status: 'False', reason: NotAccepted, message: 'see Accepted', lastTransitionTime: 2026-01-01T11:00:00Z}]}}");
     assert_eq!(lock.reason(), "TTLTooLong");
 }
+
+#[test]
+fn a_lock_that_min_hold_keeps_has_its_message() {
+    let message = "The holder's container has terminated. minHold keeps the lock until 12:05";
+    let mut kept = held("a");
+    let condition = kept.status.conditions.iter_mut().find(|condition| condition.type_ == "Held").unwrap();
+    condition.message = message.into();
+    let kept = explained(&[kept], &[], &found(["Admitted"; 3]));
+    assert_eq!(link(&kept, "holder").says.last(), Some(&format!("{message}.")));
+}
