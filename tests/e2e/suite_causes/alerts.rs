@@ -5,15 +5,19 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{ResourceQuota, Secret};
 use kube::api::{Patch, PatchParams};
-use redlock_operator::quorum::model::tls::{authority::CERTIFICATE_LIFE, issue};
+use redlock_operator::{
+    api::DistributedLock,
+    quorum::model::tls::{authority::CERTIFICATE_LIFE, issue},
+};
 use serde_json::{Value, json};
 
 use super::{CHART, prometheus::Prometheus};
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim},
+    locks::{Lock, SOON, claim, is_held},
     operators, poll,
     quorums::{Quorum, is_ready},
+    record::Version,
     suite_lock::support::{election, next_second},
 };
 
@@ -59,15 +63,16 @@ pub(crate) async fn a_lost_lock_and_a_quorum_that_cannot_grant_alert(bench: Benc
     let lock = Lock::create(&bench, claim("app", "job", Some("q"), TTL)).await?;
     lock.held(SOON).await?;
     prometheus.is_silent("RedlockLockLost", None).await?;
-    prometheus.is_silent("RedlockQuorumCannotGrant", Some(&bench.namespace)).await?;
+    prometheus.until_clears("RedlockQuorumCannotGrant", Some(&bench.namespace)).await?;
     freeze(&bench, &[0, 1], true).await?;
-    let fired = async {
-        prometheus.until_fires("RedlockLockLost", None).await?;
-        prometheus.until_fires("RedlockQuorumCannotGrant", Some(&bench.namespace)).await
-    };
-    let fired = fired.await;
+    let fired = prometheus.until_fires("RedlockQuorumCannotGrant", Some(&bench.namespace)).await;
+    let is_lost = |version: &Version<DistributedLock>| !is_held(&version.object);
+    let lost = lock.recorder.until(TTL + SOON, "the validity has run out", is_lost).await;
     freeze(&bench, &[0, 1], false).await?;
     fired?;
+    lost?;
+    // The end of the hold counts when a majority has confirmed it.
+    prometheus.until_fires("RedlockLockLost", None).await?;
     quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
     prometheus.until_clears("RedlockQuorumCannotGrant", Some(&bench.namespace)).await?;
     prometheus.until_clears("RedlockLockLost", None).await
@@ -77,8 +82,9 @@ pub(crate) async fn a_member_that_does_not_vote_and_no_reserve_alert(bench: Benc
     const ALERTS: [&str; 2] = ["RedlockMemberDoesNotVote", "RedlockQuorumOneFailureFromStopping"];
     let prometheus = Prometheus::start(&bench).await?;
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    // A quorum that has just started had too few votes a moment ago.
     for alert in ALERTS {
-        prometheus.is_silent(alert, Some(&bench.namespace)).await?;
+        prometheus.until_clears(alert, Some(&bench.namespace)).await?;
     }
     bench.create::<ResourceQuota>(json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}})).await?;
     bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
