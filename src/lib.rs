@@ -1,5 +1,6 @@
-//! A Kubernetes operator that gives distributed locks and leader election through Redlock, over independent Redis masters
-//! that it runs and fences itself. `ARCHITECTURE.md` has the map; the modules below are its layers, lowest first.
+//! A Kubernetes operator for locks and elections by Redlock, over masters that it runs and fences.
+//!
+//! `ARCHITECTURE.md` has the map. The modules below are its layers, lowest first.
 //!
 //! Terms with one meaning each:
 //!

@@ -1,4 +1,4 @@
-//! The operator process: its command line, its HTTP face, and the wiring of everything else.
+//! The operator process: its command line, its HTTP server, and the wiring of the rest.
 //!
 //! Every replica watches the cluster, keeps connections to all members and renews held locks. One of them, the leader, also
 //! runs the controllers: it grants, seals, repairs, fences and writes status.

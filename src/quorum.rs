@@ -1,9 +1,8 @@
-//! A quorum of Redis members that the operator runs: the objects it is made of, the connections to it, and the controller
-//! that lets its members vote (docs/dev/rules.md).
+//! A RedisQuorum, from its objects to the votes of its members (docs/dev/rules.md).
 //!
-//! Three floors, and nothing on one of them knows those above it. [`model`] decides: pure functions of what was seen. [`session`] runs
-//! on every replica: it keeps connections to the members, watches them, and has their clock. [`controller`] runs where this replica
-//! leads: it fences and admits members, and writes what the quorum is made of.
+//! It has three floors, and no floor uses a higher one. [`model`] decides by pure functions of observed state. [`session`] runs on every
+//! replica: it keeps connections to the members, watches them, and has their clock. [`controller`] runs where this replica leads: it
+//! fences and admits members, and writes the objects of the quorum.
 
 pub mod controller;
 pub mod model;

@@ -1,4 +1,4 @@
-//! Redis (7.0 or later) and Valkey masters as members of a quorum.
+//! The users of Redis, and the admin connection to a member.
 //!
 //! [`RedisMember`] is the voting connection, of the library `redlock-client`. [`AdminConnection`] checks and opens the fence of a managed
 //! member on one connection, which cannot outlive its process (docs/dev/rules.md). On an external master it logs in as the

@@ -1,4 +1,4 @@
-//! The base of quorums and locks: the API client, the watched caches, leadership, metrics, and the settings of this replica.
+//! The base of quorums and locks: API client, watched caches, leadership, metrics and settings.
 
 pub mod cache;
 pub mod context;

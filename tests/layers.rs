@@ -214,8 +214,9 @@ fn purpose(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
     let first = lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    let sentence = first.split_once(". ").map_or(first.as_str(), |(sentence, _)| sentence);
-    sentence.trim_end_matches('.').to_owned()
+    let sentence = first.split_once(". ").map_or(first.as_str(), |(sentence, _)| sentence).trim_end_matches('.');
+    assert!(sentence.len() <= 100, "{}: the first sentence has more than 100 characters", path.display());
+    sentence.to_owned()
 }
 
 /// The crates and their layers, lowest first, each with the first sentence of its documentation.

@@ -1,4 +1,4 @@
-//! On every replica, also on those that do not lead: held locks are renewed, and what another replica has published is taken up.
+//! On every replica: the renewal of held locks, and the adoption of holds that another one published.
 
 pub mod access;
 pub mod adopt;

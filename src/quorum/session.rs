@@ -1,5 +1,4 @@
-//! One quorum at every replica: connections to its members, observations of their processes, the highest
-//! token.
+//! One quorum at every replica: connections to its members, their processes, and the highest token.
 
 mod agreement;
 mod alarm;

@@ -1,4 +1,4 @@
-//! The Kubernetes API of redlock-operator: its kinds, their conditions, names, and the rules that the API server checks.
+//! The Kubernetes API: kinds, conditions, names, and the rules that the API server checks.
 //!
 //! The operator and the command use it, and so can other Rust programs. `kubectl explain` shows the field descriptions.
 //! [`requests`] gives each call of the API server a deadline, and [`server_time`] follows the API server's clock.

@@ -1,10 +1,10 @@
-//! The commands of people and applications.
+//! The commands of users and applications.
 //!
 //! They use the API's types and the library, and never the code that decides about locks and quorums.
 //!
 //! - [`show`] prints locks and quorums, [`change`] acts on them through the API server, [`top`] does both on a full screen.
 //! - [`doctor`] and [`report`] help when something is wrong.
-//! - [`hold`] takes a lock for this process. `run` runs a command under it, and `agent` tells an application whether it leads.
+//! - [`hold`] takes a lock for this process. `run` runs a command under it, and `agent` reports to an application whether it leads.
 //!
 //! `run` and `agent` need Linux and refuse elsewhere. The program compiles for macOS and Windows (`dev/targets.sh`).
 //!

@@ -1,4 +1,4 @@
-//! Locks for programs: [`Client`], and the [`Guard`] of a held lock.
+//! Locks for programs: the client, and the guard of a held lock.
 
 mod admission;
 mod attempts;

@@ -1,4 +1,4 @@
-//! The engine of redlock-client and redlock-operator.
+//! Redlock for the client library and the operator: decisions, and connections to members.
 //!
 //! It has no promise of stability. Programs use redlock-client.
 //!

@@ -1,4 +1,6 @@
-//! Redlock over independent masters, as docs/dev/algorithm.md describes it.
+//! The algorithm: validity, votes, tokens and values, and the engine that asks all members at once.
+//!
+//! docs/dev/algorithm.md describes it.
 //!
 //! Admitted processes vote, a majority decides, validities end before the keys do, and the quorum mints the fencing
 //! tokens.

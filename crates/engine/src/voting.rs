@@ -1,4 +1,4 @@
-//! Redis (7.0 or later) and Valkey masters as members of a quorum.
+//! Redis (7.0 or later) and Valkey masters as members: the connections that vote.
 //!
 //! [`RedisMember`] is a member with its voting connection. It implements [`crate::redlock::LockMember`] and never
 //! reconnects silently, so that every vote belongs to one process. [`Listener`] is a second connection, for hints.
