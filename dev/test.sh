@@ -6,6 +6,10 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# A shell starts its background jobs with SIGINT ignored, and every program inherits that. Tests that interrupt a command would wait for ever.
+if [[ -z ${SIGNALS_ARE_DEFAULT:-} ]]; then
+  SIGNALS_ARE_DEFAULT=1 exec env --default-signal=INT --default-signal=QUIT "${BASH_SOURCE[0]}" "$@"
+fi
 
 DENY_VERSION=0.20.2
 DENY=$BIN/cargo-deny
