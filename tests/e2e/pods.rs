@@ -2,7 +2,7 @@
 //!
 //! They meet the pod security standard `restricted`.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use crate::{bench::Bench, operators};
@@ -24,6 +24,12 @@ pub(crate) fn container_security() -> Value {
 /// Whether the pod is Ready.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether the node is Ready.
+pub(crate) fn node_is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 

@@ -12,7 +12,7 @@ mod queries;
 mod running;
 mod setting_up;
 mod steps;
-mod support;
+pub(crate) mod support;
 mod terminal;
 mod wrong_clocks;
 

@@ -10,6 +10,7 @@ use crate::{
     foreign::Client,
     locks::{Lock, SOON, claim},
     quorums::{Quorum, manifest},
+    suite_cli::support::two_claims,
     suite_lock::support::{IDLE, POD_LIMIT, next_second, pod_claim, run, with, worker},
 };
 
@@ -17,10 +18,7 @@ const TTL: Duration = Duration::from_secs(3);
 const MAX_TTL: Duration = Duration::from_secs(4);
 
 pub(crate) async fn a_claim_that_queues_names_the_holder(bench: Bench) -> anyhow::Result<()> {
-    let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
-    first.held(SOON).await?;
-    next_second(&bench).await;
-    let _second = Lock::create(&bench, claim("second", "job", None, TTL)).await?;
+    let _claims = two_claims(&bench).await?;
     lock_names(&bench, "second", "Queued", &["\"first\""]).await
 }
 

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::{policy::Policy, surfaces::quorum_names};
 use crate::{
     bench::Bench,
+    pods::node_is_ready,
     quorums::{Quorum, member_of},
-    record::{Recorder, Version},
+    record::Recorder,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -114,11 +115,7 @@ pub(crate) async fn an_earlier_process_that_may_still_run_is_named(bench: Bench)
     let node = member.node_name.context("a member without a node")?;
     let nodes = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), &node).await?;
     bench.cluster.faults.cut_node(&node).await?;
-    let is_silent = |version: &Version<Node>| {
-        let conditions = version.object.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status != "True"))
-    };
-    nodes.until(NOT_READY_LIMIT, "the node is not Ready", is_silent).await?;
+    nodes.until(NOT_READY_LIMIT, "the node is not Ready", |version| !node_is_ready(&version.object)).await?;
     bench.kubectl(&["delete", "pod", "q-1-0", "--force", "--grace-period=0"]).await?;
     let cause = ["q-1", "PredecessorUnconfirmed", node.as_str()];
     let named = quorum_names(&bench, &quorum.name, "PredecessorUnconfirmed", &cause).await;

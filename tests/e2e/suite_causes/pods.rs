@@ -11,7 +11,7 @@ use crate::{
     bench::Bench,
     locks::{Lock, SOON},
     record::Version,
-    suite_lock::support::{IDLE, POD_LIMIT, create, election, leader, pod_claim, run, with, worker},
+    suite_lock::support::{HTTPD, IDLE, POD_LIMIT, create, election, leader, pod_claim, run, with, worker},
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -96,8 +96,7 @@ pub(crate) async fn a_claim_of_a_pod_that_does_not_exist_names_it(bench: Bench) 
 }
 
 pub(crate) async fn a_holder_that_fails_its_liveness_check_is_named(bench: Bench) -> anyhow::Result<()> {
-    let script = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
-    let mut pod = worker(&bench, "app-0", "app", script);
+    let mut pod = worker(&bench, "app-0", "app", HTTPD);
     pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
     run(&bench, pod).await?;
     let liveness = json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}});

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::{bench::Bench, poll};
+use crate::{bench::Bench, poll, suite_cli::support};
 
 /// Time in which each surface names the cause.
 pub(super) const NAMED: Duration = Duration::from_secs(90);
 
 /// Output and error of `redlock` in the test's namespace.
 pub(super) async fn redlock(bench: &Bench, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = bench.cluster.redlock(&[arguments, &["-n", &bench.namespace]].concat()).await?;
-    Ok([output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat())
+    let ran = support::redlock(bench, &[arguments, &["-n", &bench.namespace]].concat()).await?;
+    Ok(ran.out + &ran.err)
 }
 
 /// The texts about an object, each under the command that prints it.

@@ -5,25 +5,14 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::support::{json as as_json, prints, redlock};
+use super::support::{json as as_json, prints, redlock, two_claims};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, token},
     poll,
-    suite_lock::support::next_second,
 };
 
 const TTL: Duration = Duration::from_secs(10);
-
-/// `first` holds the key `reindex`, and `second` waits for it.
-async fn two_claims(bench: &Bench) -> anyhow::Result<(Lock, Lock)> {
-    let first = Lock::create(bench, claim("first", "reindex", None, TTL)).await?;
-    first.held(SOON).await?;
-    next_second(bench).await;
-    let second = Lock::create(bench, claim("second", "reindex", None, TTL)).await?;
-    second.reason("Queued", SOON).await?;
-    Ok((first, second))
-}
 
 pub(crate) async fn locks_are_listed_and_told_of_in_text_and_json(bench: Bench) -> anyhow::Result<()> {
     let (namespace, ns) = (bench.namespace.clone(), ["-n", bench.namespace.as_str()]);

@@ -1,19 +1,27 @@
 //! Runs the command.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::bench::Bench;
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim},
+    suite_lock::support::next_second,
+};
+
+const TTL: Duration = Duration::from_secs(10);
 
 /// The result of the command.
-pub(super) struct Ran {
-    pub(super) code: i32,
-    pub(super) out: String,
-    pub(super) err: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Runs `redlock` in the test's namespace, and returns its result even if it fails.
-pub(super) async fn redlock(bench: &Bench, arguments: &[&str]) -> anyhow::Result<Ran> {
+pub(crate) async fn redlock(bench: &Bench, arguments: &[&str]) -> anyhow::Result<Ran> {
     let output = bench.cluster.redlock(arguments).await?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let code = output.status.code().context("redlock was killed")?;
@@ -21,15 +29,25 @@ pub(super) async fn redlock(bench: &Bench, arguments: &[&str]) -> anyhow::Result
 }
 
 /// Runs the command, which must succeed, and returns its output.
-pub(super) async fn prints(bench: &Bench, arguments: &[&str]) -> anyhow::Result<String> {
+pub(crate) async fn prints(bench: &Bench, arguments: &[&str]) -> anyhow::Result<String> {
     let ran = redlock(bench, arguments).await?;
     ensure!(ran.code == 0, "redlock {}: {} {}{}", arguments.join(" "), ran.code, ran.out, ran.err);
     Ok(ran.out)
 }
 
 /// Runs the command with `-o json`.
-pub(super) async fn json(bench: &Bench, arguments: &[&str]) -> anyhow::Result<Value> {
+pub(crate) async fn json(bench: &Bench, arguments: &[&str]) -> anyhow::Result<Value> {
     let arguments = [arguments, &["-o", "json"]].concat();
     let out = prints(bench, &arguments).await?;
     serde_json::from_str(&out).with_context(|| out)
+}
+
+/// `first` holds the key `reindex`, and `second` waits for it.
+pub(crate) async fn two_claims(bench: &Bench) -> anyhow::Result<(Lock, Lock)> {
+    let first = Lock::create(bench, claim("first", "reindex", None, TTL)).await?;
+    first.held(SOON).await?;
+    next_second(bench).await;
+    let second = Lock::create(bench, claim("second", "reindex", None, TTL)).await?;
+    second.reason("Queued", SOON).await?;
+    Ok((first, second))
 }

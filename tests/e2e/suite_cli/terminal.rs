@@ -5,11 +5,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::support::{json, redlock};
+use super::support::{json, redlock, two_claims};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, token},
-    suite_lock::support::next_second,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -26,16 +25,6 @@ async fn at_terminal(bench: &Bench, environment: &str, arguments: &str, typed: &
     let script = format!("{environment} TERM=xterm script --quiet --return --command '{command}' /dev/null");
     // Without --return the exit code would be lost. The output is checked here.
     bench.cluster.shell(&format!("printf '{typed}' | {script} || true")).await
-}
-
-/// `first` holds the key `reindex`, and `second` waits for it.
-async fn two_claims(bench: &Bench) -> anyhow::Result<(Lock, Lock)> {
-    let first = Lock::create(bench, claim("first", "reindex", None, TTL)).await?;
-    first.held(SOON).await?;
-    next_second(bench).await;
-    let second = Lock::create(bench, claim("second", "reindex", None, TTL)).await?;
-    second.reason("Queued", SOON).await?;
-    Ok((first, second))
 }
 
 /// The commands that print locks and quorums, with the name of their list in JSON.

@@ -19,9 +19,9 @@ use crate::{
     locks::{Lock, SOON, claim, is_held, leader, status},
     operators, pods, quorums,
     record::Recorder,
+    suite_lock::support::HTTPD,
 };
 
-const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
 /// Until the pods of a deleted node are collected (about a minute).
 const COLLECTED: Duration = Duration::from_secs(150);
 const TTL: Duration = Duration::from_secs(10);

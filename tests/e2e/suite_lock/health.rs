@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::support::{check_waited, election, finished, leader, led_by, past, run, with, worker};
+use super::support::{HTTPD, check_waited, election, finished, leader, led_by, past, run, with, worker};
 use crate::{
     bench::Bench,
     history::check_held_throughout,
@@ -77,9 +77,6 @@ pub(crate) async fn a_waiting_claim_without_a_heartbeat_is_passed_over(bench: Be
     silent.held(SOON).await.context("a claim with a heartbeat")?;
     Ok(())
 }
-
-/// Answers at `/healthz` while the file exists.
-const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
 
 fn asked() -> Value {
     with(

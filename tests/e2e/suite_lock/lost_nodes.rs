@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde_json::json;
 
-use super::support::{check_waited, election, leader, led_by, message_of_held, past, run, with, worker};
+use super::support::{HTTPD, check_waited, election, leader, led_by, message_of_held, past, run, with, worker};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, token},
@@ -20,7 +20,6 @@ const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 /// Until the node controller has given a node up (50 s), and the operator after it (15 s).
 const NODE_LIMIT: Duration = Duration::from_secs(120);
-const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
 
 /// With a liveness check the operator notices at once.
 ///

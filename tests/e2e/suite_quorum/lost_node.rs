@@ -15,7 +15,7 @@ use crate::{
     bench::Bench,
     history::check_never_lost,
     locks::Lock,
-    operators,
+    operators, pods,
     quorums::{Quorum, member_of},
     record::{Recorder, Version},
 };
@@ -48,7 +48,7 @@ impl LostMember {
         let node = pod.spec.and_then(|spec| spec.node_name).context("no node")?;
         let nodes = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), &node).await?;
         bench.cluster.faults.cut_node(&node).await?;
-        nodes.until(NOT_READY_LIMIT, "not Ready", |version| !is_ready(&version.object)).await?;
+        nodes.until(NOT_READY_LIMIT, "not Ready", |version| !pods::node_is_ready(&version.object)).await?;
 
         let mark = quorum.recorder.mark();
         bench.kubectl(&["delete", "pod", "q-1-0", "--force", "--grace-period=0"]).await?;
@@ -88,7 +88,7 @@ impl LostMember {
     async fn heal(&self) -> anyhow::Result<()> {
         let mark = self.nodes.mark();
         self.bench.cluster.faults.heal_nodes().await?;
-        let ready = |version: &Version<Node>| is_ready(&version.object);
+        let ready = |version: &Version<Node>| pods::node_is_ready(&version.object);
         self.nodes.until_after(mark, NOT_READY_LIMIT, "Ready again", ready).await?;
         operators::all_available(&self.bench.cluster).await
     }
@@ -127,7 +127,9 @@ pub(crate) async fn a_pod_forced_off_a_node_waits_until_the_provider_deletes_it(
     let mark = lost.nodes.mark();
     bench.cluster.faults.heal_nodes().await?;
     bench.cluster.faults.restart_kubelet(&lost.node).await?;
-    lost.nodes.until_after(mark, NOT_READY_LIMIT, "Ready again", |version| is_ready(&version.object)).await?;
+    lost.nodes
+        .until_after(mark, NOT_READY_LIMIT, "Ready again", |version| pods::node_is_ready(&version.object))
+        .await?;
     operators::all_available(&bench.cluster).await?;
     back
 }
@@ -137,7 +139,9 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(ben
     let lost = LostMember::make(&bench).await?;
     let mark = lost.nodes.mark();
     bench.cluster.faults.heal_nodes().await?;
-    lost.nodes.until_after(mark, NOT_READY_LIMIT, "Ready again", |version| is_ready(&version.object)).await?;
+    lost.nodes
+        .until_after(mark, NOT_READY_LIMIT, "Ready again", |version| pods::node_is_ready(&version.object))
+        .await?;
     let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
     let limit = NODE_READY_FOR + RESTART_LIMIT;
     let (_, admitted) = lost.quorum.member_until(mark, 1, limit, "is admitted after two minutes", is_admitted).await?;
@@ -174,9 +178,4 @@ pub(crate) async fn a_member_that_was_cut_off_goes_on_voting(bench: Bench) -> an
 
 fn is_state(member: &MemberStatus, state: MemberState) -> bool {
     member.state == state
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
