@@ -2,11 +2,16 @@
 //! import each other in a circle. Cargo enforces the order of the crates.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/sources.rs"]
+mod sources;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
 };
+
+use sources::sources;
 
 /// One crate of the workspace.
 struct Package {
@@ -53,12 +58,6 @@ const TOOLS: [Package; 2] = [
 
 /// The page that shows the order of modules, between its first two fences.
 const PAGE: &str = "ARCHITECTURE.md";
-
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let nested = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
-    nested.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
-}
 
 /// `src/lock/model.rs` is `[lock, model]`.
 fn module(path: &Path, sources: &str) -> Vec<String> {

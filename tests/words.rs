@@ -3,10 +3,15 @@
 //! The terms with one meaning each are in `src/lib.rs`, and for users in docs/glossary.md.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/sources.rs"]
+mod sources;
+
 use std::{
     fs,
     path::{Path, PathBuf},
 };
+
+use sources::sources;
 
 /// Words that hide the purpose of a type, a function or a file.
 const RETIRED: [&str; 20] = [
@@ -19,17 +24,6 @@ const FOREIGN: [&str; 4] = ["from_parts", "into_parts", "from_request_parts", "w
 
 /// Longest list of terms in `src/lib.rs`.
 const MOST_TERMS: usize = 25;
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => sources(&path, found),
-            false if path.extension().is_some_and(|extension| extension == "rs") => found.push(path),
-            false => {}
-        }
-    }
-}
 
 /// `NodeHistory` and `node_history` are `node` and `history`.
 fn words(name: &str) -> Vec<String> {
@@ -70,10 +64,7 @@ fn declared(line: &str, before: &str) -> Option<String> {
 
 #[test]
 fn no_type_function_or_file_is_named_by_a_retired_word() {
-    let mut files = Vec::new();
-    for folder in ["src", "crates", "tests"] {
-        sources(Path::new(folder), &mut files);
-    }
+    let files: Vec<_> = ["src", "crates", "tests"].into_iter().flat_map(|folder| sources(Path::new(folder))).collect();
     assert!(files.len() > 400, "only {} files", files.len());
     let mut found = Vec::new();
     for file in files {
@@ -106,10 +97,7 @@ fn the_code_has_a_glossary_of_few_terms() {
 /// Every room can have `tests`, `status`, `error`, `properties` and the root of its crate.
 #[test]
 fn a_file_name_is_in_at_most_three_rooms_without_a_plural() {
-    let mut files = Vec::new();
-    for folder in ["src", "crates"] {
-        sources(Path::new(folder), &mut files);
-    }
+    let mut files: Vec<_> = ["src", "crates"].into_iter().flat_map(|folder| sources(Path::new(folder))).collect();
     files.retain(|file| !file.components().any(|part| part.as_os_str() == "tests"));
     let stem = |file: &Path| file.file_stem().unwrap().to_str().unwrap().to_owned();
     let usual = ["tests", "status", "error", "lib", "main", "properties"];
@@ -130,10 +118,10 @@ fn a_file_name_is_in_at_most_three_rooms_without_a_plural() {
 /// The limit of production files.
 #[test]
 fn no_file_is_longer_than_350_lines() {
-    let mut files = Vec::new();
-    for folder in ["src", "crates/api/src", "crates/cli/src", "crates/client/src", "crates/engine/src"] {
-        sources(Path::new(folder), &mut files);
-    }
+    let files: Vec<_> = ["src", "crates/api/src", "crates/cli/src", "crates/client/src", "crates/engine/src"]
+        .into_iter()
+        .flat_map(|folder| sources(Path::new(folder)))
+        .collect();
     let lines = |file: &PathBuf| fs::read_to_string(file).unwrap().lines().count();
     let long: Vec<_> = files.iter().filter(|file| lines(file) > 350).map(|file| (file, lines(file))).collect();
     assert!(long.is_empty(), "{long:#?}");

@@ -4,6 +4,8 @@
 mod comments;
 mod names;
 mod prose;
+#[path = "../support/sources.rs"]
+mod sources;
 
 use std::{
     collections::BTreeSet,
@@ -16,9 +18,16 @@ use redlock_operator::api::{
     conditions::{AcceptedReason, CommonReason, HeldReason},
 };
 use serde_json::Value;
+use sources::sources;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The text of all Rust files below these folders.
+fn code_of(folders: &[&str]) -> String {
+    let files = folders.iter().flat_map(|folder| sources(&root().join(folder)));
+    files.map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
 fn page(name: &str) -> String {
@@ -93,8 +102,7 @@ const NOT_TESTED: &str = "<!-- not tested: ";
 /// Every command that a reader can paste names the test or the script that runs it, or says why none does.
 #[test]
 fn every_documented_command_is_run_by_a_test_or_exempt() {
-    let mut code = String::new();
-    sources(root().join("tests"), &mut code);
+    let code = code_of(&["tests"]);
     let mut without = Vec::new();
     for (path, text) in pages() {
         let lines: Vec<&str> = text.lines().collect();
@@ -191,23 +199,9 @@ fn kubectl_explains_every_field() {
     }
 }
 
-fn sources(folder: PathBuf, text: &mut String) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(path, text);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&fs::read_to_string(path).unwrap());
-        }
-    }
-}
-
 #[test]
 fn tests_that_the_documentation_names_exist() {
-    let mut code = String::new();
-    for folder in ["crates", "src", "tests"] {
-        sources(root().join(folder), &mut code);
-    }
+    let code = code_of(&["crates", "src", "tests"]);
     let (mut missing, mut found) = (Vec::new(), 0);
     for (path, text) in pages() {
         // Names of tests are sentences. Only metrics also have so many underscores.

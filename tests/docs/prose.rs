@@ -4,7 +4,7 @@ use std::fs;
 
 use redlock_operator::api;
 
-use super::{KUBERNETES, fields, files_below, pages, root, sources};
+use super::{KUBERNETES, code_of, fields, files_below, pages, root};
 
 /// Characters of the first sentence of a comment.
 const LONGEST_FIRST_LINE: usize = 100;
@@ -134,11 +134,7 @@ fn descriptions_are_plain_and_their_sentences_are_short() {
 /// Conditions, Events, errors and logs: every text between quotation marks in `src`, but for tests.
 #[test]
 fn messages_of_the_operator_name_their_actors() {
-    let mut code = String::new();
-    sources(root().join("src"), &mut code);
-    for name in ["api", "cli", "client", "engine"] {
-        sources(root().join("crates").join(name).join("src"), &mut code);
-    }
+    let code = code_of(&["src", "crates/api/src", "crates/cli/src", "crates/client/src", "crates/engine/src"]);
     let product: String = code
         .split("#[cfg(test)]\nmod tests {")
         .enumerate()
