@@ -46,7 +46,7 @@ fetch_toolchain() {
 # that an earlier run unpacked into the registry of CARGO_HOME, because the version is the same.
 package() {
   local unpacked=$LOCAL/package crate
-  rm -rf "$unpacked" && mkdir -p "$unpacked"
+  rm -rf "$unpacked" target/package/redlock-*.crate && mkdir -p "$unpacked"
   # --allow-dirty: the package holds the working copy, as every other check here.
   cargo package --no-verify --quiet --locked --allow-dirty --package redlock-engine --package redlock-client
   for crate in target/package/redlock-{engine,client}-[0-9]*.crate; do
