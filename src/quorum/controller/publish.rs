@@ -12,7 +12,7 @@ use super::snapshot::MemberSnapshot;
 use crate::api::conditions::cut;
 use crate::api::{
     MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, PasswordStage, RedisQuorum,
-    RedisQuorumStatus, SecretRef,
+    RedisQuorumStatus,
 };
 use crate::fence::count_from;
 use crate::quorum::model::auth::{Auth, Stage};
@@ -179,7 +179,12 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
         let (name, agreement) = (link.name(), &observed.agreement);
         let unfit = status::unfit(Some(status), name.as_str(), reading.observation.as_ref());
         let unfit = unfit.filter(|_| reading.processes.answers()).map(|why| format!("its votes do not count: {why}"));
-        let trouble = || agreement.trouble(name).map(|why| with_secret(why, external.published().secret_ref.as_ref()));
+        let trouble = || match (&reading.failure, &external.published().secret_ref) {
+            (Some(refused @ MemberError::Refused), Some(secret)) => {
+                Some(format!("{refused}: correct username and password in Secret {}", secret.name))
+            }
+            _ => agreement.trouble(name).map(str::to_owned),
+        };
         let Some(published) = status.members.iter_mut().find(|published| published.name == name.as_str()) else {
             continue;
         };
@@ -194,16 +199,6 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             ));
         }
         published.message = published.message.take().map(cut);
-    }
-}
-
-/// A refused password, with the Secret that has it.
-fn with_secret(why: &str, secret: Option<&SecretRef>) -> String {
-    match secret {
-        Some(secret) if why == MemberError::Refused.to_string() => {
-            format!("{why}: correct username and password in Secret {}", secret.name)
-        }
-        _ => why.to_owned(),
     }
 }
 
