@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
+use crate::api::conditions::beginning;
+
 /// Maximum number of characters of a quoted text.
 const LONGEST_TEXT: usize = 300;
 /// Reasons for which every container waits at first.
@@ -11,7 +13,7 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 pub fn obstacle(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let with = |reason: &str, message: Option<&String>| match message {
-        Some(message) => format!("{reason}: {}", message.chars().take(LONGEST_TEXT).collect::<String>()),
+        Some(message) => format!("{reason}: {}", beginning(message, LONGEST_TEXT)),
         None => reason.to_owned(),
     };
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();

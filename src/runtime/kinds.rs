@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use super::cache::Kind;
 use super::keys::{self, JOB_UID_LABEL};
+use crate::api::conditions::beginning;
 use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, MEMBER_LABEL, RedisQuorum};
 
 /// In the names of the labels and annotations of this operator.
@@ -217,7 +218,7 @@ fn slim_states(container: &mut Value) {
 /// Cuts the text of the kubelet or the scheduler to [`LONGEST_MESSAGE`].
 fn cut_message(object: &mut Value) {
     if let Some(Value::String(message)) = object.get_mut("message") {
-        *message = message.chars().take(LONGEST_MESSAGE).collect();
+        *message = beginning(message, LONGEST_MESSAGE).to_owned();
     }
 }
 

@@ -87,9 +87,16 @@ const LONGEST_MESSAGE: usize = 1_024;
 
 /// The beginning of a message that is not too long.
 pub fn cut(message: String) -> String {
-    match message.char_indices().nth(LONGEST_MESSAGE) {
-        Some((end, _)) => message.get(..end).unwrap_or_default().to_owned(),
-        None => message,
+    let kept = beginning(&message, LONGEST_MESSAGE);
+    if kept.len() < message.len() { kept.to_owned() } else { message }
+}
+
+/// The first characters of a text, at most so many.
+#[must_use]
+pub fn beginning(text: &str, characters: usize) -> &str {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => text.get(..end).unwrap_or_default(),
+        None => text,
     }
 }
 

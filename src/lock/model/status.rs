@@ -13,7 +13,8 @@ use super::hold_record::HoldRecord;
 use super::readiness::{self, set_ready};
 use super::refusal::Refusal;
 use crate::api::conditions::{
-    AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true, set_condition, transition_time,
+    AcceptedReason, HeldReason, LockCondition, Status, beginning, find_condition, is_true, set_condition,
+    transition_time,
 };
 use crate::api::{DistributedLock, DistributedLockStatus, Ending, LockHolder, MilliTime, PastHold, Stopping};
 use crate::redlock::{FencingToken, Votes};
@@ -295,7 +296,7 @@ pub fn is_unconfirmed(lock: &DistributedLock) -> bool {
 
 /// The text, limited to its maximum length.
 fn shortened(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.chars().take(LONGEST_MESSAGE).collect())
+    (!text.is_empty()).then(|| beginning(text, LONGEST_MESSAGE).to_owned())
 }
 
 /// Time until a finished claim is deleted.

@@ -4,6 +4,7 @@
 use super::locks;
 use super::memory::Applied;
 use super::observe::Observed;
+use crate::api::conditions::beginning;
 use crate::api::{ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::condition::Condition;
@@ -16,6 +17,9 @@ use crate::quorum::model::status::{self, Overview};
 use crate::quorum::model::tls::{Served, report};
 use crate::quorum::session::records_loss;
 use crate::redlock::MemberError;
+
+/// Number of characters of an annotation that distinguish requests.
+const LONGEST_REQUEST: usize = 253;
 
 pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
     rollout::decide(&rollout::View {
@@ -82,18 +86,13 @@ fn busy(observed: &Observed<'_>) -> Option<Busy> {
 pub(super) fn rotation(observed: &Observed<'_>, files_written: bool) -> RotationStep {
     let wanted = observed.quorum.metadata.annotations.as_ref().and_then(|all| all.get(ROTATE_PASSWORDS_ANNOTATION));
     rotation::decide(&rotation::View {
-        wanted: wanted.map(|text| cut(text)).as_deref(),
+        wanted: wanted.map(|text| beginning(text, LONGEST_REQUEST)),
         rotation: observed.auth.rotation(),
         rotated: observed.auth.rotated(),
         files_written,
         settled: observed.passwords_settle.is_none(),
         members: observed.own_summaries(),
     })
-}
-
-/// Annotations can be long, and this prefix distinguishes requests.
-fn cut(text: &str) -> String {
-    text.chars().take(253).collect()
 }
 
 /// The input of the conditions. Until the first apply of this term nothing is known of updates and rotations.
