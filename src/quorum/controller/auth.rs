@@ -80,7 +80,7 @@ pub(super) async fn ensure(
         SecretsStep::Adopt(stored) => stored,
         SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
         SecretsStep::MakeAnew => {
-            let made = create(cluster, plan, &Auth::anew(cluster.api_now())).await?;
+            let made = create(cluster, plan, &Auth::replacement(cluster.api_now())).await?;
             cluster.publish_event(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
             made
         }

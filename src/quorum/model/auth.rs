@@ -89,7 +89,7 @@ impl Auth {
 
     /// Fresh secrets in place of lost ones, which members still run with. `now` is Unix time, and only has to be later than that of
     /// secrets that were made so before.
-    pub fn anew(now: UnixMillis) -> Self {
+    pub fn replacement(now: UnixMillis) -> Self {
         let passwords = Passwords { made_anew: now.0.max(1), ..Passwords::default() };
         Self { seed: rand::random(), passwords }
     }

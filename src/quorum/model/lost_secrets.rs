@@ -154,13 +154,16 @@ mod tests {
 
     #[test]
     fn lost_ones_do_not_come_back() {
-        let (lost, anew) = (Auth::random(), Auth::anew(UnixMillis(7)));
+        let (lost, replacement) = (Auth::random(), Auth::replacement(UnixMillis(7)));
         // Restored by a user, or known to a replica that was cut off.
         assert_eq!(
-            step(&Found::Secrets(lost.clone()), Some(&anew), true, None, 5),
-            SecretsStep::Overwrite(anew.clone())
+            step(&Found::Secrets(lost.clone()), Some(&replacement), true, None, 5),
+            SecretsStep::Overwrite(replacement.clone())
         );
-        assert_eq!(step(&Found::Secrets(anew.clone()), Some(&lost), true, None, 5), SecretsStep::Adopt(anew));
+        assert_eq!(
+            step(&Found::Secrets(replacement.clone()), Some(&lost), true, None, 5),
+            SecretsStep::Adopt(replacement)
+        );
     }
 
     #[test]
@@ -169,19 +172,21 @@ mod tests {
         let (new, old) = (member(StartedWith::These, true), member(StartedWith::Others, false));
         let (gone, starting) = (member(StartedWith::Nothing, false), member(StartedWith::These, false));
         let all = |members: [&MemberSummary; 3]| members.map(Clone::clone);
-        let (first, anew) = (Auth::random(), Auth::anew(UnixMillis(7)));
+        let (first, replacement) = (Auth::random(), Auth::replacement(UnixMillis(7)));
         let rollout = Progress { paused: false, message: "q-1 is next".into() };
-        let text = loss(&anew, true, &all([&new, &old, &old]), Some(&rollout)).unwrap();
+        let text = loss(&replacement, true, &all([&new, &old, &old]), Some(&rollout)).unwrap();
         assert!(text.ends_with("1 of 3 run with the new ones; q-1 is next"), "{text}");
         for last in [&old, &gone, &starting] {
             assert!(
-                loss(&anew, true, &all([&new, &new, last]), None).unwrap().ends_with("2 of 3 run with the new ones")
+                loss(&replacement, true, &all([&new, &new, last]), None)
+                    .unwrap()
+                    .ends_with("2 of 3 run with the new ones")
             );
         }
-        assert_eq!(loss(&anew, true, &all([&new; 3]), None), None);
-        assert_eq!(loss(&anew, true, &[], None), None, "all members are others'");
+        assert_eq!(loss(&replacement, true, &all([&new; 3]), None), None);
+        assert_eq!(loss(&replacement, true, &[], None), None, "all members are others'");
         // Long after, a member restarts; or the Secret was restored in time.
-        assert_eq!(loss(&anew, false, &all([&new, &new, &starting]), None), None);
+        assert_eq!(loss(&replacement, false, &all([&new, &new, &starting]), None), None);
         assert_eq!(loss(&first, true, &all([&new, &starting, &gone]), None), None);
         assert!(loss(&first, false, &all([&new, &old, &new]), None).is_some(), "restored too late");
     }

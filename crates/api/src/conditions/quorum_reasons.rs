@@ -67,7 +67,7 @@ names! {
         MembersStarting,
         /// The operator replaces members, one by one.
         ///
-        /// By itself: the update goes on when the member that was replaced last votes again.
+        /// By itself: the operator continues the update when the member that was replaced last votes again.
         Updating,
         /// A person has paused the replacement of members.
         ///
@@ -75,7 +75,7 @@ names! {
         RolloutPaused,
         /// The member list is changing. Clients outside the operator are refused until the locks of the list before have expired.
         ///
-        /// By itself: the change goes on when the event that the message names has happened.
+        /// By itself: the operator continues the change after the event that the message names.
         ///
         /// To do: let clients read their Secrets again when it has ended.
         MembersChanging,
@@ -127,7 +127,7 @@ names! {
         ClientMisbehaves,
         /// The operator rotates passwords.
         ///
-        /// By itself: the rotation goes on as the message says.
+        /// By itself: the operator continues the rotation after the event that the message names.
         RotatingPasswords,
         /// There is no certificate that the members could serve.
         ///

@@ -134,7 +134,7 @@ names! {
         Released,
         /// The lock was held for `maxHold`. A claim is finished, an election elects again.
         ///
-        /// To do: if the work goes on, create another claim.
+        /// To do: if more work is left, create another claim.
         MaxHoldReached,
         /// The claim waited for `waitTimeout` and did not get the lock.
         ///

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn secrets_begin_without_grants() {
-        for auth in [Auth::random(), Auth::anew(crate::time::UnixMillis(1))] {
+        for auth in [Auth::random(), Auth::replacement(crate::time::UnixMillis(1))] {
             assert!(!auth.grants(&client("ci", "a", "a/")));
             assert_eq!(Auth::from_data(&auth.data()), Some(auth));
         }

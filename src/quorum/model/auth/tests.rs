@@ -64,17 +64,17 @@ fn passwords_are_rotated_and_the_key_of_values_stays() {
 
 #[test]
 fn secrets_made_in_place_of_lost_ones_are_known_and_win() {
-    let (lost, anew) = (Auth::random().begin("t"), Auth::anew(UnixMillis(1_000)));
+    let (lost, replacement) = (Auth::random().begin("t"), Auth::replacement(UnixMillis(1_000)));
     assert_eq!(lost.id(), None, "nothing shows in the objects of other quorums");
-    assert_eq!(Auth::from_data(&anew.data()), Some(anew.clone()));
-    assert!(anew.supersedes(&lost) && !lost.advance().supersedes(&anew));
-    let rotated = anew.begin("t").advance().advance().advance();
-    assert_eq!((rotated.id(), anew.id().unwrap().len()), (anew.id(), 2 * ID_BYTES));
-    assert!(rotated.supersedes(&anew) && rotated.supersedes(&lost) && !lost.supersedes(&rotated));
-    let again = Auth::anew(UnixMillis(2_000));
-    assert!(again.supersedes(&rotated) && !rotated.supersedes(&again) && again.id() != anew.id());
+    assert_eq!(Auth::from_data(&replacement.data()), Some(replacement.clone()));
+    assert!(replacement.supersedes(&lost) && !lost.advance().supersedes(&replacement));
+    let rotated = replacement.begin("t").advance().advance().advance();
+    assert_eq!((rotated.id(), replacement.id().unwrap().len()), (replacement.id(), 2 * ID_BYTES));
+    assert!(rotated.supersedes(&replacement) && rotated.supersedes(&lost) && !lost.supersedes(&rotated));
+    let again = Auth::replacement(UnixMillis(2_000));
+    assert!(again.supersedes(&rotated) && !rotated.supersedes(&again) && again.id() != replacement.id());
     // Without the proof it is an edit.
-    let mut data = anew.data();
+    let mut data = replacement.data();
     data.insert(SEED_KEY.to_owned(), ByteString(vec![7; 32]));
     assert_eq!(Auth::from_data(&data), None);
 }

@@ -63,14 +63,14 @@ fn a_change_of_members_creates_objects_and_keeps_templates() {
 
 #[test]
 fn the_template_names_only_replacements_of_lost_secrets() {
-    let (plan, anew) = (plan(json!({})), Auth::anew(crate::time::UnixMillis(1)));
+    let (plan, replacement) = (plan(json!({})), Auth::replacement(crate::time::UnixMillis(1)));
     let template = |auth: &Auth| build(&plan, auth).stateful_sets[1].spec.clone().unwrap().template;
     assert_eq!(template(&auth()), template(&Auth::random()));
     assert_eq!(template(&auth()), template(&auth().begin("t").advance().advance().advance()));
-    assert_eq!(template(&anew), template(&anew.begin("t").advance().advance().advance()));
-    assert_ne!(template(&anew), template(&auth()));
-    assert_ne!(template(&anew), template(&Auth::anew(crate::time::UnixMillis(2))), "lost again");
-    for auth in [&auth(), &anew] {
+    assert_eq!(template(&replacement), template(&replacement.begin("t").advance().advance().advance()));
+    assert_ne!(template(&replacement), template(&auth()));
+    assert_ne!(template(&replacement), template(&Auth::replacement(crate::time::UnixMillis(2))), "lost again");
+    for auth in [&auth(), &replacement] {
         let pod = k8s_openapi::api::core::v1::Pod { spec: template(auth).spec, ..Default::default() };
         let key = mounted_acl_key(auth, &plan.members[1]);
         assert_eq!(crate::quorum::model::facts::acl_key(&pod), Some(key.as_str()));

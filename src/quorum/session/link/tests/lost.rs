@@ -6,7 +6,7 @@ use crate::time::UnixMillis;
 #[tokio::test]
 async fn a_refused_password_differs_from_a_silent_process() {
     let (plan, users) = plan();
-    let (lost, anew) = (Auth::random(), Auth::anew(UnixMillis(1)));
+    let (lost, replacement) = (Auth::random(), Auth::replacement(UnixMillis(1)));
     let mut member = Member::new(&plan, &lost);
     let (link, _end) = linked(&member, &plan, &users, &lost).await;
     assert!(!link.reading().is_refused_by(Some("pod-1")));
@@ -14,14 +14,14 @@ async fn a_refused_password_differs_from_a_silent_process() {
     let target = |auth: &Auth, pod: &str| {
         link.place_at(Some((pod.into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
     };
-    target(&anew, "pod-1");
+    target(&replacement, "pod-1");
     let reading = until(&link, |reading| reading.is_refused_by(Some("pod-1"))).await;
     assert!(!reading.processes.answers() && !reading.is_refused_by(Some("pod-2")) && !reading.is_refused_by(None));
     // Known again: the Secret was restored in time.
     target(&lost, "pod-1");
     until(&link, |reading| reading.processes.answers() && !reading.is_refused_by(Some("pod-1"))).await;
     // An answer of another pod's process is no answer of this one.
-    target(&anew, "pod-2");
+    target(&replacement, "pod-2");
     until(&link, |reading| reading.is_refused_by(Some("pod-2"))).await;
     member.kill().await;
     until(&link, |reading| reading.failure.is_some() && !reading.is_refused_by(Some("pod-2"))).await;

@@ -210,7 +210,7 @@ async fn when_all_clocks_move_together_nobody_is_fenced() {
     }
     let report = quorum.clocks.report(SystemClock.boottime());
     assert!(report.together.is_some() && report.stepped.is_empty(), "{report:?}");
-    assert!(matches!(quorum.acquire("a", true).await, Acquire::Granted(_)), "judged anew");
+    assert!(matches!(quorum.acquire("a", true).await, Acquire::Granted(_)), "judged again");
 }
 
 /// The client of the plan, connected.
