@@ -43,7 +43,7 @@ enum Kind {
 struct Change {
     /// Numbers of members.
     ///
-    /// Those of one class are adjacent.
+    /// Members of one class are adjacent.
     old: Vec<usize>,
     new: Vec<usize>,
     members: usize,

@@ -169,7 +169,7 @@ fn gone(plan: &Plan) -> Problem {
     Problem::PasswordsGone { secret: plan.auth_name() }
 }
 
-/// The text of the status when the Secret exists and is of no use.
+/// The problem of a Secret that exists without usable passwords.
 fn useless(plan: &Plan) -> Problem {
     Problem::PasswordsUnusable { secret: plan.auth_name() }
 }

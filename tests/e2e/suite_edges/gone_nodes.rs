@@ -19,7 +19,7 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_secs(10);
-/// Until the node controller marks the node as unknown.
+/// Longest time until the node controller marks the node as unknown.
 const UNKNOWN: Duration = Duration::from_secs(60);
 /// From then on, when most other nodes are unknown, too.
 const LOST: Duration = Duration::from_secs(300);

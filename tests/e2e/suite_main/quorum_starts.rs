@@ -16,7 +16,7 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(8);
-/// Until a pod with a pulled image answers.
+/// Longest time until a pod with a pulled image answers.
 const POD_LIMIT: Duration = Duration::from_secs(40);
 
 pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyhow::Result<()> {

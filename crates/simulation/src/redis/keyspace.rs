@@ -31,7 +31,7 @@ pub(super) struct Keyspace {
 
 /// The interval of that search, like in Redis.
 ///
-/// Until then a step back of the clock revives keys.
+/// A step back of the clock revives keys that no sweep has removed.
 const SWEEP: i64 = 100;
 
 impl Keyspace {

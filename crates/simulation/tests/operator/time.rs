@@ -43,7 +43,7 @@ impl fmt::Display for At {
 
 /// The clocks of one machine with a process of the simulation.
 ///
-/// Between ticks they stand still. Inside a tick they follow tokio's clock.
+/// They stand still between ticks, and follow tokio's clock inside a tick.
 #[derive(Debug)]
 pub(crate) struct MachineClock(Mutex<State>);
 

@@ -1,6 +1,6 @@
 //! The coordinator: one queue of events in true time.
 //!
-//! Between events it advances the processes.
+//! It advances the processes between events.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

@@ -30,7 +30,7 @@ pub(super) struct Times {
     waits: BTreeMap<String, At>,
     /// The last write of each Lease.
     beats: BTreeMap<(String, String), At>,
-    /// Until this time the key of a quorum cannot be granted.
+    /// The end of the time in which the key of a quorum cannot be granted.
     delayed: BTreeMap<(Place, String), (At, String)>,
     granted: BTreeMap<String, Granted>,
 }
