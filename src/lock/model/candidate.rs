@@ -11,7 +11,7 @@ use kube::core::{Selector, SelectorExt};
 
 use super::nodes;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, transition_time};
-use crate::api::{DistributedLock, Election, MilliTime, PRIORITY_ANNOTATION, Preference};
+use crate::api::{DistributedLock, Election, MilliTime, PRIORITY_ANNOTATION, PastHold, Preference};
 use crate::evidence;
 use crate::evidence::obstacle::obstacle;
 use crate::time::UnixMillis;
@@ -206,11 +206,16 @@ pub fn last_holder(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
 
 /// The wait of a pod that failed its check as the leader: the number of holds in a row, and its end.
 ///
-/// The second hold costs a wait of one ttl, and each further one doubles the wait, to five minutes. Without it an election
+/// A hold of five minutes ends the row. The second hold costs a wait of one ttl, and each further one doubles the wait, to five minutes. Without it an election
 /// whose pods all fail the check would have another leader, and three Events, in each ttl.
 pub fn back_off(lock: &DistributedLock, pod: &str) -> Option<(u32, MilliTime)> {
     let history = lock.status.as_ref().map(|status| status.history.as_slice()).unwrap_or_default();
-    let unhealthy = history.iter().take_while(|past| past.reason == HeldReason::HolderUnhealthy.as_str());
+    let is_short = |past: &PastHold| {
+        past.from
+            .is_none_or(|from| UnixMillis(past.to.as_millis()).since(UnixMillis(from.as_millis())) < LONGEST_BACK_OFF)
+    };
+    let failed = |past: &&PastHold| past.reason == HeldReason::HolderUnhealthy.as_str() && is_short(past);
+    let unhealthy = history.iter().take_while(failed);
     let ends: Vec<_> = unhealthy.filter(|past| past.identity == pod).map(|past| past.to).collect();
     let (last, times) = (*ends.first()?, u32::try_from(ends.len()).unwrap_or(u32::MAX));
     let wait = lock.spec.ttl.get().saturating_mul(2_u32.saturating_pow(times.checked_sub(2)?)).min(LONGEST_BACK_OFF);

@@ -153,4 +153,8 @@ fn a_pod_that_fails_its_check_waits_longer_each_time() {
     assert_eq!(back_off(both.clone(), "a"), at(3, "01:06"));
     assert_eq!(back_off(both, "b"), at(2, "01:03"));
     assert_eq!(back_off(json!(vec![unhealthy("a"); 10]), "a"), at(10, "06:00"), "five minutes at most");
+    let mut healthy = unhealthy("a");
+    healthy["from"] = json!("2026-01-01T00:00:00.000Z");
+    healthy["to"] = json!("2026-01-01T00:05:00.000Z");
+    assert_eq!(back_off(json!([unhealthy("a"), healthy, unhealthy("a")]), "a"), None, "five minutes of health");
 }
