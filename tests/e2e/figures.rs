@@ -22,6 +22,11 @@ impl Figures {
         }
     }
 
+    /// All times by their name, in the order of the first ones.
+    pub(crate) fn rows(&self) -> Vec<(String, Vec<Duration>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Fails unless the median of these measurements is under `limit`.
     pub(crate) fn ensure_median_under(&self, of: &str, limit: Duration) -> anyhow::Result<()> {
         let figures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +63,7 @@ impl fmt::Display for Line<'_> {
 }
 
 /// The middle time, or the mean of the two in the middle.
-fn median(times: &[Duration]) -> Duration {
+pub(crate) fn median(times: &[Duration]) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();
     let middle = sorted.len() / 2;

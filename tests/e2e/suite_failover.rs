@@ -1,106 +1,37 @@
-//! `make bench ONLY=failover`: the time from the kill of a leader to the next one, in three setups.
+//! `make bench ONLY=failover`: the time from a fault of the leader to the next leader.
+
+mod elections;
+mod plot;
+mod programs;
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-
 use crate::{
     bench::Bench,
-    locks::Lock,
-    pods::is_ready,
-    poll,
-    programs::{CLIENT_GO, LEASE, Program},
+    cluster::checkout,
     runner::{Test, tests},
-    suite_gate::controllers::{gated, prepare},
-    suite_lock::support::{POD_LIMIT, led_by},
 };
 
 pub(crate) const TESTS: &[Test] = tests![
-    local self::a_plain_lease,
-    local self::a_lease_behind_the_gate,
-    local self::the_go_module,
+    local programs::a_plain_lease,
+    local programs::a_lease_behind_the_gate,
+    local programs::the_go_module,
+    local elections::an_election_whose_container_is_killed,
+    local elections::an_election_whose_pod_is_deleted,
+    local elections::an_election_whose_node_is_cut_off,
+    local elections::an_election_during_a_rolling_update,
+    local self::the_figures_are_written,
 ];
 
-/// Number of kills in each setup.
+/// Number of faults in each setup.
 const ROUNDS: usize = 20;
 const LONG: Duration = Duration::from_secs(90);
-/// The leader leads for this time before it is killed, so that the next candidate waits.
-const ALONE: Duration = Duration::from_secs(5);
 const NAMES: [&str; 2] = ["app-0", "app-1"];
 
-/// How the processes elect one of them.
-#[derive(Clone, Copy)]
-enum Way {
-    /// client-go with a Lease that no lock names.
-    Plain,
-    /// client-go with a Lease behind the gate: each process acts for a pod.
-    Gated,
-    /// The module for Go.
-    Module,
-}
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain Lease",
-            Self::Gated => "Lease behind the gate",
-            Self::Module => "Go module",
-        }
-    }
-
-    async fn start(self, bench: &Bench, name: &str) -> anyhow::Result<Program> {
-        match self {
-            Self::Plain => Program::start(bench, name, CLIENT_GO, &[("LEASE", LEASE), ("IDENTITY", name)]),
-            Self::Gated => {
-                // The container of a killed leader starts again.
-                let pod = bench.record::<Pod>(name).await?;
-                pod.until(LONG, "the pod is ready", |version| is_ready(&version.object)).await?;
-                Program::of_pod(bench, CLIENT_GO, name).await
-            }
-            Self::Module => Program::start(bench, name, &["controller"], &[("KEY", "controller")]),
-        }
-    }
-
-    /// Kills the process and, if it belongs to a pod, the container of that pod.
-    async fn kill(self, bench: &Bench, program: &mut Program) -> anyhow::Result<()> {
-        if let Self::Gated = self {
-            bench.cluster.faults.kill_container(&bench.namespace, &program.name, "app").await?;
-        }
-        Ok(program.child.kill().await?)
-    }
-}
-
-/// Kills the leader in each round, and starts it again as a candidate.
-async fn rounds(bench: &Bench, way: Way) -> anyhow::Result<()> {
-    let [first, second] = NAMES;
-    let mut leader = way.start(bench, first).await?;
-    leader.leads(LONG).await?;
-    let mut next = way.start(bench, second).await?;
-    for _ in 0..ROUNDS {
-        let alone = || std::future::ready(Ok(leader.is_leading(bench) && next.term().is_none()));
-        poll::stays(ALONE, "one leads alone", alone).await?;
-        let killed = bench.now();
-        way.kill(bench, &mut leader).await?;
-        next.leads(LONG).await?;
-        bench.figures.add(&format!("{}: leader killed -> next leader", way.name()), bench.now().since(killed));
-        let again = way.start(bench, &leader.name).await?;
-        leader = std::mem::replace(&mut next, again);
+/// With `WRITE=1` writes the figures and their plot into docs/performance.md and docs/failover.svg.
+async fn the_figures_are_written(bench: Bench) -> anyhow::Result<()> {
+    if std::env::var("WRITE").is_ok_and(|write| write == "1") {
+        plot::write(&bench.figures, &checkout().join("docs"))?;
     }
     Ok(())
-}
-
-/// The programs have the rights of an administrator, and no lock names their Lease.
-pub(crate) async fn a_plain_lease(bench: Bench) -> anyhow::Result<()> {
-    rounds(&bench, Way::Plain).await
-}
-
-pub(crate) async fn a_lease_behind_the_gate(bench: Bench) -> anyhow::Result<()> {
-    prepare(&bench).await?;
-    let lock = Lock::create(&bench, gated()).await?;
-    led_by(&lock, 0, NAMES[0], POD_LIMIT).await?;
-    rounds(&bench, Way::Gated).await
-}
-
-pub(crate) async fn the_go_module(bench: Bench) -> anyhow::Result<()> {
-    rounds(&bench, Way::Module).await
 }

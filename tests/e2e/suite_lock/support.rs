@@ -55,6 +55,14 @@ pub(crate) async fn run(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Po
     Ok(recorder)
 }
 
+/// Deletes the pod of this name, and runs this one in its place.
+pub(crate) async fn replace(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Pod>> {
+    let name = pod["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
+    // A test can have deleted it.
+    bench.kubectl(&["delete", "pod", &name, "--ignore-not-found", "--timeout=60s"]).await?;
+    run(bench, pod).await
+}
+
 /// Creates a pod and a watch on it.
 pub(crate) async fn create(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Pod>> {
     let name = pod["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
