@@ -52,6 +52,7 @@ inside:
   in-node N -- COMMAND...         run a command in node N (ctr, nft, ip, ps, ...)
   on-node N -- COMMAND...         run a command of this machine on node N, with the
                                   cluster's DNS: what a client on that node sees
+  in-network N -- COMMAND...      run one with the network of node N, and nothing else of it
   in-cp -- COMMAND...             run one beside the control plane; reaches pods
                                   and Services by address
 EOF
@@ -199,7 +200,7 @@ case ${1:-} in
   kill-container) (($# == 4)) || die "usage: kill-container NAMESPACE POD CONTAINER" && signal_container KILL "${@:2}" ;;
   pause-container) (($# == 4)) || die "usage: pause-container NAMESPACE POD CONTAINER" && signal_container STOP "${@:2}" ;;
   resume-container) (($# == 4)) || die "usage: resume-container NAMESPACE POD CONTAINER" && signal_container CONT "${@:2}" ;;
-  in-node | on-node | in-cp) "${1//-/_}" "${@:2}" ;;
+  in-node | on-node | in-network | in-cp) "${1//-/_}" "${@:2}" ;;
   -h | --help | help) usage ;;
   *) usage >&2 && exit 2 ;;
 esac

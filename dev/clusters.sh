@@ -5,7 +5,6 @@
 #   up                    start both, or find them running; the first one is that of `make up`
 #   down                  stop the second one, and remove the masters and the quorum from the first one
 #   one | two COMMAND...  dev/cluster.sh for that cluster
-#   cut | heal            take the link between the clusters away | restore it
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -153,9 +152,7 @@ down() {
 case ${1:-} in
   up) up ;;
   down) down ;;
-  one | two) cluster "$@" ;;
-  # The control plane of the first cluster forwards nothing over the cable.
-  cut) cluster one in-cp nft 'table ip cut { chain forward { type filter hook forward priority 0; oifname peer drop; iifname peer drop; }; }' ;;
-  heal) cluster one in-cp nft delete table ip cut ;;
+  one) exec "$ROOT/dev/cluster.sh" "${@:2}" ;;
+  two) exec env REDLOCK_LOCAL="$SECOND" CLUSTER_NUMBER=2 NODES=2 "$ROOT/dev/cluster.sh" "${@:2}" ;;
   *) sed -n '4,8s/^# \?//p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
 esac

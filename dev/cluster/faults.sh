@@ -42,6 +42,16 @@ on_node() {
     "$RUN/$node/resolv.conf" "${@:?which command?}"
 }
 
+# in_network N [--] COMMAND...: become a command of this machine on the node's network. A signal to this process reaches the command.
+in_network() {
+  local pid
+  node_number "${1:-}"
+  pid=$(machine_pid "node$1") || die "node$1 is not running; see dev/cluster.sh status"
+  shift
+  [[ ${1:-} != -- ]] || shift
+  exec nsenter --target "$pid" --net -- "${@:?which command?}"
+}
+
 # in_cp [--] COMMAND...: run a command beside the control plane.
 in_cp() {
   [[ ${1:-} != -- ]] || shift

@@ -159,6 +159,18 @@ impl Faults {
         Ok(command)
     }
 
+    /// A command of this machine on a node's network, which takes signals itself.
+    ///
+    /// The caller adds arguments.
+    pub(crate) fn in_network(&self, node: &str) -> anyhow::Result<Command> {
+        self.command(&["in-network", node.trim_start_matches("node"), "--"])
+    }
+
+    /// The URL of the API server for the nodes.
+    pub(crate) fn api_server_for_nodes(&self) -> &'static str {
+        if self.is_second { "https://10.99.2.1:6443" } else { "https://10.99.1.1:6443" }
+    }
+
     /// SIGKILL to the first process of a container.
     pub(crate) async fn kill_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
         self.run(&["kill-container", namespace, pod, container]).await
@@ -188,6 +200,15 @@ impl Faults {
     /// Drops packets on a node from the pod with this address to a port.
     pub(crate) async fn cut_off(&self, node: &str, address: &str, port: u16) -> anyhow::Result<Injected> {
         self.drop_on(node, &[format!("ip saddr {address} tcp dport {port} drop")]).await
+    }
+
+    /// Drops all packets between this cluster, the first one, and the second one.
+    ///
+    /// The cable stays, and with it the routes.
+    pub(crate) async fn cut_clusters(&self) -> anyhow::Result<Injected> {
+        let rule = "table ip cut { chain forward { type filter hook forward priority 0; oifname peer drop; iifname peer drop; }; }";
+        let cut = ["in-cp", "--", "nft", rule];
+        self.inject(&cut, &["in-cp", "--", "nft", "delete", "table", "ip", "cut"]).await
     }
 
     /// Kills the API server.

@@ -10,6 +10,7 @@
 mod administrator;
 mod believers;
 mod bench;
+mod candidates;
 #[path = "../support/judge.rs"]
 mod checker;
 mod cluster;

@@ -3,11 +3,14 @@
 //! Each prints `leads MICROSECONDS [TOKEN]` while it leads.
 
 use std::{
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStdout, Command},
@@ -15,7 +18,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{bench::Bench, cluster, poll};
+use crate::{bench::Bench, cluster, pods, poll};
 
 /// The maximum age of a leader's last line, in microseconds.
 const LATELY: i64 = 3_000_000;
@@ -60,10 +63,13 @@ impl Program {
         environment: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().context("no program")?;
-        let program = cluster::checkout().join(".local/go").join(program);
-        ensure!(program.exists(), "{} does not exist: run `dev/go.sh example` first", program.display());
-        let mut command = Command::new(program);
-        command.args(arguments).env("NAMESPACE", &bench.namespace).env("KUBECONFIG", &bench.cluster.kubeconfig);
+        let mut command = Command::new(built(program)?);
+        command.args(arguments);
+        Self::spawn(bench, name, command, environment)
+    }
+
+    fn spawn(bench: &Bench, name: &str, mut command: Command, environment: &[(&str, &str)]) -> anyhow::Result<Self> {
+        command.env("NAMESPACE", &bench.namespace).env("KUBECONFIG", &bench.cluster.kubeconfig);
         command.envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
         let mut child = command.spawn()?;
@@ -75,10 +81,25 @@ impl Program {
 
     /// Starts a program that elects by a Lease, with a token of this pod.
     pub(crate) async fn of_pod(bench: &Bench, program: Released, pod: &str) -> anyhow::Result<Self> {
-        let name = format!("--bound-object-name={pod}");
-        let token = ["create", "token", "default", "--bound-object-kind=Pod", &name, "--duration=1h"];
-        let token = bench.kubectl(&token).await?;
-        Self::start(bench, pod, program, &[("TOKEN", token.trim()), ("LEASE", LEASE), ("IDENTITY", pod)])
+        let token = token_of_pod(bench, pod).await?;
+        Self::start(bench, pod, program, &[("TOKEN", &token), ("LEASE", LEASE), ("IDENTITY", pod)])
+    }
+
+    /// Starts client-go's election with a token of this pod, on the network of the pod's node.
+    ///
+    /// Faults of the node's network hit the program, too.
+    pub(crate) async fn on_node_of_pod(bench: &Bench, pod: &Pod) -> anyhow::Result<Self> {
+        let (name, faults) = (pod.name_any(), &bench.cluster.faults);
+        let (node, _address) = pods::place(pod).context("the pod has no node")?;
+        let token = token_of_pod(bench, &name).await?;
+        let mut command = faults.in_network(&node)?;
+        command.arg(built("elector")?).env("API_SERVER", faults.api_server_for_nodes());
+        Self::spawn(bench, &name, command, &[("TOKEN", &token), ("LEASE", LEASE), ("IDENTITY", &name)])
+    }
+
+    /// The terms of this process, also after it has ended.
+    pub(crate) fn terms(&self) -> watch::Receiver<Vec<Term>> {
+        self.terms.clone()
     }
 
     /// The newest term, if it has led.
@@ -109,6 +130,18 @@ impl Program {
     }
 }
 
+fn built(program: &str) -> anyhow::Result<PathBuf> {
+    let program = cluster::checkout().join(".local/go").join(program);
+    ensure!(program.exists(), "{} does not exist: run `dev/go.sh example` first", program.display());
+    Ok(program)
+}
+
+async fn token_of_pod(bench: &Bench, pod: &str) -> anyhow::Result<String> {
+    let name = format!("--bound-object-name={pod}");
+    let token = ["create", "token", "default", "--bound-object-kind=Pod", &name, "--duration=1h"];
+    Ok(bench.kubectl(&token).await?.trim().to_owned())
+}
+
 /// Grants the rights of programs that elect by a Lease to their service account.
 pub(crate) async fn allow_leases(bench: &Bench) -> anyhow::Result<()> {
     let role = ["create", "role", "electors", "--verb=get,create,update", "--resource=leases.coordination.k8s.io"];
@@ -133,9 +166,14 @@ async fn read(mut lines: Lines<BufReader<ChildStdout>>, led: watch::Sender<Vec<T
 
 /// Checks that one led after the other, each once, with rising tokens.
 pub(crate) fn check(programs: &[&Program]) -> anyhow::Result<()> {
-    let mut terms: Vec<Term> = programs.iter().flat_map(|program| program.terms.borrow().clone()).collect();
-    terms.sort_by_key(|term| term.first);
+    let terms: Vec<Term> = programs.iter().flat_map(|program| program.terms.borrow().clone()).collect();
     ensure!(terms.len() == programs.len(), "each has led once: {terms:?}");
+    check_order(terms)
+}
+
+/// Checks that at most one led at a time, with rising tokens.
+pub(crate) fn check_order(mut terms: Vec<Term>) -> anyhow::Result<()> {
+    terms.sort_by_key(|term| term.first);
     for pair in terms.windows(2) {
         let [before, after] = pair else { continue };
         ensure!(before.last < after.first, "two lead at once: {before:?} and {after:?}");

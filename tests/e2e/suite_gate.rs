@@ -11,4 +11,5 @@ pub(crate) const TESTS: &[Test] = tests![
     local controllers::an_unchanged_manager_leads_and_is_followed_within_seconds,
     local controllers::a_leader_of_before_the_lock_is_followed_when_it_has_stopped,
     local controllers::without_the_operator_a_leader_stops_before_its_validity_ends,
+    local controllers::random_faults_never_make_two_leaders,
 ];

@@ -50,9 +50,9 @@ func main() {
 	})
 }
 
-// clientConfig is the configuration of the pod, or of KUBECONFIG with the token of a pod.
+// clientConfig is the configuration of the pod, or of KUBECONFIG with the token of a pod and, if it is set, the address in API_SERVER.
 func clientConfig() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	config, err := clientcmd.BuildConfigFromFlags(os.Getenv("API_SERVER"), os.Getenv("KUBECONFIG"))
 	if err != nil {
 		return nil, err
 	}

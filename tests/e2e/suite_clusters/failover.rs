@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::{
     bench::Bench,
+    candidates,
     cluster::Cluster,
     locks::{Lock, SOON, token},
     poll,
@@ -89,10 +90,7 @@ async fn moves(one: &Bench, first: &Place, second: &mut Place, fault: &str) -> a
 pub(crate) async fn a_leader_in_two_clusters_follows_when_their_network_is_cut(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
-        // On this side only, so that the routes stay.
-        let rule = "table ip cut { chain forward { type filter hook forward priority 0; oifname peer drop; iifname peer drop; }; }";
-        let cut = ["in-cp", "--", "nft", rule];
-        let cut = one.cluster.faults.inject(&cut, &["in-cp", "--", "nft", "delete", "table", "ip", "cut"]).await?;
+        let cut = one.cluster.faults.cut_clusters().await?;
         let moved = moves(one, &first, &mut second, "clusters cut apart").await;
         one.cluster.faults.end(cut).await?;
         moved
@@ -133,6 +131,16 @@ pub(crate) async fn a_cron_job_in_both_clusters_runs_once(bench: Bench) -> anyho
     in_both(&bench, async |one, two| {
         let observed = [jobs_of(one).await?, jobs_of(two).await?];
         each_time_in_one_of_them(&observed, [one, two], &format!("{QUORUM}/{QUORUM}")).await
+    })
+    .await
+}
+
+pub(crate) async fn random_faults_in_two_clusters_never_make_two_leaders(bench: Bench) -> anyhow::Result<()> {
+    in_both(&bench, async |one, two| {
+        let quorum = json!({"key": one.namespace, "quorumRef": {"name": QUORUM, "namespace": QUORUM}});
+        let first = candidates::Place::open(one, 3, quorum.clone()).await?;
+        let places = [first, candidates::Place::open(two, 2, quorum).await?];
+        candidates::suffer(&places).await
     })
     .await
 }

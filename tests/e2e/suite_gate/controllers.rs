@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
+    candidates::{Place, suffer},
     locks::{Lock, token},
     operators, poll,
     programs::{CLIENT_GO, CONTROLLER_RUNTIME, LEASE, Program, Released, TTL, allow_leases, check},
@@ -120,4 +121,9 @@ pub(crate) async fn without_the_operator_a_leader_stops_before_its_validity_ends
     poll::until(LONG, "a controller leads again", next).await?;
     let led: Vec<_> = [&first, &second, &again].into_iter().filter(|it| it.term().is_some()).collect();
     check(&led)
+}
+
+pub(crate) async fn random_faults_never_make_two_leaders(bench: Bench) -> anyhow::Result<()> {
+    bench.cluster.deploy_with(&["leaseGate.enabled=true"]).await?;
+    suffer(&[Place::open(&bench, 3, json!({})).await?]).await
 }
