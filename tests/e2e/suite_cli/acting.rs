@@ -66,7 +66,7 @@ pub(crate) async fn a_hold_that_is_broken_is_in_the_history_with_who_and_why(ben
     ensure!(unmeant.code == 125 && unmeant.err.contains("--force --yes"), "{}", unmeant.err);
     let mark = lock.recorder.versions().len();
     let output = prints(&bench, &["break", &key, "--reason", "stuck since noon"]).await?;
-    ensure!(output.contains("first loses the lock") && output.contains("--for free"), "{output}");
+    ensure!(output.contains("\"first\" loses the lock") && output.contains("--for free"), "{output}");
     let ended = |version: &crate::record::Version<_>| {
         crate::locks::status(&version.object).history.first().is_some_and(|past| past.reason == "Broken")
     };

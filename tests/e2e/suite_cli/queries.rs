@@ -98,7 +98,7 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
     ensure!(link(&second, "accepted")["state"] == "Fine", "{second}");
     let reports = claim_link["says"].to_string();
     ensure!(
-        claim_link["state"] == "Waits" && reports.contains("Queued") && reports.contains("\"first\" has the key"),
+        claim_link["state"] == "Waits" && reports.contains("Queued") && reports.contains("has the key by dlock/first"),
         "{reports}"
     );
     ensure!(second["toDo"].as_str().is_some_and(|text| text.contains("priority")), "{second}");

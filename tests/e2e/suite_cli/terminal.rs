@@ -108,7 +108,10 @@ pub(crate) async fn a_screen_is_drawn_again_until_it_is_left(bench: Bench) -> an
     let (namespace, operator) = (&bench.namespace, &bench.cluster.operator_namespace);
     for screen in [format!("top -n {namespace}"), format!("quorum status -n {operator} main --watch")] {
         let command = format!("KUBECONFIG={kubeconfig} timeout --foreground --signal=INT 7 {program} {screen}");
-        let line = format!("TERM=xterm script --quiet --return --command '{command}' /dev/null </dev/null || true");
+        // The terminal of a program without one has no size.
+        let line = format!(
+            "TERM=xterm script --quiet --return --command 'stty rows 30 cols 120; {command}' /dev/null </dev/null || true"
+        );
         let observed = bench.cluster.shell(&line).await?;
         if screen.starts_with("top") {
             let is_left = observed.contains("\u{1b}[?1049h") && observed.contains("\u{1b}[?1049l");
