@@ -62,6 +62,18 @@ impl From<kube::Error> for RequestError {
 }
 
 impl RequestError {
+    /// The text of the API server, if it refused.
+    #[must_use]
+    pub fn refused(&self) -> Option<&str> {
+        match self {
+            Self::Refused(error) => match error.as_ref() {
+                kube::Error::Api(status) => Some(&status.message),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The answer of the API server, if it refused with one of these codes.
     #[must_use]
     pub fn refusal(&self, codes: &[u16]) -> Option<&str> {

@@ -110,7 +110,7 @@ fn error_policy(lock: Arc<DistributedLock>, error: &Error, leader: Arc<LeaderCon
             tracing::error!(%lock, count, "handling this lock panicked");
             Action::requeue(after_panics(*count))
         }
-        Error::Write(_) | Error::TokenFloor(_) => {
+        Error::Write(_) | Error::Refused(_) => {
             tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
             Action::requeue(AFTER_ERROR)
         }

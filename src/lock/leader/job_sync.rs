@@ -7,7 +7,6 @@
 //! leader decided on under an earlier hold therefore never lands.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Patch, PatchParams};
@@ -15,29 +14,29 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::lock_store::LockStore;
+use super::progress::Error;
 use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request};
 use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION, LockHolder};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
+use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
 use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
 
 /// Maximum number of reads of a Job that another client changes at the same moment.
 const ATTEMPTS: usize = 5;
-/// The pause after the API server refused to start a Job.
-const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
 /// The outcome of a suspension of a Job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
     /// It is suspended, and has the mark of the hold that ends.
     Suspended,
     /// It has finished, or it does not exist.
     Ended,
-    /// The API server does not let the operator change it.
-    Refused,
+    /// The API server does not let the operator change it, for this cause.
+    Refused(String),
 }
 
 /// The Jobs that a suspension applies to.
@@ -93,22 +92,27 @@ impl JobSync {
     /// Starts the Job under the hold that the status names, or suspends it if that hold ends.
     ///
     /// It writes nothing if the cached Job has this state.
-    pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), RequestError> {
+    pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), Error> {
         let Some(held) = JobHold::of(lock) else { return self.ensure_none(lock).await };
         let Some(job) = self.cached(&held.namespace, &held.name).filter(|job| held.is(job)) else { return Ok(()) };
         if lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
             let is_stopped = is_suspended(&job) && stopping_token(&job) == Some(held.token);
-            return if is_stopped { Ok(()) } else { suspend(&self.client, &held, Stop::Any).await.map(drop) };
+            return if is_stopped { Ok(()) } else { Ok(suspend(&self.client, &held, Stop::Any).await.map(drop)?) };
         }
         let is_new = template_token(&job) != Some(held.token) && stopping_token(&job) != Some(held.token);
         // The API server can refuse another template until the Job controller confirms the suspension. The watch reports that.
-        if is_new && is_at_rest(&job) && !is_finished(&job) { start(&self.client, &held, &job).await } else { Ok(()) }
+        if !is_new || !is_at_rest(&job) || is_finished(&job) {
+            return Ok(());
+        }
+        let full_name = format!("{}/{}", held.namespace, held.name);
+        let started = start(&self.client, &held, &job).await;
+        started.map_err(|error| Error::of_write(error, |cause| Refusal::JobNotStarted { job: full_name, cause }))
     }
 
     /// Suspends a Job that was started under an ended hold, if no write has done so.
     ///
     /// This covers a start with an unknown outcome.
-    pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), RequestError> {
+    pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), Error> {
         let Some(claim) = lock.spec.claim.as_ref() else { return Ok(()) };
         let (Some(name), None) = (claim.job_name.as_deref(), holder(lock)) else { return Ok(()) };
         let namespace = lock.namespace().unwrap_or_default();
@@ -123,35 +127,11 @@ impl JobSync {
         }
         let (name, uid, token) = (name.to_owned(), job.uid().unwrap_or_default(), last.unwrap_or_default());
         let held = JobHold { lock: full_name(lock), namespace, name, uid, token };
-        suspend(&self.client, &held, Stop::Any).await.map(drop)
+        Ok(suspend(&self.client, &held, Stop::Any).await.map(drop)?)
     }
 
     fn cached(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
         self.jobs.as_ref()?.named(namespace, name)
-    }
-}
-
-/// Publishes an Event if the API server refused to start the Job.
-///
-/// Returns the pause before the next attempt.
-///
-/// The claim keeps the lock.
-pub(super) fn report_refused_start(
-    store: &LockStore,
-    lock: &Arc<DistributedLock>,
-    started: Result<(), RequestError>,
-) -> Result<Option<Duration>, RequestError> {
-    match started {
-        Ok(()) => Ok(None),
-        Err(RequestError::Refused(error)) => {
-            let why = match *error {
-                kube::Error::Api(status) => status.message,
-                error => error.to_string(),
-            };
-            store.event(lock, LockEvent::JobNotStarted { why });
-            Ok(Some(AFTER_REFUSAL))
-        }
-        Err(error) => Err(error),
     }
 }
 
@@ -160,13 +140,21 @@ fn holder(lock: &DistributedLock) -> Option<&LockHolder> {
 }
 
 /// Suspends the Job of the hold that the status names. Returns `None` if the holder is not a Job.
+///
+/// The first phase of an end publishes an Event if the API server refuses.
 pub(super) async fn stop(
-    client: &Client,
+    store: &LockStore,
     lock: &DistributedLock,
     which: Stop,
 ) -> Result<Option<Stopped>, RequestError> {
     let Some(held) = JobHold::of(lock) else { return Ok(None) };
-    suspend(client, &held, which).await.map(Some)
+    let stopped = suspend(store.client(), &held, which).await?;
+    let is_first = lock.status.as_ref().is_some_and(|status| status.stopping.is_none() && status.ending.is_none());
+    if let (Stopped::Refused(cause), true) = (&stopped, is_first) {
+        let (job, cause) = (format!("{}/{}", held.namespace, held.name), cause.clone());
+        store.event(&Arc::new(lock.clone()), LockEvent::JobNotSuspended { job, cause });
+    }
+    Ok(Some(stopped))
 }
 
 /// Reads the Job from the API server, and suspends it with the mark of this hold.
@@ -176,7 +164,7 @@ async fn suspend(client: &Client, held: &JobHold, which: Stop) -> Result<Stopped
         let job = match request(jobs.get_opt(&held.name)).await {
             Ok(Some(job)) if held.is(&job) && !is_finished(&job) => job,
             Ok(_) => return Ok(Stopped::Ended),
-            Err(RequestError::Refused(error)) => return Ok(refused(held, &error)),
+            Err(error @ RequestError::Refused(_)) => return Ok(refused(held, &error)),
             Err(error) => return Err(error),
         };
         if which == Stop::Unstarted && !is_suspended(&job) {
@@ -193,7 +181,7 @@ async fn suspend(client: &Client, held: &JobHold, which: Stop) -> Result<Stopped
             }
             Err(RequestError::Conflict) => {}
             Err(RequestError::Gone) => return Ok(Stopped::Ended),
-            Err(RequestError::Refused(error)) => return Ok(refused(held, &error)),
+            Err(error @ RequestError::Refused(_)) => return Ok(refused(held, &error)),
             Err(error) => return Err(error),
         }
     }
@@ -201,9 +189,15 @@ async fn suspend(client: &Client, held: &JobHold, which: Stop) -> Result<Stopped
 }
 
 /// Logs a refusal. The hold of a Job that cannot be suspended ends like one without a Job.
-fn refused(held: &JobHold, error: &kube::Error) -> Stopped {
-    tracing::warn!(lock = held.lock, job = held.name, %error, "the API server does not let the operator suspend the Job of this lock");
-    Stopped::Refused
+fn refused(held: &JobHold, error: &RequestError) -> Stopped {
+    let cause = error.refused().unwrap_or_default().to_owned();
+    tracing::warn!(
+        lock = held.lock,
+        job = held.name,
+        cause,
+        "the API server does not let the operator suspend the Job of this lock"
+    );
+    Stopped::Refused(cause)
 }
 
 /// Starts the Job under this hold, with its token on the pod template.

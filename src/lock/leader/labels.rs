@@ -17,8 +17,10 @@ use serde_json::{Value, json};
 
 use super::lock_store::LockStore;
 use super::peers::Peers;
+use super::progress::Error;
 use crate::api::requests::{RequestError, request, request_unless_gone};
 use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
+use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::is_unconfirmed;
 use crate::runtime::cache::{Cache, Guarded};
 use crate::runtime::context::Context;
@@ -52,7 +54,7 @@ impl Labels {
     }
 
     /// Sets the label on the leader's pod and clears it on other pods, unless the cache has this state.
-    pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), RequestError> {
+    pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), Error> {
         let Some((pod_name, pod_uid)) = wanted(lock) else { return self.ensure_none(lock).await };
         let name = name_of(lock);
         let pod = self.pods.named(&name.0, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid));
@@ -64,7 +66,7 @@ impl Labels {
     }
 
     /// Clears the label on all pods, if the lock wants none.
-    pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), RequestError> {
+    pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), Error> {
         let name = name_of(lock);
         if wanted(lock).is_none() && !self.labelled(&name).is_empty() {
             clear(&self.client, &name, None).await?;
@@ -91,12 +93,7 @@ pub(super) async fn correct_all(labels: &Labels, store: &LockStore, peers: &Peer
     }
 }
 
-async fn correct_label(
-    name: &Name,
-    labelled: &[Arc<Pod>],
-    store: &LockStore,
-    peers: &Peers,
-) -> Result<(), RequestError> {
+async fn correct_label(name: &Name, labelled: &[Arc<Pod>], store: &LockStore, peers: &Peers) -> Result<(), Error> {
     let reference = ObjectRef::<DistributedLock>::new(&name.1).within(&name.0);
     match store.get(&reference) {
         Some(lock) if labelled.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
@@ -111,7 +108,7 @@ async fn correct_label(
 /// Clears the labels of a lock that the cache does not have, if it does not exist.
 ///
 /// An unreadable lock exists, and its holder keeps the label.
-async fn clear_of_nothing(client: &Client, name: &Name) -> Result<(), RequestError> {
+async fn clear_of_nothing(client: &Client, name: &Name) -> Result<(), Error> {
     let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &name.0);
     if request(locks.get_metadata_opt(&name.1)).await?.is_none() {
         tracing::info!(namespace = name.0, lock = name.1, "taking a leader label off, there is no such lock");
@@ -126,7 +123,7 @@ pub(super) fn name_of(lock: &DistributedLock) -> Name {
 }
 
 /// The pod that needs the leader label, if the lock wants one.
-pub(super) fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
+fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
     lock.spec.election.as_ref().filter(|election| election.leader_label && !is_unconfirmed(lock))?;
     lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
 }
@@ -140,13 +137,13 @@ fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
 /// Sets the label of a lock on the pod with this UID.
 ///
 /// First it clears the label on every other pod (docs/dev/algorithm.md, "Order of writes"). A deleted pod needs no label.
-pub(super) async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &str) -> Result<(), RequestError> {
+async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &str) -> Result<(), Error> {
     clear(client, lock, Some(pod_uid)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);
     let pod = match request(pods.get(pod_name)).await {
         Ok(pod) if pod.uid().as_deref() == Some(pod_uid) => pod,
         Ok(_) | Err(RequestError::Gone) => return Ok(()),
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     if pod.labels().contains_key(&leader_label(&lock.1)) {
         return Ok(());
@@ -157,7 +154,7 @@ pub(super) async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &
 /// Clears the label of a lock on every pod but the one with the UID `except`.
 ///
 /// It lists the pods from the API server, not from a cache.
-pub(super) async fn clear(client: &Client, lock: &Name, except: Option<&str>) -> Result<(), RequestError> {
+pub(super) async fn clear(client: &Client, lock: &Name, except: Option<&str>) -> Result<(), Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);
     // An unreadable pod can have the label.
     let labelled: Api<Guarded<Pod>> = Api::namespaced(client.clone(), &lock.0);
@@ -171,8 +168,9 @@ pub(super) async fn clear(client: &Client, lock: &Name, except: Option<&str>) ->
 /// Patches the label of a pod with the pod's resourceVersion.
 ///
 /// A leader that was frozen after the read therefore cannot overwrite a later change.
-async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), RequestError> {
-    let cost = deletion_cost(pod, lock, !value.is_null());
+async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), Error> {
+    let is_set = !value.is_null();
+    let cost = deletion_cost(pod, lock, is_set);
     let mut patch = json!({"metadata": {
         "labels": {leader_label(lock): value}, "resourceVersion": pod.resource_version, "uid": pod.uid
     }});
@@ -180,7 +178,14 @@ async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> R
         patch["metadata"]["annotations"] = json!({DELETION_COST_ANNOTATION: cost});
     }
     let name = pod.name.as_deref().unwrap_or_default();
-    request_unless_gone(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await
+    let written = request_unless_gone(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await;
+    let (label, pod) = (leader_label(lock), format!("{}/{name}", pod.namespace.as_deref().unwrap_or_default()));
+    written.map_err(|error| {
+        Error::of_write(error, |cause| match is_set {
+            true => Refusal::LabelNotSet { label, pod, cause },
+            false => Refusal::LabelNotRemoved { label, pod, cause },
+        })
+    })
 }
 
 /// The change of a pod's deletion cost when it begins or ceases to lead `lock`. `None` is no change.
@@ -245,6 +250,9 @@ impl LabelledPods {
 
 #[cfg(test)]
 mod tests {
+    use hyper::http::{Method, Request, Response};
+    use kube::client::Body;
+
     use super::*;
 
     #[test]
@@ -260,6 +268,35 @@ mod tests {
         assert_eq!(deletion_cost(&pod(json!({&one: "true"}), Some("7")), "one", false), None);
         let both = pod(json!({&one: "true", &two: "true"}), Some(LEADERS_COST));
         assert_eq!(deletion_cost(&both, "one", false), None, "it still leads the other");
+    }
+
+    #[tokio::test]
+    async fn a_refused_label_is_a_fault_with_the_pod_and_the_policy() {
+        let policy = "pods \"a-0\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: labels are final";
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let labelled = json!({"metadata": {"name": "a-1", "namespace": "ns", "uid": "v"}});
+            let items =
+                if request.uri().path().starts_with("/api/v1/namespaces/other") { vec![labelled] } else { vec![] };
+            let (code, answer) = match (request.method(), request.uri().path()) {
+                (&Method::PATCH, _) => (
+                    403,
+                    json!({"kind": "Status", "status": "Failure", "reason": "Forbidden",
+                    "message": policy, "code": 403}),
+                ),
+                (_, path) if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": items})),
+                _ => (200, json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}})),
+            };
+            let body = Body::from(serde_json::to_vec(&answer).unwrap());
+            Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+        });
+        let client = Client::new(service, "ns");
+        let (label, cause) = (leader_label("app"), policy.to_owned());
+        let set = set(&client, &("ns".into(), "app".into()), "a-0", "u").await;
+        let Err(Error::Refused(refusal)) = set else { panic!("{set:?}") };
+        assert_eq!(*refusal, Refusal::LabelNotSet { label: label.clone(), pod: "ns/a-0".into(), cause: cause.clone() });
+        let cleared = clear(&client, &("other".into(), "app".into()), None).await;
+        let Err(Error::Refused(refusal)) = cleared else { panic!("{cleared:?}") };
+        assert_eq!(*refusal, Refusal::LabelNotRemoved { label, pod: "ns/a-1".into(), cause });
     }
 
     #[test]

@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 
 use super::lock_store::LockStore;
+use super::progress::Error;
 use crate::api::DistributedLock;
 use crate::api::requests::{RequestError, as_operator, request};
 use crate::lock::model::lease::{self, Change, Unchanged};
@@ -42,7 +43,7 @@ impl LeaseSync {
         settings: &Settings,
         lock: &DistributedLock,
         now: Boottime,
-    ) -> Result<Option<Duration>, RequestError> {
+    ) -> Result<Option<Duration>, Error> {
         let namespace = lock.namespace().unwrap_or_default();
         let Some(name) = lock.lease().filter(|_| settings.gates_leases(&namespace)) else { return Ok(None) };
         if lock.metadata.deletion_timestamp.is_some() || settings.operator == format!("{namespace}/{name}") {
@@ -74,7 +75,10 @@ impl LeaseSync {
         match written {
             Ok(_) => Ok(lease::read_again(lock)),
             Err(RequestError::Conflict | RequestError::Gone) => Ok(Some(AFTER_CONFLICT)),
-            Err(error) => Err(error),
+            Err(error) => Err(Error::of_write(error, |cause| Refusal::LeaseNotWritten {
+                lease: format!("{namespace}/{name}"),
+                cause,
+            })),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The leader's memory of locks for one term: pauses after failed attempts, and results of seals. By UID.
+//! The leader's memory of locks for one term: pauses after failed attempts, results of seals, and refused writes. By UID.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::api::conditions::HeldReason;
 use crate::lock::model::decide::{Sealing, WaitReason};
 use crate::lock::model::held_message::HeldMessage;
+use crate::lock::model::refusal::Refusal;
 use crate::redlock::Nonce;
 use crate::time::Boottime;
 
@@ -25,11 +26,12 @@ struct Pause {
     unanswered: u32,
 }
 
-/// Pauses after failed attempts, and results of seals.
+/// Pauses after failed attempts, results of seals, and refused writes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pauses: Mutex<HashMap<String, Pause>>,
     sealed: Mutex<HashMap<String, (Option<Nonce>, Sealing)>>,
+    refused: Mutex<HashMap<String, Refusal>>,
 }
 
 impl Memory {
@@ -81,9 +83,26 @@ impl Memory {
         }
     }
 
+    /// Records which write for the lock the API server refused. Returns whether the reason changed.
+    pub(super) fn record_refusal(&self, uid: &str, refusal: Option<Refusal>) -> bool {
+        let mut refused = self.refused.lock();
+        let reason = refusal.as_ref().map(Refusal::reason);
+        let before = match refusal {
+            Some(refusal) => refused.insert(uid.to_owned(), refusal),
+            None => refused.remove(uid),
+        };
+        before.map(|before| before.reason()) != reason
+    }
+
+    /// The last refused write for the lock, if no later one succeeded.
+    pub(super) fn refusal(&self, uid: &str) -> Option<Refusal> {
+        self.refused.lock().get(uid).cloned()
+    }
+
     /// Drops the memory of a deleted object.
     pub(super) fn forget(&self, uid: &str) {
         self.resume(uid);
+        self.refused.lock().remove(uid);
         self.sealed.lock().remove(uid);
     }
 }
@@ -112,6 +131,19 @@ mod tests {
         assert_eq!(memory.pause("u", at(500)), None);
         memory.postpone("u", HeldMessage::Fault.into(), at(500));
         assert_eq!(memory.unanswered("u"), 0);
+    }
+
+    #[test]
+    fn a_refusal_is_new_until_its_reason_changes() {
+        let label = |cause: &str| {
+            let (label, pod, cause) = ("l".into(), "ns/a-0".into(), cause.into());
+            Some(Refusal::LabelNotSet { label, pod, cause })
+        };
+        let memory = Memory::default();
+        assert!(memory.record_refusal("u", label("request 1")));
+        assert!(!memory.record_refusal("u", label("request 2")), "the next status has the newer text");
+        assert_eq!(memory.refusal("u"), label("request 2"));
+        assert!(memory.record_refusal("u", None) && !memory.record_refusal("u", None));
     }
 
     #[test]

@@ -6,10 +6,18 @@ use std::time::Duration;
 use kube::runtime::controller::Action;
 
 use crate::api::DistributedLock;
+use crate::api::conditions::beginning;
 use crate::api::requests::RequestError;
+use crate::lock::model::refusal::Refusal;
 
 /// The pause after a conflict, when the newest version has been read.
 pub(super) const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// The pause after the API server refused a write to another object of a lock.
+pub(super) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+/// The pause after it refused a write without which a hold does not end.
+pub(super) const AFTER_REFUSED_END: Duration = Duration::from_secs(1);
+/// Maximum length of the API server's text in a message.
+const LONGEST_CAUSE: usize = 300;
 /// The pause after any other error of a write.
 pub(super) const AFTER_ERROR: Duration = Duration::from_millis(500);
 
@@ -19,12 +27,22 @@ pub(super) enum Error {
     /// The API server refused a write, or its answer is missing.
     #[error("failed to write to the API server")]
     Write(#[from] RequestError),
-    /// The members did not reserve tokens.
-    #[error("failed to raise the quorum's token floor")]
-    TokenFloor(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The API server refused a write to another object. The status of the lock has this message.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
     /// The number of panics in a row.
     #[error("handling the lock panicked, {0} times in a row")]
     Panicked(u32),
+}
+
+impl Error {
+    /// The error of a write to another object. `message` is the fault of the lock, with the text of the API server.
+    pub(super) fn of_write(error: RequestError, message: impl FnOnce(String) -> Refusal) -> Self {
+        match error.refused() {
+            Some(cause) => Self::Refused(Box::new(message(beginning(cause, LONGEST_CAUSE).to_owned()))),
+            None => Self::Write(error),
+        }
+    }
 }
 
 /// The progress of a step.

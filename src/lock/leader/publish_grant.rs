@@ -10,11 +10,11 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
-use super::labels::{self, leader_label_wanted};
 use super::leader_context::LeaderContext;
 use super::lock_store::LockStore;
 use super::member_access::MemberAccess;
-use super::progress::{Error, Progress, Stepped};
+use super::progress::{Progress, Stepped};
+use crate::api::conditions::beginning;
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus, LockHolder, MilliTime};
 use crate::lock::model::decide::{Contender, WaitReason};
@@ -116,7 +116,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
     attempt.session.observe_token(attempt.grant.token);
     if let Err(error) = attempt.session.ensure_token_floor(attempt.grant.token).await {
         attempt.release().await;
-        return Err(Error::TokenFloor(error.into()));
+        return Ok(leader.postpone(lock, not_written(lock, &error)));
     }
     // From here on the key is renewed, even while the outcome of the status write is unknown.
     members.holds.adopt(attempt.hold(lock), false);
@@ -130,7 +130,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
     match published {
         Published::Named(held) => {
             memory.resume(&uid);
-            announce(store, &held, attempt).await?;
+            announce(store, &held, attempt);
             leader.peers.nudge_others(&held);
             Ok(Progress::Next(held))
         }
@@ -210,7 +210,7 @@ fn granted(
     let mut granted = attempt.granted();
     let hold = members.holds.get(&lock.uid().unwrap_or_default(), &attempt.nonce);
     granted.votes = hold.and_then(|hold| hold.votes).unwrap_or(granted.votes);
-    Draft::of(lock, api_now).accepted().granted(granted).finish()
+    Draft::of(lock, api_now).granted(granted).finish()
 }
 
 /// A status that differs from every earlier one.
@@ -229,26 +229,23 @@ pub(super) async fn withdraw(store: &LockStore, lock: &DistributedLock) -> Resul
     Ok(())
 }
 
-/// Sets the leader label, and reports the grant in the log, an Event and metrics.
-async fn announce(store: &LockStore, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Result<(), RequestError> {
-    if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.contender) {
-        labels::set(store.client(), &labels::name_of(held), pod_name, &candidate.pod_uid).await?;
-    }
+/// Reports the grant in the log, an Event and metrics. The next step sets the leader label.
+fn announce(store: &LockStore, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) {
     store.count_grant(held);
     let (name, token) = (attempt.contender.identity(), attempt.grant.token);
     tracing::info!(lock = %full_name(held), holder = name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
     let (holder, key) = (name.to_owned(), attempt.key.as_str().to_owned());
     store.event(held, LockEvent::Acquired { holder, key, token });
-    Ok(())
 }
 
 /// The reason to wait when the API server does not accept writes of the lock.
 ///
 /// The cause can be a webhook or a policy. Other locks can get the key in this time.
-pub(super) fn not_written(lock: &DistributedLock, error: &RequestError) -> WaitReason {
-    let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
-    let source: String = source.chars().take(LONGEST_ERROR).collect();
-    tracing::warn!(lock = %full_name(lock), error = error as &dyn std::error::Error, "cannot be written, so not acquired");
+pub(super) fn not_written(lock: &DistributedLock, error: &(dyn std::error::Error + 'static)) -> WaitReason {
+    let sources = std::iter::successors(error.source(), |source| source.source());
+    let sources: String = sources.map(|source| format!(": {source}")).collect();
+    let source = beginning(&sources, LONGEST_ERROR);
+    tracing::warn!(lock = %full_name(lock), error, "cannot be written, so not acquired");
     WaitReason {
         message: HeldMessage::NotWritten { failure: format!("{error}{source}") },
         retry_after: Some(REFUSED_PAUSE),

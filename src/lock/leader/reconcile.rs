@@ -10,12 +10,14 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
 use super::member_access::MemberAccess;
-use super::progress::{Error, Progress, Stepped};
-use super::{grant, job_sync, other_installation, release, seal, status, view};
+use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped};
+use super::{grant, other_installation, release, seal, status, view};
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Rest, Step, decide};
+use crate::lock::model::end::Phase;
 use crate::lock::model::key::without_slot;
 use crate::lock::model::refusal::Refusal;
+use crate::lock::model::status::Draft;
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
 use crate::runtime::fair_queue::Class;
@@ -97,11 +99,11 @@ async fn act(
     access: Result<Access, Refusal>,
     step: Step,
 ) -> Stepped {
-    let LeaderContext { store, members, peers, memory, .. } = leader;
+    let LeaderContext { store, members, memory, .. } = leader;
     match step {
         Step::Prepare => grant::prepare(leader, lock).await,
         Step::Acquire(contender) => grant::acquire(leader, lock, access, contender).await,
-        Step::Advance(phase) => release::advance(store, members, peers, lock, &phase).await,
+        Step::Advance(phase) => advance(leader, lock, &phase).await,
         Step::Seal => Ok(seal::held(members, memory, lock).await),
         Step::HandOver(quorum, why) => Ok(hand_over(leader, &quorum, &why)),
         Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, lock, &names).await?)),
@@ -117,26 +119,64 @@ async fn act(
 /// Its Lease, its leader label and its Job follow that status.
 async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
     let lock = status::publish_or_enqueue(&leader.store, &leader.due_renewals, lock, rest).await?;
-    let read = ensure_lease(leader, &lock).await?;
-    leader.labels.ensure(&lock).await?;
-    let started = leader.jobs.ensure(&lock).await;
-    let retry = job_sync::report_refused_start(&leader.store, &lock, started)?;
-    Ok(wake(retry.or(rest.wake.into_iter().chain(read).min())))
+    let lease = ensure_lease(leader, &lock).await;
+    let label = leader.labels.ensure(&lock).await;
+    let job = leader.jobs.ensure(&lock).await;
+    settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
 }
 
 /// Publishes the status of a free lock, and removes what a hold has left on other objects.
 async fn leave_free(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
     let lock = status::publish(&leader.store, lock, &rest.status).await?;
-    let read = ensure_lease(leader, &lock).await?;
-    leader.labels.ensure_none(&lock).await?;
-    leader.jobs.ensure_none(&lock).await?;
-    Ok(wake(rest.wake.into_iter().chain(read).min()))
+    let lease = ensure_lease(leader, &lock).await;
+    let label = leader.labels.ensure_none(&lock).await;
+    let job = leader.jobs.ensure_none(&lock).await;
+    settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
+}
+
+/// Ends a visit after the writes to other objects. None of them keeps the others from being made.
+///
+/// The status names a refused write, which is made again after a pause.
+fn settle(
+    leader: &LeaderContext,
+    lock: &Arc<DistributedLock>,
+    wake_after: Option<Duration>,
+    written: [Result<Option<Duration>, Error>; 3],
+) -> Stepped {
+    let (mut refusal, mut wakes) = (None, vec![wake_after]);
+    for outcome in written {
+        match outcome {
+            Err(Error::Refused(refused)) => {
+                refusal = refusal.or(Some(*refused));
+                wakes.push(Some(AFTER_REFUSAL));
+            }
+            outcome => wakes.push(outcome?),
+        }
+    }
+    if leader.memory.record_refusal(&lock.uid().unwrap_or_default(), refusal) {
+        return Ok(Progress::Next(lock.clone()));
+    }
+    Ok(wake(wakes.into_iter().flatten().min()))
+}
+
+/// Advances the end of a hold. The status names a refused write without which the hold does not end.
+async fn advance(leader: &LeaderContext, lock: &Arc<DistributedLock>, phase: &Phase) -> Stepped {
+    let LeaderContext { store, members, peers, memory, .. } = leader;
+    match release::advance(store, members, peers, lock, phase).await {
+        Err(Error::Refused(refusal)) => {
+            memory.record_refusal(&lock.uid().unwrap_or_default(), Some((*refusal).clone()));
+            let status = Draft::of(lock, store.api_now()).accepted(Some(&refusal)).finish();
+            status::publish(store, lock, &status).await?;
+            Ok(Progress::Done(Action::requeue(AFTER_REFUSED_END)))
+        }
+        advanced => advanced,
+    }
 }
 
 /// Corrects the Lease of an election. Returns the time after which to read it again.
 async fn ensure_lease(leader: &LeaderContext, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
     let settings = &leader.context.replica.settings;
-    Ok(leader.leases.ensure(&leader.store, settings, lock, leader.members.now()).await?)
+    leader.leases.ensure(&leader.store, settings, lock, leader.members.now()).await
 }
 
 /// Removes the finalizer of a deleted lock whose status names no holder.

@@ -31,7 +31,7 @@ use crate::lock::replica::access::Access;
 use crate::redlock::Occupant;
 
 /// The object after a write.
-type Written = Result<Arc<DistributedLock>, RequestError>;
+type Written = Result<Arc<DistributedLock>, Error>;
 
 /// Advances the end of a hold to a phase.
 ///
@@ -66,9 +66,9 @@ pub(super) async fn advance(
 ///
 /// The hold is renewed until the pods of the Job have ended.
 async fn stop_job(store: &LockStore, lock: &DistributedLock, end: &End) -> Written {
-    job_sync::stop(store.client(), lock, Stop::Any).await?;
+    job_sync::stop(store, lock, Stop::Any).await?;
     let stopping = Draft::of(lock, store.api_now()).stopping(end).finish();
-    store.replace_status(lock, stopping).await
+    Ok(store.replace_status(lock, stopping).await?)
 }
 
 /// Starts to let a hold run out.
@@ -76,7 +76,7 @@ async fn stop_job(store: &LockStore, lock: &DistributedLock, end: &End) -> Writt
 /// Every replica stops renewing when it reads the status. The seal stops those that do not.
 async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, end: &End) -> Written {
     // The Job is suspended as early as possible, because its pods need time to end.
-    job_sync::stop(store.client(), lock, Stop::Any).await?;
+    job_sync::stop(store, lock, Stop::Any).await?;
     let uid = lock.uid().unwrap_or_default();
     let hold = members.holds.of(lock);
     let record = members.record(lock);
@@ -113,7 +113,7 @@ async fn leave_unconfirmed(store: &LockStore, lock: &DistributedLock) -> Written
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
-    job_sync::stop(store.client(), lock, Stop::Any).await?;
+    job_sync::stop(store, lock, Stop::Any).await?;
     let unconfirmed = Draft::of(lock, store.api_now()).unconfirmed().finish();
     let left = store.replace_status(lock, unconfirmed).await?;
     Ok(left)
@@ -165,7 +165,7 @@ async fn unpublish(store: &LockStore, members: &MemberAccess, lock: &Distributed
     }
     let reason = end.reason();
     let which = if reason == HeldReason::Released { Stop::Unstarted } else { Stop::Any };
-    let job = job_sync::stop(store.client(), lock, which).await?;
+    let job = job_sync::stop(store, lock, which).await?;
     let api_now = store.api_now();
     // The next holder's `acquiredAt` is the latest reading, so the two holds do not overlap.
     let ends = members.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());

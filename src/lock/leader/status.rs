@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use super::due_renewals::{DueRenewals, is_mere_renewal};
 use super::lock_store::LockStore;
-use crate::api::conditions::{LockCondition, find_condition};
+use crate::api::conditions::{AcceptedReason, LockCondition, find_condition};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::Rest;
@@ -25,7 +25,7 @@ pub(super) async fn publish(
         return Ok(lock.clone());
     }
     let written = store.replace_status(lock, status.clone()).await?;
-    if let Some(refusal) = new_refusal(lock, &written) {
+    if let Some(refusal) = new_fault(lock, &written) {
         let (accepted, message) = (refusal.reason.clone(), refusal.message.clone());
         store.event(&written, LockEvent::Refused { accepted, message });
     }
@@ -66,14 +66,37 @@ pub(super) async fn clear_requests(
     Ok(cleared)
 }
 
-/// The condition that refuses the spec, if it is new.
-fn new_refusal<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Option<&'a Condition> {
-    let refusal = |lock: &'a DistributedLock| {
-        let conditions = &lock.status.as_ref()?.conditions;
-        find_condition(conditions, LockCondition::Accepted).filter(|accepted| accepted.status == "False")
-    };
+/// The condition that refuses the spec or has a fault, if its reason is new.
+fn new_fault<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Option<&'a Condition> {
+    let accepted =
+        |lock: &'a DistributedLock| find_condition(&lock.status.as_ref()?.conditions, LockCondition::Accepted);
     let earlier = before.status.as_ref().and_then(|status| find_condition(&status.conditions, LockCondition::Accepted));
-    let now = refusal(after)?;
+    let now = accepted(after).filter(|now| now.reason != AcceptedReason::Accepted.as_str())?;
     let reported = earlier.is_some_and(|earlier| earlier.status == now.status && earlier.reason == now.reason);
     (!reported).then_some(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_of_a_served_lock_is_reported_when_its_reason_is_new() {
+        let lock = |status: &str, reason: &str, message: &str| -> DistributedLock {
+            let accepted = json!({"type": "Accepted", "status": status, "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let status = json!({"transitions": 1, "conditions": [accepted]});
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "app", "namespace": "ns"}, "spec": {}, "status": status}))
+            .unwrap()
+        };
+        let served = lock("True", "Accepted", "");
+        let refused = lock("True", "LabelRefused", "request 1");
+        assert_eq!(new_fault(&served, &refused).map(|fault| fault.message.as_str()), Some("request 1"));
+        assert_eq!(new_fault(&refused, &lock("True", "LabelRefused", "request 2")), None);
+        assert_eq!(new_fault(&refused, &served), None);
+        assert!(new_fault(&served, &lock("False", "TTLTooLong", "")).is_some());
+    }
 }

@@ -48,7 +48,7 @@ pub(super) fn observe<'a>(
         held,
         refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
         contender,
-        lease_misfit: leader.leases.misfit(lock),
+        trouble: memory.refusal(&lock.uid().unwrap_or_default()).or_else(|| leader.leases.misfit(lock)),
         place: place.unwrap_or(Place::First),
         pause: memory.pause(&lock.uid().unwrap_or_default(), now),
         may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),

@@ -7,13 +7,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::queue::{Age, Turn, age, holds, is_queued, slots, turn};
 use super::status::LAST_POSITION;
 use crate::api::DistributedLock;
-use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, find_condition, is_true};
+use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true};
 
 /// A lock by its name.
 pub type LockRef = ObjectRef<DistributedLock>;
@@ -110,18 +111,20 @@ impl Entry {
 ///
 /// A judgement of every lock in the queue for each of the others would cost the square of their number.
 fn is_able(lock: &DistributedLock) -> bool {
-    is_accepted(lock) && reason(lock, LockCondition::Held) != Some(HeldReason::NoCandidate.as_str())
+    let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
+    is_accepted(lock) && condition(lock, LockCondition::Held).is_none_or(has_candidate)
 }
 
 /// Whether a lock is served. This includes a lock without a status, which was not judged yet.
 pub fn is_accepted(lock: &DistributedLock) -> bool {
-    let is_accepted = [AcceptedReason::Accepted, AcceptedReason::KeyShapeConflict].map(AcceptedReason::as_str);
-    reason(lock, LockCondition::Accepted).is_none_or(|accepted| is_accepted.contains(&accepted))
+    let is_served = |accepted: &Condition| {
+        accepted.status == Status::True.as_str() || accepted.reason == AcceptedReason::KeyShapeConflict.as_str()
+    };
+    condition(lock, LockCondition::Accepted).is_none_or(is_served)
 }
 
-fn reason(lock: &DistributedLock, condition: LockCondition) -> Option<&str> {
-    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    find_condition(conditions, condition).map(|condition| condition.reason.as_str())
+fn condition(lock: &DistributedLock, condition: LockCondition) -> Option<&Condition> {
+    find_condition(lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default(), condition)
 }
 
 /// Copies of the references of a table.

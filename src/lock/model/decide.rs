@@ -132,8 +132,10 @@ pub struct View<'a> {
     pub refusal: Option<Refusal>,
     /// The next holder, or the reason why the lock has no candidate.
     pub contender: Result<Contender, WaitReason>,
-    /// The reason why its Lease does not fit.
-    pub lease_misfit: Option<Refusal>,
+    /// A fault with which the lock is served.
+    ///
+    /// Its Lease does not fit, or the API server refuses a write for it.
+    pub trouble: Option<Refusal>,
     /// Its place in the queue.
     pub place: Place,
     /// The pause after a failed attempt.

@@ -67,16 +67,15 @@ pub enum LockEvent {
     ///
     /// To do: release with the token that the message names, if the present holder has ended its work.
     ReleaseRefused { token: i64 },
-    /// The API server did not let the operator start the Job that holds the lock: {why}. The operator tries again every 5
-    /// seconds
+    /// The API server did not let the operator suspend Job {job}, which continues without the lock: {cause}. Suspend or delete the Job
     ///
-    /// When: A claim of a Job is held, and a policy or the API server refuses to start the Job.
+    /// When: The hold of a Job ends, and a policy or the API server refuses to suspend the Job.
     ///
-    /// To do: correct what the message says, or delete the claim.
-    JobNotStarted { why: String },
+    /// To do: do what the message says.
+    JobNotSuspended { job: String, cause: String },
     /// {message}
     ///
-    /// When: The operator cannot serve the lock, for the first time for this reason.
+    /// When: The operator cannot serve the lock, or the API server refuses a write for it, for the first time for this reason.
     ///
     /// To do: see the same reason on the page of conditions.
     Refused { accepted: String, message: String },
@@ -107,7 +106,7 @@ impl LockEvent {
             Self::Ending { .. } | Self::Breaking { .. } | Self::Unconfirmed { .. } => "LockEnding",
             Self::Lost { .. } => "LockLost",
             Self::ReleaseRefused { .. } => "ReleaseRefused",
-            Self::JobNotStarted { .. } => "JobNotStarted",
+            Self::JobNotSuspended { .. } => "JobNotSuspended",
             Self::Refused { accepted, .. } => accepted,
         }
     }
@@ -117,7 +116,7 @@ impl LockEvent {
         match self {
             Self::Acquired { .. } | Self::Released { .. } | Self::Ending { .. } => EventType::Normal,
             Self::Broken { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
-            Self::ReleaseRefused { .. } | Self::JobNotStarted { .. } | Self::Refused { .. } => EventType::Warning,
+            Self::ReleaseRefused { .. } | Self::JobNotSuspended { .. } | Self::Refused { .. } => EventType::Warning,
             Self::Unconfirmed { .. } | Self::NoLeader { .. } => EventType::Warning,
         }
     }

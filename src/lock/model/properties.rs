@@ -92,7 +92,7 @@ proptest! {
             held,
             refusal: None,
             contender: Ok(Contender::Identity("a".into())),
-            lease_misfit: None,
+            trouble: None,
             place,
             pause: paused.then_some(pause),
             may_hand_over: true,

@@ -57,6 +57,18 @@ pub enum Refusal {
     /// Candidates write {duration} into Lease {lease}, which is more than half of ttl {ttl}, so the policy refuses a renewal that
     /// comes late. Set their flag --leader-elect-lease-duration to at most {half}, or set a ttl of at least {least}
     LeaseTooLong { lease: String, duration: GoDuration, half: GoDuration, ttl: GoDuration, least: GoDuration },
+    /// The API server does not let the operator set label {label} on pod {pod}, so no Service finds the leader by it: {cause}. The
+    /// operator tries again every 5 seconds. Change the admission policy or webhook, or set election.leaderLabel to false
+    LabelNotSet { label: String, pod: String, cause: String },
+    /// The API server does not let the operator remove label {label} from pod {pod}: {cause}. Before that the pod's hold does not end,
+    /// and no other pod gets the label. The operator tries again every few seconds. Change the admission policy or webhook
+    LabelNotRemoved { label: String, pod: String, cause: String },
+    /// The API server does not let the operator write Lease {lease}, so the candidates do not learn who leads: {cause}. The operator
+    /// tries again every 5 seconds
+    LeaseNotWritten { lease: String, cause: String },
+    /// The API server does not let the operator start Job {job}, which holds the lock: {cause}. The operator tries again every 5
+    /// seconds. Correct what the API server names, or delete the claim
+    JobNotStarted { job: String, cause: String },
     /// Namespace {namespace} has {limit} older DistributedLocks, as many as the operator serves there. It serves this
     /// one when one of them is gone. Delete finished claims (set ttlAfterFinished), or ask for a larger
     /// limits.locksPerNamespace
@@ -90,6 +102,9 @@ impl Refusal {
                 AcceptedReason::LeaseNotServed
             }
             Self::LeaseTooLong { .. } => AcceptedReason::LeaseTooLong,
+            Self::LabelNotSet { .. } | Self::LabelNotRemoved { .. } => AcceptedReason::LabelRefused,
+            Self::LeaseNotWritten { .. } => AcceptedReason::LeaseRefused,
+            Self::JobNotStarted { .. } => AcceptedReason::JobNotStarted,
             Self::TooManyLocks { .. } => AcceptedReason::TooManyLocks,
         }
     }

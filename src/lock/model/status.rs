@@ -87,17 +87,11 @@ impl Draft {
         set_condition(&mut self.status.conditions, condition, status, reason, message, (self.generation, self.now));
     }
 
-    /// The specification is valid, and the lock can use its quorum.
+    /// The lock is served, perhaps with a fault.
     #[must_use]
-    pub fn accepted(mut self) -> Self {
-        self.set(LockCondition::Accepted, true, AcceptedReason::Accepted, "");
-        self
-    }
-
-    /// The lock is served, with a warning.
-    #[must_use]
-    pub fn accepted_although(mut self, trouble: &Refusal) -> Self {
-        self.set(LockCondition::Accepted, true, trouble.reason(), trouble.to_string());
+    pub fn accepted(mut self, trouble: Option<&Refusal>) -> Self {
+        let reason = trouble.map_or(AcceptedReason::Accepted, Refusal::reason);
+        self.set(LockCondition::Accepted, true, reason, trouble.map(Refusal::to_string).unwrap_or_default());
         self
     }
 
@@ -149,6 +143,9 @@ impl Draft {
     pub fn granted(mut self, grant: Granted<'_>) -> Self {
         let (holder, key) = (grant.holder.identity.clone(), grant.key.to_owned());
         let message = HeldMessage::Held { holder, key, token: grant.token };
+        if !is_true(&self.status.conditions, LockCondition::Accepted) {
+            self = self.accepted(None);
+        }
         self.status.holder = Some(grant.holder);
         self.status.fencing_token = Some(grant.token.get());
         self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);

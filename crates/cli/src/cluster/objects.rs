@@ -16,7 +16,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use redlock_api::conditions::{HeldReason, LockCondition, find_condition, is_true};
+use redlock_api::conditions::{AcceptedReason, HeldReason, LockCondition, find_condition, is_true};
 use redlock_api::{DistributedLock, DistributedLockSpec, DistributedLockStatus, MilliTime, Validity};
 
 /// A DistributedLock, with the fields that this version can read.
@@ -86,6 +86,15 @@ impl LockObject {
     #[must_use]
     pub fn condition(&self, type_: LockCondition) -> Option<&Condition> {
         find_condition(&self.status.conditions, type_)
+    }
+
+    /// The fault with which the operator serves the lock.
+    ///
+    /// The condition Accepted is then true with another reason.
+    #[must_use]
+    pub fn fault(&self) -> Option<&Condition> {
+        let accepted = self.condition(LockCondition::Accepted)?;
+        (accepted.status == "True" && accepted.reason != AcceptedReason::Accepted.as_str()).then_some(accepted)
     }
 
     /// Whether the lock has a holder. Its hold can be ending.

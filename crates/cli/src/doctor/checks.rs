@@ -306,8 +306,11 @@ pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
     let is_troubled = |lock: &&LockObject| lock_row::is_troubled(lock, now);
     let names = |locks: Vec<&LockObject>| {
         let more = locks.len().saturating_sub(NAMED);
-        let mut names: Vec<_> =
-            locks.iter().take(NAMED).map(|lock| format!("{} ({})", lock.lock(), lock.reason())).collect();
+        let mut names: Vec<_> = locks
+            .iter()
+            .take(NAMED)
+            .map(|lock| format!("{} ({})", lock.lock(), lock.fault().map_or(lock.reason(), |fault| &fault.reason)))
+            .collect();
         if more > 0 {
             names.push(format!("{more} more"));
         }
@@ -324,7 +327,11 @@ pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
         return finding("locks", State::Broken, says, Some(&mend));
     }
     if let Some(first) = troubled.first() {
-        let to_do = first.decisive().and_then(|condition| advice::of_lock(condition).to_do).unwrap_or_default();
+        let to_do = first
+            .fault()
+            .or_else(|| first.decisive())
+            .and_then(|condition| advice::of_lock(condition).to_do)
+            .unwrap_or_default();
         let mend = format!("See why: redlock explain {}. {to_do}", first.lock());
         let says = format!("{says} In trouble: {}.", names(troubled.clone()));
         return finding("locks", State::Warning, says, Some(mend.trim()));

@@ -79,7 +79,7 @@ const TTLS_WITHOUT_CANDIDATE: i64 = 3;
 
 /// Whether the lock needs attention.
 ///
-/// Its reason is one that does not pass, or it has had no candidate for three ttls.
+/// Its reason is one that does not pass, it has had no candidate for three ttls, or it is served with a fault.
 #[must_use]
 pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
     let ttl = lock.spec.ttl.get().as_millis();
@@ -88,7 +88,7 @@ pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
         held.reason == HeldReason::NoCandidate.as_str()
             && between(MilliTime::from(held.last_transition_time.0), now) > ttl.saturating_mul(TTLS_WITHOUT_CANDIDATE)
     });
-    !lock.is_finished() && (tone(lock) == Tone::Bad || is_orphaned)
+    !lock.is_finished() && (tone(lock) == Tone::Bad || is_orphaned || lock.fault().is_some())
 }
 
 /// The remaining validity.

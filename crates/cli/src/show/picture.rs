@@ -165,6 +165,10 @@ fn quorum_trouble(quorum: &QuorumObject, now: MilliTime) -> Option<Trouble> {
 /// The trouble of one lock. A held lock is in trouble when its validity passed and no end was announced.
 fn lock_trouble(lock: &LockObject, now: MilliTime) -> Option<Trouble> {
     let trouble = |text: String, next: String| Some(Trouble { about: lock.lock(), text, next });
+    if let Some(fault) = lock.fault().filter(|_| !lock.is_finished()) {
+        let text = format!("dlock/{} ({}): {}.", lock.name_any(), fault.reason, fault.message.trim_end_matches('.'));
+        return trouble(text, format!("redlock explain {}", lock.lock()));
+    }
     if lock.is_held() && lock.status.ending.is_none() {
         let past = lock.valid_until().filter(|until| *until < now)?;
         let text = format!("The validity of dlock/{} passed at {}.", lock.name_any(), moment(past, now));

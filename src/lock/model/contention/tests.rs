@@ -112,3 +112,14 @@ fn an_earlier_state_of_a_lock_is_forgotten() {
     contention.changed(&shared(&held), Some(&Entry::of(&finished)), None);
     assert!(contention.0.is_empty());
 }
+
+#[test]
+fn a_lock_that_is_served_with_a_fault_is_accepted() {
+    let with = |status: &str, reason: &str| {
+        let accepted = json!({"type": "Accepted", "status": status, "reason": reason, "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        claim("a", 1, json!({"status": {"transitions": 0, "conditions": [accepted]}}))
+    };
+    assert!(is_accepted(&with("True", "LabelRefused")) && is_accepted(&with("True", "LeaseTooLong")));
+    assert!(is_accepted(&with("False", "KeyShapeConflict")) && !is_accepted(&with("False", "TTLTooLong")));
+}

@@ -40,7 +40,7 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
         // A suspended lock does not wait for its turn, so its waitTimeout does not pass.
         let draft = match &view.refusal {
             Some(refusal) => draft.not_accepted(refusal),
-            None => draft.accepted(),
+            None => draft.accepted(view.trouble.as_ref()),
         };
         return rest(draft.not_held(&HeldMessage::Suspended, None), None);
     }
@@ -51,7 +51,7 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     if let Some(refusal) = &view.refusal {
         return rest(draft.refused(refusal), patience);
     }
-    let draft = draft.accepted();
+    let draft = draft.accepted(view.trouble.as_ref());
     match &view.contender {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
         Err(WaitReason { message, retry_after }) => {

@@ -119,11 +119,10 @@ fn decide_without_session(view: &View<'_>, held: &HoldView) -> Step {
 
 fn keep(view: &View<'_>, held: &HoldView, hold: &Hold) -> Step {
     let draft = Draft::of(view.lock, view.api_now);
-    let draft = match (&view.refusal, &view.lease_misfit) {
+    let draft = match &view.refusal {
         // The hold continues, and the condition has the reason against another grant.
-        (Some(refusal), _) => draft.not_accepted(refusal),
-        (None, Some(misfit)) => draft.accepted_although(misfit),
-        (None, None) => draft.accepted(),
+        Some(refusal) => draft.not_accepted(refusal),
+        None => draft.accepted(view.trouble.as_ref()),
     };
     let draft = match &held.record {
         Some(record) => {

@@ -88,7 +88,7 @@ fn view(lock: &DistributedLock) -> View<'_> {
         held: None,
         refusal: None,
         contender: Ok(Contender::Identity("a".into())),
-        lease_misfit: None,
+        trouble: None,
         place: Place::First,
         pause: None,
         may_hand_over: true,

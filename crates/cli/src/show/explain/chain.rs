@@ -203,14 +203,14 @@ fn accepted_link(lock: &LockObject) -> Link {
         let says = vec!["The operator has not said whether it can serve the lock.".into()];
         return Link { about, state: State::Unknown, says, to_do: None };
     };
-    if accepted.status == "True" {
+    if accepted.status == "True" && lock.fault().is_none() {
         let says = vec!["The operator can serve the lock as it is.".into()];
         return Link { about, state: State::Fine, says, to_do: None };
     }
     let advice = advice::of_lock(accepted);
     let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
-    let mut says =
-        vec![format!("The operator cannot serve the lock ({}): {}.", accepted.reason, trim(&accepted.message))];
+    let serves = if accepted.status == "True" { "serves the lock with a fault" } else { "cannot serve the lock" };
+    let mut says = vec![format!("The operator {serves} ({}): {}.", accepted.reason, trim(&accepted.message))];
     says.extend(advice.by_itself.map(|text| format!("By itself: {}", lower(&text))));
     Link { about, state, says, to_do: advice.to_do }
 }

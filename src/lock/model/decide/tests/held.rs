@@ -11,9 +11,27 @@ fn a_lease_misfit_is_reported_while_the_lock_is_served() {
         least: Duration::from_secs(30).into(),
     };
     let view = held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
-    let Step::Keep(rest) = decide(&View { lease_misfit: Some(misfit), ..view }) else { panic!() };
+    let Step::Keep(rest) = decide(&View { trouble: Some(misfit), ..view }) else { panic!() };
     let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap();
     assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("True", "LeaseTooLong"));
+}
+
+#[test]
+fn a_refused_label_is_in_the_status_of_the_lock() {
+    let (label, pod, cause) = ("l".into(), "ns/a-0".into(), "labels are final".into());
+    let refused = Some(Refusal::LabelNotSet { label, pod, cause });
+    let accepted = |step: &Step| {
+        let (Step::Keep(rest) | Step::Rest(rest)) = step else { panic!("{step:?}") };
+        let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap();
+        (accepted.status.clone(), accepted.reason.clone(), accepted.message.contains("ns/a-0, so no Service"))
+    };
+    let named = ("True".to_owned(), "LabelRefused".to_owned(), true);
+    let held = held_lock(json!({}));
+    let view_of_held = held_view(&held, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
+    assert_eq!(accepted(&decide(&View { trouble: refused.clone(), ..view_of_held })), named);
+    let free = lock(json!({}));
+    let contender = Err(HeldMessage::NoLeader { why: "no pod is ready".into() }.into());
+    assert_eq!(accepted(&decide(&View { trouble: refused, contender, ..view(&free) })), named);
 }
 
 #[test]

@@ -84,6 +84,21 @@ fn reasons_that_stop_come_before_reasons_that_wait() {
 }
 
 #[test]
+fn a_held_lock_that_is_served_with_a_fault_names_it() {
+    let refused = "{spec: {key: reindex, claim: {identity: b}}, status: {observedGeneration: 1, holder: {identity: b}, conditions: [
+        {type: Accepted, status: 'True', reason: LabelRefused, message: 'labels of pods are final', lastTransitionTime: 2026-01-01T11:00:00Z},
+        {type: Held, status: 'True', reason: Held, message: '\"b\" holds key k', lastTransitionTime: 2026-01-01T11:00:00Z}]}}";
+    let refused = lock("b", refused);
+    assert!(lock_row::is_troubled(&refused, now()), "redlock doctor names it");
+    let explained = explained(&[refused], &[], &found(["Admitted", "Admitted", "Admitted"]));
+    assert_eq!(
+        link(&explained, "accepted").says[0],
+        "The operator serves the lock with a fault (LabelRefused): labels of pods are final."
+    );
+    assert!(explained.to_do().is_some_and(|text| text.contains("policy")));
+}
+
+#[test]
 fn a_lock_that_no_operator_has_looked_at_says_so() {
     let new = explained(&[lock("b", "{spec: {key: reindex}}")], &[], &QuorumState::Unknown);
     assert_eq!(link(&new, "operator").says, ["The operator has not looked at DistributedLock b yet."]);
