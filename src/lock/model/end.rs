@@ -60,6 +60,8 @@ pub enum End {
     HeartbeatSilent { silent: GoDuration },
     /// The hold was not renewed before its validity ran out: {trouble}
     NotRenewed { trouble: String },
+    /// The published validity ran out before the operator could write another one, so the Lease has no leader
+    Unpublished,
     /// A majority of the members no longer has the key: {trouble}
     Refused { trouble: String },
     /// The RedisQuorum of the hold no longer exists
@@ -90,7 +92,9 @@ impl End {
             // The reason is the one for which the Job was stopped.
             Self::JobStopped { reason, .. } | Self::JobOverdue { reason, .. } => *reason,
             Self::CheckFailed { .. } | Self::HeartbeatSilent { .. } => HeldReason::HolderUnhealthy,
-            Self::NotRenewed { .. } | Self::Refused { .. } | Self::QuorumGone => HeldReason::Expired,
+            Self::NotRenewed { .. } | Self::Unpublished | Self::Refused { .. } | Self::QuorumGone => {
+                HeldReason::Expired
+            }
             Self::Recorded { reason, .. } => *reason,
         }
     }

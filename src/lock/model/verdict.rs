@@ -241,7 +241,18 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if has_reached_max_hold(lock, evidence.held_for) {
         return Verdict::LetExpire(End::MaxHold);
     }
+    if has_idle_lease(lock, evidence.api_now) {
+        return Verdict::LetExpire(End::Unpublished);
+    }
     Verdict::Keep
+}
+
+/// Whether the policy admits no leader to the Lease of the election, because the published validity has passed.
+///
+/// An operator that does not reach its API server would otherwise keep the lock from the other clusters, and no pod would lead.
+fn has_idle_lease(lock: &DistributedLock, api_now: UnixMillis) -> bool {
+    let published = lock.status.as_ref().and_then(|status| status.valid_until);
+    lock.lease().is_some() && published.is_some_and(|until| UnixMillis::from(until) <= api_now)
 }
 
 /// Whether the namespace is being deleted.

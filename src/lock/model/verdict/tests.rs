@@ -278,3 +278,16 @@ fn min_hold_names_the_end_that_it_delays() {
     let works = lock(free_claim(json!({"minHold": "2m"})), false);
     assert_eq!(judge(&works, &Liveness::Unbound), Verdict::Keep);
 }
+
+#[test]
+fn a_lease_without_a_published_validity_ends_its_hold() {
+    let until = |at: &str, lease: serde_json::Value| {
+        let mut lock = lock(json!({"election": {"selector": {"matchLabels": {"app": "a"}}, "lease": lease}}), false);
+        lock.status.as_mut().unwrap().valid_until = serde_json::from_value(json!(at)).unwrap();
+        reason(&judge(&lock, &Liveness::Bound(Instance::Running)))
+    };
+    let lease = json!({"name": "controller"});
+    assert_eq!(until("2026-01-01T00:01:00.001Z", lease.clone()), None);
+    assert_eq!(until("2026-01-01T00:01:00.000Z", lease), Some(HeldReason::Expired));
+    assert_eq!(until("2026-01-01T00:00:30.000Z", json!(null)), None, "other holders work without the API server");
+}
