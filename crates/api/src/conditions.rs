@@ -28,7 +28,7 @@ macro_rules! names {
                 Self::ALL.iter().copied().find(|value| value.as_str() == name)
             }
 
-            /// Its comment: what it means, what the operator does by itself, and what there is to do.
+            /// Its comment: what it means, what the operator does automatically, and what there is to do.
             #[must_use]
             pub const fn comment(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($comment, "\n"),*)),+ }

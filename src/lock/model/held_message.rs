@@ -34,18 +34,18 @@ pub enum HeldMessage {
     /// operator grants the lock when a majority answers again, or when that quorum is deleted
     Unconfirmed { quorum: HeldQuorum },
     /// A lock client outside this operator, or another quorum, holds key {key}{left}: {occupants}. The operator tries again
-    /// by itself until the key is free
+    /// automatically until the key is free
     Foreign { key: String, left: String, occupants: String },
     /// {holder} did not release the lock. It is granted again when that hold and its lockDelay have run out. This lock
     /// is at position {position} of the queue
     DelayedBehind { holder: String, position: usize },
     /// The last holder did not release the lock, and its key runs out{left}. The operator grants the lock then
     SealRunsOut { left: String },
-    /// {holder} holds the key. This lock is at position {position} of the queue, and gets its turn by itself
+    /// {holder} holds the key. This lock is at position {position} of the queue, and gets its turn automatically
     Behind { holder: String, position: usize },
-    /// This lock is at position {position} of the queue, and gets its turn by itself
+    /// This lock is at position {position} of the queue, and gets its turn automatically
     Waiting { position: usize },
-    /// Ten or more locks are before this one in the queue. It gets its turn by itself
+    /// Ten or more locks are before this one in the queue. It gets its turn automatically
     FarBack,
     /// {why}. The operator grants the lock when a pod or Job can hold it
     NoCandidate { why: String },
@@ -67,13 +67,13 @@ pub enum HeldMessage {
     /// ttl and lockDelay are {longest} together, and maxTTL {in_force} of RedisQuorum {quorum} is in force. The
     /// operator tries again twice a second until a larger maxTTL is in force
     ExceedsMaxTtl { longest: GoDuration, in_force: GoDuration, quorum: HeldQuorum },
-    /// The operator panicked while it handled this lock, which is a fault of the operator. It tries again by itself, after at
+    /// The operator panicked while it handled this lock, which is a fault of the operator. It tries again automatically, after at
     /// most 10 minutes. Report it with the operator's log
     Fault,
     /// The operator withdrew a grant at {at}, because its leader had changed meanwhile. It tries again at once
     Withdrawn { at: String },
     /// The API server did not accept the operator's write, so the lock was not acquired: {failure}. The operator tries
-    /// again by itself. If an admission webhook or policy refuses the write, change that
+    /// again automatically. If an admission webhook or policy refuses the write, change that
     NotWritten { failure: String },
 }
 

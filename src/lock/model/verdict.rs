@@ -247,7 +247,7 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     Verdict::Keep
 }
 
-/// Whether the policy admits no leader to the Lease of the election, because the published validity has passed.
+/// Whether the published validity has passed, so that the policy admits no leader to the Lease.
 ///
 /// An operator that does not reach its API server would otherwise keep the lock from the other clusters, and no pod would lead.
 fn has_idle_lease(lock: &DistributedLock, api_now: UnixMillis) -> bool {

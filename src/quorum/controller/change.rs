@@ -102,7 +102,7 @@ async fn switch(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<bool, 
     Ok(true)
 }
 
-/// Closes the users of earlier epochs, each member confirmed and recorded by itself. Gives what failed.
+/// Closes the users of earlier epochs, each member confirmed and recorded alone. Gives what failed.
 async fn close_former_users(
     observer: &Observer<'_>,
     cluster: &Cluster<'_>,

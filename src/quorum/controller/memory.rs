@@ -14,7 +14,7 @@ use crate::quorum::model::tls::Certificate;
 use crate::redlock::RunId;
 use crate::time::Monotonic;
 
-/// Each part by itself: a step is given the part that it needs.
+/// Each part alone. A step gets the part that it needs.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) applied: Mutex<Option<Applied>>,

@@ -36,7 +36,7 @@ pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: O
         let why =
             refused.map_or_else(|| "no pod exists".to_owned(), |why| format!("no pod exists, FailedCreate: {why}"));
         return Some(format!(
-            "{why}. The StatefulSet tries again by itself. See: kubectl -n {namespace} describe sts {name}"
+            "{why}. The StatefulSet tries again automatically. See: kubectl -n {namespace} describe sts {name}"
         ));
     };
     let (why, pod) = (obstacle(pod)?, pod.name_any());
@@ -44,7 +44,7 @@ pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: O
         true => format!("kubectl -n {namespace} logs {pod} --previous"),
         false => format!("kubectl -n {namespace} describe pod {pod}"),
     };
-    Some(format!("{why}. The kubelet or the scheduler tries again by itself. See: {command}"))
+    Some(format!("{why}. The kubelet or the scheduler tries again automatically. See: {command}"))
 }
 
 /// Whether a member's pod speaks TLS; the other kind does not.

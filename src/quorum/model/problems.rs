@@ -9,7 +9,7 @@ use crate::api::conditions::CommonReason;
 pub enum Problem {
     /// The specification cannot be carried out: {0}. The operator changes nothing until it is edited
     Invalid(Invalid),
-    /// {objects}. The operator looks again by itself
+    /// {objects}. The operator looks again automatically
     InTheWay { objects: String },
     /// {certificate}
     Certificate { certificate: String },

@@ -154,7 +154,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
     /// Lets the Lease go, so that no replica has to wait until it runs out.
     pub(super) async fn let_go(&mut self, record: Option<Record>) {
         if !matches!(timeout(ATTEMPT_TIMEOUT, self.try_to_let_go(record)).await, Ok(Ok(()))) {
-            tracing::info!("lease not let go, it runs out by itself");
+            tracing::info!("lease not let go, it expires");
         }
     }
 

@@ -110,7 +110,7 @@ pub(crate) async fn a_leader_in_two_clusters_follows_when_a_cluster_stops(bench:
     .await
 }
 
-pub(crate) async fn a_leader_in_two_clusters_follows_when_an_api_server_is_frozen(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_elsewhere_follows_when_an_api_server_is_frozen(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
         // The published validity passes first. Then the last renewal runs out.

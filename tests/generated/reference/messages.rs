@@ -78,9 +78,9 @@ fn entry(text: &mut String, status: &str, reason: &Item, messages: &[String]) {
         writeln!(text, "- message: `{}`", with_placeholders(message)).unwrap();
     }
     let or_nothing = |text: Option<String>| text.unwrap_or_else(|| "Nothing.".to_owned());
-    let (itself, to_do) = (reason.after("By itself:"), reason.after("To do:"));
+    let (itself, to_do) = (reason.after("Automatic:"), reason.after("To do:"));
     if itself.is_some() || to_do.is_some() {
-        writeln!(text, "- by itself: {}\n- to do: {}", or_nothing(itself), or_nothing(to_do)).unwrap();
+        writeln!(text, "- automatic: {}\n- to do: {}", or_nothing(itself), or_nothing(to_do)).unwrap();
     }
     text.push('\n');
 }

@@ -35,7 +35,7 @@ names! {
         AsExpected,
         /// Some members do not vote.
         ///
-        /// By itself: the condition Ready says when they vote again.
+        /// Automatic: the condition Ready says when they vote again.
         ///
         /// To do: if it lasts, look at these members.
         MembersMissing,
@@ -43,11 +43,11 @@ names! {
         AllAdmitted,
         /// A majority of the members can vote, and locks are granted and held.
         ///
-        /// By itself: the others vote again when the event that the message names has happened.
+        /// Automatic: the others vote again when the event that the message names has happened.
         MajorityAdmitted,
         /// Fewer members than a majority can vote, so no lock is granted.
         ///
-        /// By itself: locks are granted when the members that the message names vote again.
+        /// Automatic: locks are granted when the members that the message names vote again.
         ///
         /// To do: if it lasts, look at these members and their pods.
         MajorityLost,
@@ -57,17 +57,17 @@ names! {
         SingleMember,
         /// Members wait until every lock that they might have lost has expired.
         ///
-        /// By itself: they vote from the time that the message names.
+        /// Automatic: they vote from the time that the message names.
         MembersFenced,
         /// The operator creates or starts members.
         ///
-        /// By itself: they are fenced when they have started, and vote after that.
+        /// Automatic: they are fenced when they have started, and vote after that.
         ///
         /// To do: if it lasts, look at their pods.
         MembersStarting,
         /// The operator replaces members, one by one.
         ///
-        /// By itself: the operator continues the update when the member that was replaced last votes again.
+        /// Automatic: the operator continues the update when the member that was replaced last votes again.
         Updating,
         /// A person has paused the replacement of members.
         ///
@@ -75,7 +75,7 @@ names! {
         RolloutPaused,
         /// The member list is changing. Clients outside the operator are refused until the locks of the list before have expired.
         ///
-        /// By itself: the operator continues the change after the event that the message names.
+        /// Automatic: the operator continues the change after the event that the message names.
         ///
         /// To do: let clients read their Secrets again when it has ended.
         MembersChanging,
@@ -83,13 +83,13 @@ names! {
         Settled,
         /// An earlier process of a member can still run, and vote, on a node that does not report.
         ///
-        /// By itself: the member votes again when that node reports, or is known to be gone.
+        /// Automatic: the member votes again when that node reports, or is known to be gone.
         ///
         /// To do: bring the node back. Or make sure that it is off, and set the annotation that the message names.
         PredecessorUnconfirmed,
         /// The clock of a member was stepped.
         ///
-        /// By itself: the operator fences the member and ends its process. If all clocks moved at once, it fences none.
+        /// Automatic: the operator fences the member and ends its process. If all clocks moved at once, it fences none.
         ///
         /// To do: check the time service of the node.
         ClockJump,
@@ -97,7 +97,7 @@ names! {
         NotShared,
         /// Before the first vote every external member has to show that no other operator disagrees.
         ///
-        /// By itself: the quorum votes when the members that the message names have answered.
+        /// Automatic: the quorum votes when the members that the message names have answered.
         ///
         /// To do: if it lasts, look at these members and their pods.
         Joining,
@@ -111,7 +111,7 @@ names! {
         OtherMaxTTL,
         /// Clients have set keys that live longer than `maxTTL`. A member that restarts can forget them too early.
         ///
-        /// By itself: the condition is true again when these keys are gone.
+        /// Automatic: the condition is true again when these keys are gone.
         ///
         /// To do: correct the clients. `redis-cli --scan` on a member lists its keys, and `PTTL` shows how long one lives.
         KeysBeyondMaxTTL,
@@ -121,36 +121,36 @@ names! {
         ClientSecretBlocked,
         /// A member served no client for too long: a script kept it busy, or clients used up its memory or its connections.
         ///
-        /// By itself: the operator replaces the pod, one member at a time.
+        /// Automatic: the operator replaces the pod, one member at a time.
         ///
         /// To do: correct the client. If clients need many connections, give the members more memory (`spec.pod.resources`).
         ClientMisbehaves,
         /// The operator rotates passwords.
         ///
-        /// By itself: the operator continues the rotation after the event that the message names.
+        /// Automatic: the operator continues the rotation after the event that the message names.
         RotatingPasswords,
         /// There is no certificate that the members could serve.
         ///
-        /// By itself: members that run keep the certificate that they have.
+        /// Automatic: members that run keep the certificate that they have.
         ///
         /// To do: do what the message says.
         CertificateInvalid,
         /// Some members do not serve the newest certificate yet.
         ///
-        /// By itself: they serve it when the kubelet has brought the file, or when their pod has been replaced.
+        /// Automatic: they serve it when the kubelet has brought the file, or when their pod has been replaced.
         ///
         /// To do: if it lasts, look at the members that the message names.
         CertificatePending,
         /// The Secret with the passwords was lost, and no replica of the operator has a copy.
         ///
-        /// By itself: if the Secret is gone, the operator makes new passwords and restarts the members with them, one by one. If it is there and
+        /// Automatic: if the Secret is gone, the operator makes new passwords and restarts the members with them, one by one. If it is there and
         /// cannot be used, the operator changes nothing.
         ///
         /// To do: if the Secret is gone, wait, and then let clients read their Secrets again. If it is there, restore it from a backup, or delete it.
         AuthLost,
         /// The quorum is being deleted.
         ///
-        /// By itself: it is gone when no member can answer with a forgotten lock. The message says what the operator waits for.
+        /// Automatic: it is gone when no member can answer with a forgotten lock. The message says what the operator waits for.
         Deleting,
         /// The operator cannot carry out the specification, or an object that does not belong to the quorum is in the way.
         ///
@@ -158,19 +158,19 @@ names! {
         InvalidSpec,
         /// The namespace has as many older quorums as the operator serves per namespace (chart value `limits.quorumsPerNamespace`).
         ///
-        /// By itself: the operator makes nothing for this one until an older one is gone.
+        /// Automatic: the operator makes nothing for this one until an older one is gone.
         ///
         /// To do: use one of the others, delete one, or ask the administrator of the operator for a higher limit.
         TooManyQuorums,
         /// This version of the operator cannot read the object.
         ///
-        /// By itself: its members stay as they are, and locks that are held on it run out.
+        /// Automatic: its members stay as they are, and locks that are held on it run out.
         ///
         /// To do: change the field that the message names. After a rollback of the operator: upgrade it again.
         Unreadable,
         /// It cannot be known, for example because no member answers.
         ///
-        /// By itself: the operator looks again.
+        /// Automatic: the operator checks again.
         ///
         /// To do: see the other conditions.
         Unknown,

@@ -1,5 +1,5 @@
 //! The types and the reasons of conditions. `docs/reference/conditions.md` is printed from these comments: what a reason means, what the
-//! operator does by itself, and what there is to do.
+//! operator does automatically, and what there is to do.
 
 use std::fmt;
 
@@ -26,19 +26,19 @@ names! {
         Accepted,
         /// The RedisQuorum of the lock does not exist, or cannot be read.
         ///
-        /// By itself: the operator serves the lock when the quorum exists.
+        /// Automatic: the operator serves the lock when the quorum exists.
         ///
         /// To do: create the quorum. Or create the lock again with another `quorumRef`, which cannot be changed.
         QuorumNotFound,
         /// The quorum's `allowedNamespaces` does not include the namespace of this lock, or no such quorum exists there.
         ///
-        /// By itself: the operator serves the lock when the quorum allows it.
+        /// Automatic: the operator serves the lock when the quorum allows it.
         ///
         /// To do: ask the owner of the quorum to allow it, for example by a label on the namespace.
         NamespaceNotAllowed,
         /// The quorum is starting, or has not adopted the larger `maxTTL` that this `ttl` needs.
         ///
-        /// By itself: the operator serves the lock at the time that the message names.
+        /// Automatic: the operator serves the lock at the time that the message names.
         QuorumNotReady,
         /// `ttl`, or `ttl` with `lockDelay`, is longer than the quorum's `maxTTL`.
         ///
@@ -51,14 +51,14 @@ names! {
         /// Another lock uses the key with another number of `slots`, or the lock is an election and another election uses the key. The
         /// holder counts, or without a holder the oldest waiting lock. A lock that is refused for this blocks no other lock.
         ///
-        /// By itself: the operator serves the lock when the other one no longer uses the key.
+        /// Automatic: the operator serves the lock when the other one no longer uses the key.
         ///
         /// To do: wait, or create the lock again with the same number or with another key.
         KeyShapeConflict,
         /// The namespace has as many older locks as the operator serves per namespace (chart value `limits.locksPerNamespace`). What is held
         /// stays held.
         ///
-        /// By itself: the operator serves the lock when an older one is gone.
+        /// Automatic: the operator serves the lock when an older one is gone.
         ///
         /// To do: delete locks that are not needed, or ask the administrator of the operator for a higher limit.
         TooManyLocks,
@@ -72,7 +72,7 @@ names! {
         LeaseNotServed,
         /// The candidates of the election renew their Lease for more than half of `ttl`. The condition is true, and the lock is served.
         ///
-        /// By itself: the policy refuses a renewal that would count beyond `validUntil`, and the leader tries again.
+        /// Automatic: the policy refuses a renewal that would count beyond `validUntil`, and the leader tries again.
         ///
         /// To do: set one of the two numbers that the message names.
         LeaseTooLong,
@@ -96,7 +96,7 @@ names! {
         JobNotStarted,
         /// This version of the operator cannot read the object. Other objects are served.
         ///
-        /// By itself: the operator does not grant the lock, and lets a hold run out.
+        /// Automatic: the operator does not grant the lock, and lets a hold run out.
         ///
         /// To do: change the field that the message names, or delete the object. After a rollback of the operator: upgrade it again.
         Unreadable,
@@ -110,39 +110,39 @@ names! {
         Held,
         /// The lock is held, and the hold ends: the operator stops its Job (`status.stopping`), or no longer renews the hold (`status.ending`).
         ///
-        /// By itself: the lock is free at the time that the message names, or when the holder's container terminates.
+        /// Automatic: the lock is free at the time that the message names, or when the holder's container terminates.
         ///
         /// To do: wait. If you are sure that the holder has ended, annotate the lock with
         /// `redlock-operator.io/break-force=<your user name>: <why>`.
         Ending,
         /// Another lock has the key, or is before this one in the queue.
         ///
-        /// By itself: the lock gets its turn.
+        /// Automatic: the lock gets its turn.
         ///
         /// To do: wait, or set a higher `priority`.
         Queued,
         /// A lock client outside this operator has the key. Or another quorum has it, because the default was moved or its members did not answer.
         ///
-        /// By itself: the operator tries again until the key is free.
+        /// Automatic: the operator tries again until the key is free.
         ///
         /// To do: wait. If the key has no time to live, its client must delete it.
         HeldByOther,
         /// No majority of the members answered in time.
         ///
-        /// By itself: the operator tries again.
+        /// Automatic: the operator tries again.
         ///
         /// To do: if it lasts, look at the RedisQuorum.
         NoQuorum,
         /// No pod can hold the lock, or the Job cannot be started. The message says why, for up to five pods.
         ///
-        /// By itself: the operator grants the lock when a pod or the Job can hold it. An election without a candidate is not ready after
+        /// Automatic: the operator grants the lock when a pod or the Job can hold it. An election without a candidate is not ready after
         /// three ttl, and gets one Warning Event.
         ///
         /// To do: correct what the message says of the pods, or of the Job.
         NoCandidate,
         /// The last holder did not release the lock.
         ///
-        /// By itself: the lock is granted when that hold and its `lockDelay` have run out.
+        /// Automatic: the lock is granted when that hold and its `lockDelay` have run out.
         LockDelay,
         /// `spec.suspend` is true.
         ///
@@ -160,18 +160,18 @@ names! {
         WaitTimeout,
         /// The validity ran out before a majority renewed it, so the holder lost the lock while it worked.
         ///
-        /// By itself: the operator grants the lock again when a majority of the members says that its key is gone.
+        /// Automatic: the operator grants the lock again when a majority of the members says that its key is gone.
         ///
         /// To do: look at the members that the message names, and at `redlock_renewal_lateness_seconds`. Make sure that the former holder has
         /// stopped.
         Expired,
         /// The holder's container has terminated, or its pod or node is gone.
         ///
-        /// By itself: the lock is free at once if the kubelet has reported the end of the container, else when its validity has run out.
+        /// Automatic: the lock is free at once if the kubelet has reported the end of the container, else when its validity has run out.
         HolderGone,
         /// The holder failed its check in `spec.liveness`, or did not renew its heartbeat.
         ///
-        /// By itself: the operator no longer renews the lock, which is free when its validity has run out.
+        /// Automatic: the operator no longer renews the lock, which is free when its validity has run out.
         ///
         /// To do: look at the holder.
         HolderUnhealthy,
@@ -183,7 +183,7 @@ names! {
         Broken,
         /// The operator cannot read the object.
         ///
-        /// By itself: the operator lets a hold run out, and does not grant the lock.
+        /// Automatic: the operator lets a hold run out, and does not grant the lock.
         ///
         /// To do: see the condition Accepted.
         Unreadable,
@@ -193,7 +193,7 @@ names! {
         NotAccepted,
         /// The operator has not decided yet, or could not publish a grant and took it back.
         ///
-        /// By itself: the operator tries again, and the lock blocks no other meanwhile.
+        /// Automatic: the operator tries again, and the lock blocks no other meanwhile.
         ///
         /// To do: wait. If the message names a webhook or a policy, correct that.
         Pending,

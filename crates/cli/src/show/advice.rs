@@ -44,7 +44,7 @@ fn read(comment: &str) -> Advice {
     let mut advice = Advice::default();
     for paragraph in comment.split("\n\n") {
         let text = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
-        if let Some(rest) = text.strip_prefix("By itself: ") {
+        if let Some(rest) = text.strip_prefix("Automatic: ") {
             advice.by_itself = Some(sentence(rest));
         } else if let Some(rest) = text.strip_prefix("To do: ") {
             advice.to_do = Some(sentence(rest));

@@ -211,7 +211,7 @@ fn accepted_link(lock: &LockObject) -> Link {
     let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
     let serves = if accepted.status == "True" { "serves the lock with a fault" } else { "cannot serve the lock" };
     let mut says = vec![format!("The operator {serves} ({}): {}.", accepted.reason, trim(&accepted.message))];
-    says.extend(advice.by_itself.map(|text| format!("By itself: {}", lower(&text))));
+    says.extend(advice.by_itself.map(|text| format!("Automatic: {}", lower(&text))));
     Link { about, state, says, to_do: advice.to_do }
 }
 
@@ -259,7 +259,7 @@ fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
     };
     let name = lock.name_any();
     let mut says = vec![format!("dlock/{name} is not held ({}): {}.", held.reason, trim(&held.message))];
-    says.extend(advice.by_itself.map(|text| format!("By itself: {}", lower(&text))));
+    says.extend(advice.by_itself.map(|text| format!("Automatic: {}", lower(&text))));
     for other in all.iter().filter(|other| other.is_held() && other.name_any() != name) {
         let until = match (&other.status.ending, other.valid_until()) {
             (Some(ending), _) => ending.until.map(|until| format!(" Its hold ends at {}.", moment(until, now))),

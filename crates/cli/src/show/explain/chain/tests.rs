@@ -38,7 +38,7 @@ fn a_claim_that_waits_says_for_whom() {
         claim.says,
         [
             "dlock/b is not held (Queued): a has the key.",
-            "By itself: the lock gets its turn.",
+            "Automatic: the lock gets its turn.",
             "\"a\" has the key by dlock/a since 11:59:00 UTC (60s ago). It is renewed, now until 12:00:08 UTC (in 8.2s)."
         ]
     );
