@@ -75,6 +75,39 @@ fn workflows_name_the_commits_of_actions() {
     assert!(seen >= 10, "only {seen} actions were found");
 }
 
+/// A job whose permissions are its own can publish, so no code of dependencies runs in it.
+#[test]
+fn jobs_that_can_write_compile_nothing() {
+    let mut writers = Vec::new();
+    for file in files(".github/workflows") {
+        let workflow: serde_yaml::Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(
+            workflow["permissions"],
+            serde_yaml::from_str::<serde_yaml::Value>("{contents: read}").unwrap(),
+            "{file}"
+        );
+        for (name, job) in workflow["jobs"].as_mapping().unwrap() {
+            if job.get("permissions").is_none() {
+                continue;
+            }
+            writers.push(format!("{file}: {}", name.as_str().unwrap()));
+            let steps = serde_yaml::to_string(&job["steps"]).unwrap();
+            for tool in ["actions/checkout", "cargo ", "make ", "build-push-action"] {
+                assert!(!steps.contains(tool), "{file}: {steps}");
+            }
+        }
+    }
+    assert_eq!(writers, [".github/workflows/release.yaml: publish"]);
+}
+
+#[test]
+fn advisories_are_read_every_week() {
+    let weekly = files(".github/workflows").into_iter().map(|file| fs::read_to_string(file).unwrap());
+    let weekly =
+        weekly.filter(|text| text.contains("schedule: [{cron: ") && text.contains("command: check advisories"));
+    assert_eq!(weekly.count(), 1);
+}
+
 /// Suite `chaos` runs in the workflow `prove`.
 #[test]
 fn every_suite_runs_at_night_and_has_its_last_result() {
