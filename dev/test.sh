@@ -72,6 +72,10 @@ prepare() {
       step "Installing shellcheck"
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
     fi
+    if ((PACKAGING)) && ! command -v rpmbuild >/dev/null; then
+      step "Installing rpm and lintian"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rpm lintian
+    fi
     if ! command -v chromium >/dev/null; then
       step "Installing chromium"
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium
@@ -198,6 +202,11 @@ run "report in a browser" "$ROOT/dev/report-html.sh"
 if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" "$ROOT/dev/dockerfile.sh"
   run "release folder" release
+  if ((EUID == 0)); then
+    run "packages in an empty root" "$ROOT/dev/packages.sh" "$LOCAL/release"
+  else
+    skip "packages in an empty root" "only root can install them"
+  fi
   if [[ ${CLUSTER:-local} == local ]]; then
     run "API servers, oldest to newest" "$ROOT/dev/api-servers.sh"
   else

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that a release publishes, in one folder: the chart's package, the manifests, static programs, krew's manifest, a bill of materials (CycloneDX), the
-# section of CHANGELOG.md, and checksums of it all. The version is that of Cargo.toml. Nothing is published here: the workflow `release` does.
+# Everything that a release publishes, in one folder: the chart's package, the manifests, static programs, their packages (deb, rpm), krew's manifest, a bill of materials
+# (CycloneDX), the section of CHANGELOG.md, and checksums of it all. The version is that of Cargo.toml. Nothing is published here: the workflow `release` does.
 #
 # usage: packaging/release.sh; with
 #   DIST=folder              where to (default: dist)
@@ -51,6 +51,11 @@ for architecture in "${architectures[@]}"; do
   install -m 0755 "$work/$architecture/usr/local/bin/redlock" "$work/redlock"
   cp LICENSE "$work/LICENSE"
   archive "$DIST/redlock_${version}_linux_$architecture.tar.gz" "$work" redlock LICENSE
+done
+# All architectures have the same pages and completions, which the program of this machine prints.
+for architecture in "${architectures[@]}"; do
+  SOURCE_DATE_EPOCH=$epoch packaging/packages.sh "$architecture" "$work/$architecture/usr/local/bin/redlock" \
+    "$work/$(dpkg --print-architecture)/usr/local/bin/redlock" "$DIST"
 done
 
 # The manifest of `kubectl redlock` for krew, with the checksums of these archives.
