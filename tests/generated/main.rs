@@ -6,6 +6,7 @@
 mod argo;
 mod chart;
 mod overrides;
+mod picture;
 mod reference;
 mod rights;
 mod snippets;

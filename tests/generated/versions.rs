@@ -41,6 +41,7 @@ fn the_version_is_the_same_everywhere() {
         "docs/which-way.md",
         "docs/languages.md",
         "docs/command.md",
+        "docs/verify.md",
         "manifests/install.yaml",
         "manifests/samples/migration.yaml",
         "manifests/samples/cron.yaml",
@@ -48,9 +49,18 @@ fn the_version_is_the_same_everywhere() {
         "Dockerfile",
     ] {
         let text = text(page);
-        let named = ["redlock-operator:", "charts/redlock-operator --version ", "redlock-operator-", "ARG VERSION="];
+        let named = [
+            "redlock-operator:",
+            "charts/redlock-operator --version ",
+            "redlock-operator-",
+            "charts/redlock-operator:",
+            "refs/tags/v",
+            "redlock_",
+            "ARG VERSION=",
+        ];
         for found in named.iter().flat_map(|words| after(&text, words)) {
-            let found = found.trim_end_matches(".tgz");
+            let found =
+                found.trim_end_matches(".tgz").trim_end_matches(".cdx.json").trim_end_matches("_linux_amd64.tar.gz");
             if found.starts_with(|c: char| c.is_ascii_digit()) {
                 assert_eq!(found, VERSION, "{page}");
                 seen += 1;

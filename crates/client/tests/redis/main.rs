@@ -10,6 +10,7 @@ mod fake_servers;
 mod fencing_tokens;
 mod hints;
 mod programs;
+mod recording;
 mod release_delivery;
 mod servers;
 mod single_client;
