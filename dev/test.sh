@@ -202,6 +202,11 @@ run "report in a browser" "$ROOT/dev/report-html.sh"
 if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" "$ROOT/dev/dockerfile.sh"
   run "release folder" release
+  if command -v go >/dev/null; then
+    run "bundle for OLM" "$ROOT/dev/bundle.sh"
+  else
+    skip "bundle for OLM" "there is no Go here"
+  fi
   if ((EUID == 0)); then
     run "packages in an empty root" "$ROOT/dev/packages.sh" "$LOCAL/release"
   else

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that a release publishes, in one folder: the chart's package, the manifests, static programs, their packages (deb, rpm), krew's manifest, a bill of materials
+# Everything that a release publishes, in one folder: the chart's package, the manifests, the bundle for OLM, static programs, their packages (deb, rpm), krew's manifest, a bill of materials
 # (CycloneDX), the section of CHANGELOG.md, and checksums of it all. The version is that of Cargo.toml. Nothing is published here: the workflow `release` does.
 #
 # usage: packaging/release.sh; with
@@ -75,6 +75,9 @@ helm package charts/redlock-operator --destination "$DIST" >/dev/null
 cp manifests/install.yaml "$DIST/install.yaml"
 grep -q "redlock-operator:$version\"" "$DIST/install.yaml" || die "manifests/install.yaml has another version than Cargo.toml"
 cat crds/*.yaml >"$DIST/crds.yaml"
+packaging/bundle.sh "$work/olm"
+archive "$DIST/redlock-operator-olm-$version.tar.gz" "$work/olm" bundle
+cp "$work/olm/policies.yaml" "$DIST/policies.yaml"
 
 # What the program is made of: its own crate and all that is compiled in for Linux.
 cargo cyclonedx --quiet --manifest-path "$ROOT/Cargo.toml" --format json --spec-version 1.5 \

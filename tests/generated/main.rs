@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod argo;
+mod bundle;
 mod chart;
 mod overrides;
 mod picture;

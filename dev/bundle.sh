@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The bundle for the Operator Lifecycle Manager, checked by the validator of the Operator Framework. Each error and each warning fails,
+# except two warnings. One calls an option of the validator old. The other takes rules on Events and PodDisruptionBudgets for those of a
+# removed version of the API, because rules name no version.
+#
+# usage: dev/bundle.sh; it needs Go and Helm
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+VERSION=0.30.0
+for program in go helm; do command -v $program >/dev/null || die "$program is needed"; done
+if [[ $(go version -m "$BIN/operator-verify" 2>/dev/null) != *"operator-framework/api"*"v$VERSION"* ]]; then
+  GOBIN=$BIN go install "github.com/operator-framework/api/cmd/operator-verify@v$VERSION"
+fi
+"$ROOT/packaging/bundle.sh" "$LOCAL/olm"
+output=$("$BIN/operator-verify" manifests --object_validate --operatorhub_validate "$LOCAL/olm/bundle" 2>&1) || die "$output"
+rest=$(grep -E 'level=(warning|error)' <<<"$output" | grep -v -e 'removed in v1.25' -e 'validator is deprecated' || true)
+[[ -z $rest ]] || die "$rest"
+say "    the validator accepts the bundle"

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The bundle for the Operator Lifecycle Manager, and the admission policies that a bundle cannot contain. manifests/olm comes from the chart.
+#
+# usage: packaging/bundle.sh DIRECTORY; writes bundle/ and policies.yaml into it
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+(($# == 1)) || {
+  printf 'usage: packaging/bundle.sh DIRECTORY\n' >&2
+  exit 1
+}
+rm -rf "$1/bundle"
+mkdir -p "$1"
+cp -r "$ROOT/manifests/olm" "$1/bundle"
+for crd in "$ROOT"/crds/*.yaml; do cp "$crd" "$1/bundle/manifests/redlock-operator.io_${crd##*/}"; done
+
+policies=()
+for template in "$ROOT"/charts/redlock-operator/templates/admission-*.yaml; do
+  # Those of a value that is off render nothing, which helm calls an error.
+  if helm template redlock-operator "$ROOT/charts/redlock-operator" --namespace redlock-system --kube-version 1.30.0 \
+    --show-only "templates/${template##*/}" >"$1/policies.part" 2>/dev/null; then
+    policies+=("$(cat "$1/policies.part")")
+  fi
+done
+rm -f "$1/policies.part"
+printf '%s\n' "${policies[@]}" >"$1/policies.yaml"
+grep -q '^kind: ValidatingAdmissionPolicyBinding' "$1/policies.yaml"
