@@ -78,19 +78,19 @@ names! {
         LeaseTooLong,
         /// The API server refuses the operator's change of the leader label. The condition is true, and the lock is served.
         ///
-        /// By itself: the operator tries again every few seconds.
+        /// Automatic: the operator tries again every few seconds.
         ///
         /// To do: change the admission policy or webhook that the message names.
         LabelRefused,
         /// The API server refuses the operator's write to the Lease of the election. The condition is true, and the lock is served.
         ///
-        /// By itself: the operator tries again every few seconds.
+        /// Automatic: the operator tries again every few seconds.
         ///
         /// To do: change the admission policy, webhook or quota that the message names.
         LeaseRefused,
         /// The claim holds the lock for its Job, and the API server refuses to start the Job. The condition is true.
         ///
-        /// By itself: the operator tries again every few seconds.
+        /// Automatic: the operator tries again every few seconds.
         ///
         /// To do: correct what the message names, or delete the claim.
         JobNotStarted,
