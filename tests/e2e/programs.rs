@@ -38,6 +38,10 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// The name of their Lease.
 pub(crate) const LEASE: &str = "controller.example.com";
 
+/// Becomes a command that finds `TOKEN` where the kubelet mounts it.
+const MOUNT_TOKEN: &str = "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && \
+    printf %s \"$TOKEN\" >/run/secrets/kubernetes.io/serviceaccount/token && exec \"$0\"";
+
 /// The interval in which a process led, from its output, in microseconds of Unix time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
@@ -95,6 +99,20 @@ impl Program {
         let mut command = faults.in_network(&node)?;
         command.arg(built("elector")?).env("API_SERVER", faults.api_server_for_nodes());
         Self::spawn(bench, &name, command, &[("TOKEN", &token), ("LEASE", LEASE), ("IDENTITY", &name)])
+    }
+
+    /// Starts a program with the files that the kubelet mounts into this pod.
+    pub(crate) async fn inside_pod(
+        bench: &Bench,
+        pod: &str,
+        program: &str,
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let token = token_of_pod(bench, pod).await?;
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", MOUNT_TOKEN]).arg(built(program)?);
+        command.env("TOKEN", token);
+        Self::spawn(bench, pod, command, environment)
     }
 
     /// The terms of this process, also after it has ended.

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::{LONG, NAMES, ROUNDS};
+use super::{LONG, NAMES, ROUNDS, keep_figures};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, is_held, leader, status},
@@ -78,7 +78,7 @@ async fn rounds(bench: &Bench, fault: Fault) -> anyhow::Result<()> {
         replace(bench, pod(bench, &current)).await?;
         current = leader(&next.object).context("no leader")?;
     }
-    Ok(())
+    keep_figures(bench)
 }
 
 pub(crate) async fn an_election_whose_container_is_killed(bench: Bench) -> anyhow::Result<()> {
@@ -115,7 +115,7 @@ pub(crate) async fn an_election_whose_node_is_cut_off(bench: Bench) -> anyhow::R
             pod.until(LONG, "the pod is ready", |version| crate::pods::is_ready(&version.object)).await?;
         }
     }
-    Ok(())
+    keep_figures(&bench)
 }
 
 /// The time without a leader: from the end of a hold to the next one.
@@ -124,12 +124,13 @@ pub(crate) async fn an_election_during_a_rolling_update(bench: Bench) -> anyhow:
     let rolled = ["rollout", "status", "deployment/app", "--timeout=120s"];
     bench.kubectl(&rolled).await?;
     let lock = Lock::create(&bench, election("leader", "app", TTL)).await?;
-    lock.held(SOON).await?;
+    let mut current = leader(&lock.held(SOON).await?.object).context("no leader")?;
     for _ in 0..ROUNDS {
         let mark = lock.recorder.mark();
         bench.kubectl(&["rollout", "restart", "deployment/app"]).await?;
         bench.kubectl(&rolled).await?;
-        next_leader(&lock, mark, "").await?;
+        next_leader(&lock, mark, &current).await?;
+        current = leader(&lock.recorder.last()?.object).context("no leader")?;
         let longest = lock.recorder.after(mark).await.iter().filter_map(gap).max();
         bench.figures.add(
             "election by label: rolling update, longest time without a leader",
@@ -137,7 +138,7 @@ pub(crate) async fn an_election_during_a_rolling_update(bench: Bench) -> anyhow:
         );
     }
     ensure!(is_held(&lock.recorder.last()?.object), "no leader at the end");
-    Ok(())
+    keep_figures(&bench)
 }
 
 /// The time between the end of the last hold and this one.

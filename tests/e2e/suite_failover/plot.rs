@@ -1,4 +1,6 @@
 //! The figures as a table and as a picture. Each time is a dot, and each row has its median as a line.
+//!
+//! `failover.tsv` has the times in milliseconds, so that a run of one setup keeps those of the others.
 
 use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
@@ -16,14 +18,37 @@ const RIGHT: f64 = 20.0;
 const ROW: f64 = 34.0;
 const AXIS: f64 = 40.0;
 
-/// Writes the table into performance.md and the picture into failover.svg, both in `docs`.
+/// Writes the table into performance.md, and the picture and the times into failover.svg and failover.tsv, all in `docs`.
 pub(super) fn write(figures: &Figures, docs: &Path) -> anyhow::Result<()> {
-    let (rows, page) = (figures.rows(), docs.join("performance.md"));
+    let (page, data) = (docs.join("performance.md"), docs.join("failover.tsv"));
+    let mut rows = read(&fs::read_to_string(&data).unwrap_or_default())?;
+    for (name, times) in figures.rows() {
+        match rows.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, earlier)) => *earlier = times,
+            None => rows.push((name, times)),
+        }
+    }
+    fs::write(data, rows.iter().map(line).collect::<String>())?;
     let text = fs::read_to_string(&page)?;
     let (before, rest) = text.split_once(BEGIN).with_context(|| format!("{BEGIN} is missing"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("{END} is missing"))?;
     fs::write(page, format!("{before}{BEGIN}\n{}{END}{after}", table(&rows)))?;
     Ok(fs::write(docs.join("failover.svg"), picture(&rows))?)
+}
+
+fn read(text: &str) -> anyhow::Result<Vec<(String, Vec<Duration>)>> {
+    let row = |line: &str| {
+        let (name, times) = line.split_once('\t').context("a row without times")?;
+        let times: Result<_, std::num::ParseIntError> =
+            times.split(' ').map(|time| Ok(Duration::from_millis(time.parse()?))).collect();
+        Ok((name.to_owned(), times?))
+    };
+    text.lines().map(row).collect()
+}
+
+fn line((name, times): &(String, Vec<Duration>)) -> String {
+    let times: Vec<_> = times.iter().map(|time| time.as_millis().to_string()).collect();
+    format!("{name}\t{}\n", times.join(" "))
 }
 
 fn table(rows: &[(String, Vec<Duration>)]) -> String {

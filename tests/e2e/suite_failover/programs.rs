@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{LONG, NAMES, ROUNDS};
+use super::{LONG, NAMES, ROUNDS, keep_figures};
 use crate::{
     bench::Bench,
     locks::Lock,
     poll,
     programs::{CLIENT_GO, LEASE, Program},
     suite_gate::controllers::{gated, prepare},
-    suite_lock::support::{IDLE, POD_LIMIT, led_by, replace, worker},
+    suite_lock::support::{IDLE, POD_LIMIT, led_by, replace, run, worker},
 };
 
 /// The leader leads for this time before it is killed, so that the next candidate waits.
@@ -22,7 +22,7 @@ enum Way {
     Plain,
     /// client-go with a Lease behind the gate: each process acts for a pod.
     Gated,
-    /// The module for Go.
+    /// The module for Go, in pods.
     Module,
 }
 
@@ -31,21 +31,25 @@ impl Way {
         match self {
             Self::Plain => "plain Lease",
             Self::Gated => "Lease behind the gate",
-            Self::Module => "Go module",
+            Self::Module => "Go module in a pod",
         }
+    }
+
+    const fn has_pods(self) -> bool {
+        matches!(self, Self::Gated | Self::Module)
     }
 
     async fn start(self, bench: &Bench, name: &str) -> anyhow::Result<Program> {
         match self {
             Self::Plain => Program::start(bench, name, CLIENT_GO, &[("LEASE", LEASE), ("IDENTITY", name)]),
             Self::Gated => Program::of_pod(bench, CLIENT_GO, name).await,
-            Self::Module => Program::start(bench, name, &["controller"], &[("KEY", "controller")]),
+            Self::Module => Program::inside_pod(bench, name, "controller", &[("KEY", "controller")]).await,
         }
     }
 
     /// A new candidate in place of a killed one.
     async fn restart(self, bench: &Bench, name: &str) -> anyhow::Result<Program> {
-        if let Self::Gated = self {
+        if self.has_pods() {
             // The kubelet delays the restarts of one pod more and more.
             replace(bench, worker(bench, name, "app", IDLE)).await?;
         }
@@ -54,7 +58,7 @@ impl Way {
 
     /// Kills the process and, if it belongs to a pod, the container of that pod.
     async fn kill(self, bench: &Bench, program: &mut Program) -> anyhow::Result<()> {
-        if let Self::Gated = self {
+        if self.has_pods() {
             bench.cluster.faults.kill_container(&bench.namespace, &program.name, "app").await?;
         }
         Ok(program.child.kill().await?)
@@ -77,7 +81,7 @@ async fn rounds(bench: &Bench, way: Way) -> anyhow::Result<()> {
         let again = way.restart(bench, &leader.name).await?;
         leader = std::mem::replace(&mut next, again);
     }
-    Ok(())
+    keep_figures(bench)
 }
 
 /// The programs have the rights of an administrator, and no lock names their Lease.
@@ -93,5 +97,8 @@ pub(crate) async fn a_lease_behind_the_gate(bench: Bench) -> anyhow::Result<()> 
 }
 
 pub(crate) async fn the_go_module(bench: Bench) -> anyhow::Result<()> {
+    for name in NAMES {
+        run(&bench, worker(&bench, name, "app", IDLE)).await?;
+    }
     rounds(&bench, Way::Module).await
 }
