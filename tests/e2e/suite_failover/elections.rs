@@ -50,8 +50,8 @@ enum Fault {
 impl Fault {
     fn name(self) -> &'static str {
         match self {
-            Self::ContainerKilled => "election by label: container killed -> next leader",
-            Self::PodDeleted => "election by label: pod deleted -> next leader",
+            Self::ContainerKilled => "election by label: container killed",
+            Self::PodDeleted => "election by label: pod deleted",
         }
     }
 
@@ -103,7 +103,7 @@ pub(crate) async fn an_election_whose_node_is_cut_off(bench: Bench) -> anyhow::R
         let (begun, mark) = (bench.now(), lock.recorder.mark());
         bench.cluster.faults.cut_node(node).await?;
         let next = next_leader(&lock, mark, &current).await?;
-        bench.figures.add("election with liveness: node cut off -> next leader", next.at.since(begun));
+        bench.figures.add("election with liveness: node cut off", next.at.since(begun));
         bench.cluster.faults.heal_nodes().await?;
         lock.remove().await?;
         let node = Recorder::<Node>::of(nodes.clone(), node).await?;
@@ -132,10 +132,7 @@ pub(crate) async fn an_election_during_a_rolling_update(bench: Bench) -> anyhow:
         next_leader(&lock, mark, &current).await?;
         current = leader(&lock.recorder.last()?.object).context("no leader")?;
         let longest = lock.recorder.after(mark).await.iter().filter_map(gap).max();
-        bench.figures.add(
-            "election by label: rolling update, longest time without a leader",
-            longest.context("the leader did not change")?,
-        );
+        bench.figures.add("rolling update: longest gap between leaders", longest.context("the leader did not change")?);
     }
     ensure!(is_held(&lock.recorder.last()?.object), "no leader at the end");
     keep_figures(&bench)

@@ -13,7 +13,7 @@ const END: &str = "<!-- end of what make bench ONLY=failover has written -->";
 
 /// Sizes in the units of the picture.
 const WIDTH: f64 = 760.0;
-const LEFT: f64 = 330.0;
+const LEFT: f64 = 310.0;
 const RIGHT: f64 = 20.0;
 const ROW: f64 = 34.0;
 const AXIS: f64 = 40.0;
@@ -52,7 +52,7 @@ fn line((name, times): &(String, Vec<Duration>)) -> String {
 }
 
 fn table(rows: &[(String, Vec<Duration>)]) -> String {
-    let mut text = String::from("| what | median | worst | number |\n|---|---|---|---|\n");
+    let mut text = String::from("| time from | median | worst | number |\n|---|---|---|---|\n");
     for (name, times) in rows {
         let worst = times.iter().max().copied().unwrap_or_default();
         let row = format!("| {name} | {} | {} | {} |\n", seconds(median(times)), seconds(worst), times.len());

@@ -77,7 +77,7 @@ async fn rounds(bench: &Bench, way: Way) -> anyhow::Result<()> {
         let killed = bench.now();
         way.kill(bench, &mut leader).await?;
         next.leads(LONG).await?;
-        bench.figures.add(&format!("{}: leader killed -> next leader", way.name()), bench.now().since(killed));
+        bench.figures.add(&format!("{}: leader killed", way.name()), bench.now().since(killed));
         let again = way.restart(bench, &leader.name).await?;
         leader = std::mem::replace(&mut next, again);
     }
