@@ -196,7 +196,7 @@ async fn carry_out(
         return Ok(LONGEST_BACKOFF);
     }
     cluster.hold_finalizer().await?;
-    let auth = auth::ensure(cluster, session, plan, &memory.applied, &memory.auth_missing_since).await?;
+    let auth = auth::ensure(cluster, session, plan, memory).await?;
     let (auth, plan) = clients::grant(cluster, session, plan, auth, &memory.applied).await?;
     let (owned, term) = (&leader.owned, &leader.term);
     let observer = Observer { sources, context, cluster, term, owned, memory, plan: &plan, auth: &auth };

@@ -33,6 +33,7 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
     let secrets = (objects.config.clone(), objects.clients.clone());
     let mut applied = keep_secrets(observer, cluster, kept, &memory.applied, secrets, &tls.transport).await?;
     let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
+    in_the_way.extend(memory.auth_obstacle.lock().clone());
     in_the_way.extend(keep_objects(cluster, observer.owned, kept, observer.plan, &objects).await?);
     applied.obstacle =
         (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::error::{Error, LONGEST_BACKOFF};
-use super::memory::Applied;
+use super::memory::{Applied, Memory};
+use super::owned::refused;
 use super::publish;
 use crate::api::requests::{is_ours, put};
 use crate::quorum::model::auth::Auth;
@@ -19,7 +20,6 @@ use crate::quorum::model::lost_secrets::{Found, SecretsStep, View, decide};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::session::{QuorumSession, auth_of, records_loss};
-use crate::time::Monotonic;
 
 /// The result of a change of the secrets.
 pub(super) enum Stored {
@@ -37,9 +37,9 @@ pub(super) async fn ensure(
     cluster: &Cluster<'_>,
     session: &QuorumSession,
     plan: &Plan,
-    applied: &Mutex<Option<Applied>>,
-    missing_since: &Mutex<Option<Monotonic>>,
+    memory: &Memory,
 ) -> Result<Auth, Error> {
+    let (applied, missing_since) = (&memory.applied, &memory.auth_missing_since);
     let (in_use, now) = (session.auth(), cluster.now());
     let fresh = applied.lock().as_ref().is_some_and(|applied| applied.fresh_for(now).is_some());
     if let Some(in_use) = in_use.clone().filter(|_| fresh) {
@@ -58,17 +58,26 @@ pub(super) async fn ensure(
         *since = is_missing.then(|| since.unwrap_or(now));
         *since
     };
+    let obstacle = |refused: Option<String>| *memory.auth_obstacle.lock() = refused;
     let made = match decide(&View { found: &found, in_use: in_use.as_ref(), has_members, missing_since, now }) {
-        SecretsStep::Keep(auth) => return Ok(auth),
+        SecretsStep::Keep(auth) => {
+            obstacle(None);
+            return Ok(auth);
+        }
         SecretsStep::Overwrite(auth) => {
-            if let Some(secret) = &stored {
-                write_over(cluster, plan, secret, &auth).await?;
-            }
+            let written = match &stored {
+                Some(secret) => write_over(cluster, plan, secret, &auth).await,
+                None => Ok(()),
+            };
+            obstacle(refusal_of(plan, written)?);
             return Ok(auth);
         }
         SecretsStep::WriteBack(auth) => {
-            create(cluster, plan, &auth).await?;
-            tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
+            let refused = refusal_of(plan, create(cluster, plan, &auth).await)?;
+            if refused.is_none() {
+                tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
+            }
+            obstacle(refused);
             return Ok(auth);
         }
         SecretsStep::AwaitCopy { until } => {
@@ -78,9 +87,9 @@ pub(super) async fn ensure(
             return refuse(cluster, session, &useless(plan), LONGEST_BACKOFF).await;
         }
         SecretsStep::Adopt(stored) => stored,
-        SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
+        SecretsStep::MakeFirst => make(cluster, session, plan, Auth::random()).await?,
         SecretsStep::MakeAnew => {
-            let made = create(cluster, plan, &Auth::replacement(cluster.api_now())).await?;
+            let made = make(cluster, session, plan, Auth::replacement(cluster.api_now())).await?;
             cluster.publish_event(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
             made
         }
@@ -100,12 +109,29 @@ async fn refuse(
     Err(Error::Later(pause))
 }
 
+/// Creates the auth Secret of a quorum without passwords. A refusal is published, and ends this reconciliation.
+async fn make(cluster: &Cluster<'_>, session: &QuorumSession, plan: &Plan, auth: Auth) -> Result<Auth, Error> {
+    match refusal_of(plan, create(cluster, plan, &auth).await)? {
+        Some(objects) => refuse(cluster, session, &Problem::InTheWay { objects }, LONGEST_BACKOFF).await,
+        None => Ok(auth),
+    }
+}
+
 /// Creates the auth Secret.
 ///
 /// It fails with a conflict if another leader was quicker. The next reconciliation reads what that leader made.
-async fn create(cluster: &Cluster<'_>, plan: &Plan, auth: &Auth) -> Result<Auth, Error> {
+async fn create(cluster: &Cluster<'_>, plan: &Plan, auth: &Auth) -> Result<(), Error> {
     put(&cluster.api(&plan.namespace), auth_secret(plan, auth), None).await?;
-    Ok(auth.clone())
+    Ok(())
+}
+
+/// The refusal of the API server to write the auth Secret. Other errors end this reconciliation.
+fn refusal_of(plan: &Plan, written: Result<(), Error>) -> Result<Option<String>, Error> {
+    match written {
+        Ok(()) => Ok(None),
+        Err(Error::Request(error)) => refused::<Secret>(&plan.auth_name(), error).map(Some),
+        Err(error) => Err(error),
+    }
 }
 
 /// A Secret that is ours gets its seed back. One that is not ours is not touched: what is in memory suffices until its
@@ -172,4 +198,36 @@ fn gone(plan: &Plan) -> Problem {
 /// The problem of a Secret that exists without usable passwords.
 fn useless(plan: &Plan) -> Problem {
     Problem::PasswordsUnusable { secret: plan.auth_name() }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::RedisQuorum;
+    use crate::api::requests::RequestError;
+    use crate::quorum::model::plan::validate;
+
+    #[test]
+    fn a_refused_secret_is_named_and_other_errors_end_the_visit() {
+        let mut quorum = RedisQuorum::new("q", serde_json::from_value(json!({})).unwrap());
+        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("ns".into()), Some("u".into()));
+        let plan = validate(&quorum).unwrap();
+        let quota =
+            "exceeded quota: secrets, requested: count/secrets=1, used: count/secrets=3, limited: count/secrets=3";
+        let failed = |code: u16, reason: &str| {
+            let status: Status =
+                serde_json::from_value(json!({"status": "Failure", "message": quota, "code": code, "reason": reason}))
+                    .unwrap();
+            Err(Error::from(RequestError::from(kube::Error::Api(Box::new(status)))))
+        };
+        let refused = refusal_of(&plan, failed(403, "Forbidden")).unwrap().unwrap();
+        assert!(refused.contains(&plan.auth_name()) && refused.contains(quota), "{refused}");
+        assert!(matches!(refusal_of(&plan, failed(409, "Conflict")), Err(Error::Conflict)));
+        assert!(
+            refusal_of(&plan, failed(500, "InternalError")).is_err() && refusal_of(&plan, Ok(())).unwrap().is_none()
+        );
+    }
 }

@@ -15,6 +15,7 @@ use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
 use super::memory::{ReadTls, SECRETS_PERIOD};
 use super::observe::{Member, Observed, Observer};
+use super::owned::refused;
 use crate::api::requests::{is_ours, put};
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{TLS_DIRECTORY, Transport, tls_secret};
@@ -144,7 +145,9 @@ async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[Str
         Err(error) => return Ok(Err(Blocked::NoAuthorityMade { error: error.to_string() }.to_string())),
     };
     if authority != stored {
-        write_secret(cluster, plan, &name, authority.data(), found.as_ref()).await?;
+        if let Some(refused) = write_secret(cluster, plan, &name, authority.data(), found.as_ref()).await? {
+            return Ok(Err(refused));
+        }
         cluster.publish_event(QuorumEvent::AuthorityRenewed { secret: name }).await;
     }
     issued(cluster, plan, &tls.secret, names, &authority).await
@@ -173,31 +176,37 @@ async fn issued(
             Err(error) => return Ok(Err(Blocked::NoCertificateMade { error: error.to_string() }.to_string())),
         };
         data = tls_secret::data(&made, &trusted);
-        write_secret(cluster, plan, name, data.clone(), found.as_ref()).await?;
+        if let Some(refused) = write_secret(cluster, plan, name, data.clone(), found.as_ref()).await? {
+            return Ok(Err(refused));
+        }
         cluster.publish_event(QuorumEvent::CertificateIssued { secret: name.to_owned() }).await;
     } else if data.get(AUTHORITIES_KEY).map(|pem| pem.0.as_slice()) != Some(trusted.as_bytes()) {
         data.insert(AUTHORITIES_KEY.to_owned(), ByteString(trusted.into_bytes()));
-        write_secret(cluster, plan, name, data.clone(), found.as_ref()).await?;
+        if let Some(refused) = write_secret(cluster, plan, name, data.clone(), found.as_ref()).await? {
+            return Ok(Err(refused));
+        }
     }
     let unfit = |unfit| Blocked::UnfitOwnCertificate { name: name.to_owned(), unfit }.to_string();
     Ok(read(&data, names, now).map_err(unfit))
 }
 
-/// With the version that was read, because another leader can have been quicker.
+/// Writes over the version that was read, because another leader can have been quicker. Returns the refusal of the API server.
 async fn write_secret(
     cluster: &Cluster<'_>,
     plan: &Plan,
     name: &str,
     data: Data,
     found: Option<&Secret>,
-) -> Result<(), Error> {
+) -> Result<Option<String>, Error> {
     let mut secret = tls_secret::secret(plan, name, data);
     if let Some(found) = found {
         // It cannot be changed.
         secret.type_.clone_from(&found.type_);
     }
-    put(&cluster.api(&plan.namespace), secret, found).await?;
-    Ok(())
+    match put(&cluster.api(&plan.namespace), secret, found).await {
+        Ok(_written) => Ok(None),
+        Err(error) => refused::<Secret>(name, error).map(Some),
+    }
 }
 
 /// Has members that serve an older certificate read the new one, and returns when to check again.

@@ -31,6 +31,8 @@ pub(super) struct Memory {
     pub(super) passwords: Mutex<Passwords>,
     /// Since when the auth Secret has been missing, with no copy here.
     pub(super) auth_missing_since: Mutex<Option<Monotonic>>,
+    /// The refusal of the API server to write the auth Secret, whose passwords are in use.
+    pub(super) auth_obstacle: Mutex<Option<String>>,
     /// Since when each member has been away, as far as this leader observed.
     pub(super) away: Mutex<BTreeMap<String, Monotonic>>,
     /// Members without a pod.

@@ -138,7 +138,7 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, kept_before: O
 }
 
 /// The refusal of the API server, if only a user can resolve it. Its message names fields, never contents of Secrets.
-fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
+pub(super) fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
     let refusal = error.refusal(&[403, 422]).map(str::to_owned);
     let (kind, name, error) = (K::kind(&()).into_owned(), name.to_owned(), refusal.ok_or(error)?);
     Ok(Blocked::Refused { kind, name, error }.to_string())
