@@ -1,7 +1,10 @@
 //! Pure: why a pod does not run, in the words of the kubelet or the scheduler.
 
+mod steady;
+
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
+use self::steady::steady;
 use crate::api::conditions::beginning;
 
 /// Maximum number of characters of a quoted text.
@@ -13,7 +16,7 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 pub fn obstacle(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let with = |reason: &str, message: Option<&String>| match message {
-        Some(message) => format!("{reason}: {}", beginning(message, LONGEST_TEXT)),
+        Some(message) => format!("{reason}: {}", beginning(&steady(message), LONGEST_TEXT)),
         None => reason.to_owned(),
     };
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
