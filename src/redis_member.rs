@@ -14,7 +14,7 @@ mod tls;
 mod wire;
 
 pub use admin::{AdminConnection, EPOCH_KEY, Guarded, Keyspace, Load, Observation, ScriptKill, Users};
-pub use external::{Claim, OtherClaim, RecordState, raise_counter, read_record};
+pub use external::{Claim, OtherClaim, RecordState, missing_rights, raise_counter, read_record};
 pub use outward::{Outward, network};
 pub use redlock_engine::voting::{
     Connect, Endpoint, Guard, Link, Machine, RECORD_KEY, RedisMember, Secret, Stream, Tcp, TlsClient,

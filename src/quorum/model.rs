@@ -7,7 +7,7 @@
 //!
 //! [`counters`] decides which token counters count. [`facts`] reads pods and nodes, and [`quantity`] amounts of bytes.
 //! [`lookup`] finds the quorum of a lock. [`version`] lists servers with known faults. [`status`] makes the conditions.
-//! [`problems`], [`blocked`], [`progress`] and [`events`] have the messages.
+//! [`problems`], [`blocked`], [`unanswered`], [`progress`] and [`events`] have the messages.
 
 pub mod agreement;
 pub mod auth;
@@ -34,6 +34,7 @@ pub mod rollout;
 pub mod rotation;
 pub mod status;
 pub mod tls;
+pub mod unanswered;
 pub mod users;
 pub mod version;
 

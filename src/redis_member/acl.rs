@@ -29,8 +29,10 @@ pub(super) const CLOSED: &str = "-@all +ping";
 /// The rights of the operator's locking user.
 const LOCKER: &str =
     "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict +incr";
-/// The same on a master that others run, where each vote is a script.
-const EXTERNAL: &str =
+/// The rights of the locking user on a master that others run.
+///
+/// Each vote there is a script.
+pub const EXTERNAL_RIGHTS: &str =
     "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict";
 /// The rights of Redlock libraries (docs/clients.md).
 ///
@@ -57,7 +59,7 @@ const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +get +set +eva
 ///
 /// The user of the operator's locking path on an external master. `PASSWORD` is a placeholder.
 pub fn external_user(name: &str) -> String {
-    format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {EXTERNAL}")
+    format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {EXTERNAL_RIGHTS}")
 }
 
 /// SHA-256 of a password, as Redis stores it: 64 hex characters.

@@ -9,9 +9,12 @@ use redis::Value;
 use redlock_engine::voting::RESTORE_COUNTER;
 use serde_json::json;
 
+use super::acl::EXTERNAL_RIGHTS;
 use super::{AdminConnection, RECORD_KEY, wire};
 use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
 
+/// A key as locks have it, for the check of rights.
+const SOME_KEY: &str = "redlock-operator/rights";
 /// The longest list that operators can claim: nine members, each a host name and a port.
 const LONGEST_LIST: usize = 9 * (253 + 7);
 /// The longest name that an operator can give: a namespace and a name.
@@ -142,6 +145,20 @@ pub async fn raise_counter(admin: &mut AdminConnection, token: FencingToken) -> 
     let answer = run_script(admin, script, TOKEN_KEY, &token.get().to_string()).await?;
     let Value::Int(counter) = answer else { return Err(wire::unexpected()) };
     FencingToken::new(counter).ok_or_else(wire::unexpected)
+}
+
+/// The ACL rules that the user of this connection lacks for votes, such as `+set` or `~*`. Changes nothing.
+///
+/// # Errors
+/// If there is no answer in time, or the master has no such check.
+pub async fn missing_rights(admin: &mut AdminConnection) -> Result<Vec<String>, MemberError> {
+    let code = include_str!("scripts/missing_rights.lua");
+    let mut pipeline = redis::Pipeline::new();
+    pipeline.cmd("SCRIPT").arg("LOAD").arg(code);
+    pipeline.cmd("EVALSHA").arg(redis::Script::new(code).get_hash()).arg(0).arg(&[SOME_KEY, TOKEN_KEY, RECORD_KEY]);
+    let Some(Value::Array(missing)) = admin.ask_all(&pipeline).await?.pop() else { return Err(wire::unexpected()) };
+    let is_rule = |rule: &String| rule == "~*" || EXTERNAL_RIGHTS.split(' ').any(|right| right == rule);
+    Ok(missing.iter().filter_map(wire::text).filter(is_rule).collect())
 }
 
 /// Loads the script each time, because the scripts of an external master can be flushed at any time.

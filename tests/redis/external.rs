@@ -5,8 +5,8 @@ use crate::server::{password, wait_until};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::external_user;
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Endpoint, Guard, OtherClaim, RECORD_KEY, RecordState, RedisMember, Secret, raise_counter,
-    read_record,
+    AdminConnection, Claim, Endpoint, Guard, OtherClaim, RECORD_KEY, RecordState, RedisMember, Secret, missing_rights,
+    raise_counter, read_record,
 };
 use redlock_operator::redlock::{
     Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
@@ -138,6 +138,29 @@ fn the_documentation_has_the_line_for_the_owner_of_a_master() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/external.md")).unwrap();
     let line = external_user(USER);
     assert!(text.lines().any(|text| text == line), "not in docs/external.md: {line}");
+}
+
+#[tokio::test]
+async fn rights_that_votes_need_are_checked_without_a_vote() {
+    let master = Master::start().await;
+    let mut watch = master.watch().await;
+    assert_eq!(missing_rights(&mut watch).await, Ok(Vec::new()), "the documented user");
+    for (rules, missing) in [
+        ("-set", &["+set"][..]),
+        ("-del -pexpire -time", &["+del", "+pexpire", "+time"]),
+        ("resetkeys ~shop/*", &["+get", "+set", "+del", "+pexpire", "+pttl", "+type", "~*"]),
+        ("resetkeys ~redlock-operator/*", &["~*"]),
+    ] {
+        let user = external_user(USER).replace("PASSWORD", &password().expose().replace(' ', "-"));
+        master.as_owner(&user).await.unwrap();
+        master.as_owner(&format!("ACL SETUSER {USER} {rules}")).await.unwrap();
+        let found = missing_rights(&mut watch).await.unwrap();
+        assert_eq!(found, missing, "{rules}");
+    }
+    let keys = master.as_owner("DBSIZE").await.unwrap();
+    assert_eq!(keys, redis::Value::Int(0), "the check writes nothing");
+    master.as_owner(&format!("ACL SETUSER {USER} allkeys -evalsha")).await.unwrap();
+    assert_eq!(missing_rights(&mut watch).await, Err(MemberError::Fenced));
 }
 
 #[tokio::test]

@@ -148,7 +148,11 @@ async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[Str
         if let Some(refused) = write_secret(cluster, plan, &name, authority.data(), found.as_ref()).await? {
             return Ok(Err(refused));
         }
-        cluster.publish_event(QuorumEvent::AuthorityRenewed { secret: name }).await;
+        let event = match found {
+            Some(_) => QuorumEvent::AuthorityRenewed { secret: name },
+            None => QuorumEvent::AuthorityCreated { secret: name },
+        };
+        cluster.publish_event(event).await;
     }
     issued(cluster, plan, &tls.secret, names, &authority).await
 }

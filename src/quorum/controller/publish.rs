@@ -23,6 +23,7 @@ use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::record::member_named;
 use crate::quorum::model::status;
+use crate::quorum::model::unanswered::Unanswered;
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
@@ -179,10 +180,8 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
         let (name, agreement) = (link.name(), &observed.agreement);
         let unfit = status::unfit(Some(status), name.as_str(), reading.observation.as_ref());
         let unfit = unfit.filter(|_| reading.processes.answers()).map(|why| format!("its votes do not count: {why}"));
-        let trouble = || match (&reading.failure, &external.published().secret_ref) {
-            (Some(refused @ MemberError::Refused), Some(secret)) => {
-                Some(format!("{refused}: correct username and password in Secret {}", secret.name))
-            }
+        let trouble = || match &reading.failure {
+            Some(refused @ MemberError::Refused) => Some(Unanswered::of(external, refused).to_string()),
             _ => agreement.trouble(name).map(str::to_owned),
         };
         let Some(published) = status.members.iter_mut().find(|published| published.name == name.as_str()) else {

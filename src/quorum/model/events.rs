@@ -145,6 +145,12 @@ pub enum QuorumEvent {
     ///
     /// To do: nothing.
     PasswordsRotated,
+    /// The operator has made an authority for certificates in Secret {secret}
+    ///
+    /// When: The first members with TLS are created.
+    ///
+    /// To do: nothing.
+    AuthorityCreated { secret: String },
     /// The operator has a new authority for certificates in Secret {secret}
     ///
     /// When: Most of the life of the authority has passed.
@@ -191,6 +197,7 @@ impl QuorumEvent {
             Self::AuthLost { .. } => "AuthLost",
             Self::RotationBegins | Self::RotationSwitched | Self::RotationEnds => "RotatingPasswords",
             Self::PasswordsRotated => "PasswordsRotated",
+            Self::AuthorityCreated { .. } => "AuthorityCreated",
             Self::AuthorityRenewed { .. } => "AuthorityRenewed",
             Self::CertificateIssued { .. } => "CertificateIssued",
             Self::CertificateReloaded { .. } => "CertificateReloaded",

@@ -21,8 +21,9 @@ use super::{Alarm, Announcements, ClockGuard, SharedAgreement};
 use crate::api::RedisQuorum;
 use crate::fence::Users;
 use crate::quorum::model::plan::MemberPlan;
+use crate::quorum::model::unanswered::Unanswered;
 use crate::redis_member::{Endpoint, Machine, Observation, RedisMember, Secret};
-use crate::redlock::{MemberName, RunId};
+use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
 use state::LinkState;
 
@@ -180,6 +181,12 @@ impl MemberLink {
         if self.agreement.lock().missed(&self.name, trouble) {
             self.announce();
         }
+    }
+
+    /// The text about a failed request to the member.
+    fn unanswered(&self, error: &MemberError) -> String {
+        let of_master = |master| Unanswered::of(master, error).to_string();
+        self.plan.external.as_ref().map_or_else(|| error.to_string(), of_master)
     }
 
     /// Whether votes of the process can count. An external master has no user to open, so the status alone decides.

@@ -43,11 +43,11 @@ pub(crate) async fn a_wrong_password_is_named(bench: Bench) -> anyhow::Result<()
         "stringData": {"username": "redlock", "password": "wrong"},
     });
     bench.create::<Secret>(secret).await?;
-    with_last(&bench, &masters, masters.address(2), &["the password is refused", "masters-q"]).await
+    with_last(&bench, &masters, masters.address(2), &["WRONGPASS", "masters-q"]).await
 }
 
 pub(crate) async fn a_right_that_is_missing_is_named(bench: Bench) -> anyhow::Result<()> {
-    configured(&bench, "sed -i '/^user redlock/s/$/ -info/' $conf", &["right"]).await
+    configured(&bench, "sed -i '/^user redlock/s/$/ -set -del/' $conf", &["rights for votes", "+set +del"]).await
 }
 
 pub(crate) async fn a_certificate_for_another_name_is_named(bench: Bench) -> anyhow::Result<()> {

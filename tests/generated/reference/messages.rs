@@ -21,7 +21,7 @@ const OF_LOCKS: [(&str, &str, &str); 4] = [
 ];
 
 /// Enums whose variants are fragments of messages, by the name of their placeholder.
-const FRAGMENTS: [(&str, &str, &str, &str); 11] = [
+const FRAGMENTS: [(&str, &str, &str, &str); 12] = [
     ("why", "with the reason NoCandidate: why a pod cannot hold the lock", "src/lock/model/candidate.rs", "Ineligible"),
     ("why", "with the reason NoCandidate: why a Job cannot be started", "src/lock/model/job.rs", "UnfitJob"),
     ("doubt", "why it is not known whether the holder runs", "src/lock/model/end.rs", "Doubt"),
@@ -42,6 +42,12 @@ const FRAGMENTS: [(&str, &str, &str, &str); 11] = [
     ("unfit", "why a certificate cannot be used", "src/quorum/model/tls.rs", "Unfit"),
     ("invalid", "why a specification cannot be carried out", "src/quorum/model/invalid.rs", "Invalid"),
     ("failures>`, `<trouble", "why a member did not vote", "crates/engine/src/redlock/answers.rs", "MemberError"),
+    (
+        "why",
+        "in status.members: why an external member does not answer",
+        "src/quorum/model/unanswered.rs",
+        "Unanswered",
+    ),
     (
         "message",
         "in status.members: why an external member does not vote",

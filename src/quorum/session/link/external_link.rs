@@ -2,6 +2,7 @@
 //! which operators that share the master agree.
 
 use super::MemberLink;
+use crate::quorum::model::unanswered::Unanswered;
 use crate::redis_member::{self, AdminConnection, Secret, TlsClient};
 use crate::redlock::MemberError;
 
@@ -14,6 +15,26 @@ pub struct Credentials {
     pub password: Secret,
     /// With TLS or without.
     pub tls: Option<TlsClient>,
+}
+
+/// Whether the user of the connection has the rights that votes need. The status names the missing ones.
+///
+/// A master without such a check shows a missing right at the first vote.
+pub(super) async fn check_rights(link: &MemberLink, admin: &mut AdminConnection) -> bool {
+    match redis_member::missing_rights(admin).await {
+        Ok(missing) if missing.is_empty() => true,
+        Ok(missing) => {
+            link.note_missed(&Unanswered::RightsMissing { rules: missing.join(" ") }.to_string());
+            false
+        }
+        Err(error @ MemberError::Fenced) => {
+            link.note_missed(&link.unanswered(&error));
+            false
+        }
+        // Alive; it is asked again.
+        Err(MemberError::Busy | MemberError::Loading) => false,
+        Err(_no_check) => true,
+    }
 }
 
 /// Reads the claims of other operators on the process, and makes or renews the claim of this quorum.
@@ -32,9 +53,7 @@ pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) 
         }
         // Alive; it is asked again.
         Err(MemberError::Busy | MemberError::Loading) => {}
-        Err(MemberError::Fenced) => {
-            link.note_missed("its user may not run the commands that docs/external.md lists");
-        }
+        Err(error @ MemberError::Fenced) => link.note_missed(&link.unanswered(&error)),
         Err(error) => link.note_missed(&format!("the record of its operators was not read: {error}")),
     }
 }

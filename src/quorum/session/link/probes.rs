@@ -71,7 +71,7 @@ impl MemberLink {
                 Err(MemberError::Busy | MemberError::Loading) => sleep(RETRY_PERIOD).await,
                 Err(error) => {
                     tracing::trace!(member = %self.name, %error, "admin connection");
-                    self.note_missed(&error.to_string());
+                    self.note_missed(&self.unanswered(&error));
                     self.note_failure(error);
                     self.lost();
                     sleep(retry_pause(failures, self.plan.is_external())).await;
@@ -109,6 +109,7 @@ impl MemberLink {
     /// Probes until the connection ends. The end of a connection alone proves nothing: a leader cuts the others' connections. If
     /// the process is gone, connecting fails in the next moment.
     async fn probe(&self, mut admin: AdminConnection, target: &Target) {
+        let mut has_rights = false;
         loop {
             {
                 let _turn = self.turn.lock().await;
@@ -119,7 +120,10 @@ impl MemberLink {
                         let is_full = observation.load.is_full();
                         self.note_observation(observation);
                         if self.plan.is_external() {
-                            external_link::read_record(self, &mut admin).await;
+                            has_rights = has_rights || external_link::check_rights(self, &mut admin).await;
+                            if has_rights {
+                                external_link::read_record(self, &mut admin).await;
+                            }
                         } else {
                             busy::note_full(self, is_full);
                         }
