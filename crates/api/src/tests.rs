@@ -176,3 +176,27 @@ fn an_election_without_key_uses_its_name() {
     assert_eq!(lock(json!({"election": {"selector": {"matchLabels": {"app": "a"}}}})).key(), "scheduler");
     assert_eq!(lock(json!({"key": "k", "claim": {"identity": "a"}})).key(), "k");
 }
+
+/// The API server shows the expression of a pattern, and the message of a rule.
+#[test]
+fn a_specification_has_rules_with_messages_and_no_patterns() {
+    fn patterns(path: &str, schema: &Value, found: &mut Vec<String>) {
+        let is_quantity = schema.get("x-kubernetes-int-or-string").is_some();
+        if schema["pattern"].is_string() && !is_quantity {
+            found.push(path.to_owned());
+        }
+        match schema {
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, value)| patterns(&format!("{path}.{name}"), value, found))
+            }
+            Value::Array(items) => items.iter().for_each(|value| patterns(path, value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    for crd in [DistributedLock::crd(), RedisQuorum::crd()] {
+        let crd = serde_json::to_value(crd).unwrap();
+        patterns("spec", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], &mut found);
+    }
+    assert_eq!(found, Vec::<String>::new());
+}

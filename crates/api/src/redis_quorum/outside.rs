@@ -54,21 +54,13 @@ pub struct Expose {
     /// `host` or `host:port` by which peers outside reach the members, in the order of the members. The Secrets of
     /// clients then have these addresses, and the certificate of the members must name these hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 9), inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:\[\]-]+$")))]
+    #[schemars(length(max = 9), inner(length(min = 1, max = 253)), transform = rules::exposed_addresses)]
     pub addresses: Vec<String>,
     /// Networks from which peers outside can connect, such as `192.0.2.0/24` or `2001:db8::/32`. Default: all. With it
     /// the Services have `externalTrafficPolicy: Local`, so that members see the address of the peer. A node without
     /// the member then does not answer for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 64),
-        inner(
-            length(min = 1, max = 64),
-            regex(
-                pattern = r"^(([0-9]{1,3}\.){3}[0-9]{1,3}/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
-            )
-        )
-    )]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 64)), transform = rules::networks)]
     pub source_ranges: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The rules by which the API server refuses a RedisQuorum. Each message says what to set instead.
 
 use kube::core::Rule;
-
+use schemars::Schema;
 use serde_json::Value;
 
 use crate::schema::{between, matching, rule};
@@ -33,6 +33,24 @@ pub(super) fn address() -> Value {
         r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$",
         "write host:port, or [address]:port for IPv6",
     )
+}
+
+/// Rules of `expose.addresses`.
+pub(super) fn exposed_addresses(schema: &mut Schema) {
+    each(schema, &matching(r"^[A-Za-z0-9.:\[\]-]+$", "write host or host:port, e.g. redis-0.example.com:6379"));
+}
+
+/// Rules of `expose.sourceRanges`.
+pub(super) fn networks(schema: &mut Schema) {
+    const NETWORK: &str = r"^(([0-9]{1,3}\.){3}[0-9]{1,3}/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$";
+    each(schema, &matching(NETWORK, "write a network with its prefix length, e.g. 192.0.2.0/24 or 2001:db8::/32"));
+}
+
+/// Adds rules to each item of a list.
+fn each(schema: &mut Schema, rules: &Value) {
+    if let Some(items) = schema.get_mut("items").and_then(Value::as_object_mut) {
+        items.insert("x-kubernetes-validations".to_owned(), rules.clone());
+    }
 }
 
 /// Rules of the quorum itself.
