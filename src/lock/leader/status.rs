@@ -12,7 +12,7 @@ use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::Rest;
 use crate::lock::model::events::LockEvent;
-use crate::lock::model::readiness::is_leaderless;
+use crate::lock::model::readiness::without_candidate;
 
 /// Writes the status if it differs.
 pub(super) async fn publish(
@@ -30,9 +30,11 @@ pub(super) async fn publish(
         store.event(&written, LockEvent::Refused { accepted, message });
     }
     let conditions = |lock: &'_ DistributedLock| lock.status.as_ref().map(|status| status.conditions.clone());
-    let is_new = is_leaderless(&conditions(lock).unwrap_or_default()).is_none();
-    if let Some(ready) = is_leaderless(&conditions(&written).unwrap_or_default()).filter(|_| is_new) {
-        store.event(&written, LockEvent::NoLeader { why: ready.message.clone() });
+    let is_new = without_candidate(&conditions(lock).unwrap_or_default()).is_none();
+    if let Some(ready) = without_candidate(&conditions(&written).unwrap_or_default()).filter(|_| is_new) {
+        let why = ready.message.clone();
+        let is_election = lock.spec.election.is_some();
+        store.event(&written, if is_election { LockEvent::NoLeader { why } } else { LockEvent::NoHolder { why } });
     }
     Ok(written)
 }

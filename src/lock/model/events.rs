@@ -23,6 +23,12 @@ pub enum LockEvent {
     ///
     /// To do: do what the message says.
     NoLeader { why: String },
+    /// The claim has had no pod or Job that can hold the lock for three ttl. {why}
+    ///
+    /// When: For three ttl the holder that the claim names could not hold the lock. The Event comes once, until there is a holder.
+    ///
+    /// To do: do what the message says, or delete the claim.
+    NoHolder { why: String },
     /// {why}. The lock is free
     ///
     /// When: The leader of an election released the lock, or its container has terminated. Claims have no such Event.
@@ -101,7 +107,7 @@ impl LockEvent {
     pub fn reason(&self) -> &str {
         match self {
             Self::Acquired { .. } => "LockAcquired",
-            Self::NoLeader { .. } => "NoCandidate",
+            Self::NoLeader { .. } | Self::NoHolder { .. } => "NoCandidate",
             Self::Released { .. } | Self::Broken { .. } => "LockReleased",
             Self::Ending { .. } | Self::Breaking { .. } | Self::Unconfirmed { .. } => "LockEnding",
             Self::Lost { .. } => "LockLost",
@@ -117,7 +123,7 @@ impl LockEvent {
             Self::Acquired { .. } | Self::Released { .. } | Self::Ending { .. } => EventType::Normal,
             Self::Broken { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
             Self::ReleaseRefused { .. } | Self::JobNotSuspended { .. } | Self::Refused { .. } => EventType::Warning,
-            Self::Unconfirmed { .. } | Self::NoLeader { .. } => EventType::Warning,
+            Self::Unconfirmed { .. } | Self::NoLeader { .. } | Self::NoHolder { .. } => EventType::Warning,
         }
     }
 }

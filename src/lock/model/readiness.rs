@@ -2,8 +2,7 @@
 //!
 //! A lock is ready when the operator serves it. Then it has a holder, or it waits for its turn, for a candidate, or for a user.
 //!
-//! It is not ready if the operator cannot serve its specification, or if its quorum does not answer. An election is not ready after three
-//! ttl without a candidate.
+//! It is not ready if the operator cannot serve its specification, if its quorum does not answer, or after three ttl without a candidate.
 
 use std::time::Duration;
 
@@ -16,49 +15,49 @@ use crate::api::conditions::{
 };
 use crate::time::UnixMillis;
 
-/// An election without a candidate is ready for this many ttl, since its pods can be about to start.
+/// A lock without a candidate is ready for this many ttl, since its pods can be about to start.
 const PATIENCE_IN_TTLS: u32 = 3;
 
 /// Sets the condition Ready according to the other conditions.
 ///
-/// An election without a candidate is ready for `patience`. It is `None` for a claim and for an unreadable lock.
+/// A lock without a candidate is ready for `patience`. It is `None` for an unreadable lock.
 pub(in crate::lock) fn set_ready(
     conditions: &mut Vec<Condition>,
     patience: Option<Duration>,
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let is_leaderless = patience.is_some_and(|patience| left(conditions, patience, now).is_zero());
-    let (status, reason, message) = ready(conditions, is_leaderless);
+    let is_overdue = patience.is_some_and(|patience| left(conditions, patience, now).is_zero());
+    let (status, reason, message) = ready(conditions, is_overdue);
     set_condition(conditions, LockCondition::Ready, status, reason, message, (generation, now));
 }
 
-/// How long an election without a candidate is ready. `None` for a claim.
+/// How long a lock without a candidate is ready. `None` for an unreadable lock.
 pub(in crate::lock) fn patience(lock: &DistributedLock) -> Option<Duration> {
-    lock.spec.election.as_ref().map(|_| lock.spec.ttl.get().saturating_mul(PATIENCE_IN_TTLS))
+    lock.spec.unreadable.is_none().then(|| lock.spec.ttl.get().saturating_mul(PATIENCE_IN_TTLS))
 }
 
-/// Time until an election without a candidate is no longer ready, if that is in the future.
-pub(in crate::lock) fn until_leaderless(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
+/// Time until a lock without a candidate is no longer ready, if that is in the future.
+pub(in crate::lock) fn until_unready(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
     let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let left = left(conditions, patience(lock)?, Timestamp::from_millisecond(now.0).ok()?);
     (!left.is_zero()).then_some(left)
 }
 
-/// The rest of the patience with an election, which begins when it loses its holder.
+/// The rest of the patience with a lock, which begins when it has no holder.
 fn left(conditions: &[Condition], patience: Duration, now: Timestamp) -> Duration {
     let since = find_condition(conditions, LockCondition::Held).filter(|held| held.status == Status::False.as_str());
     let now = UnixMillis(now.as_millisecond());
     patience.saturating_sub(since.map_or(Duration::ZERO, |held| now.since(transition_time(held))))
 }
 
-/// The condition Ready of an election that has had no leader for its patience.
-pub(in crate::lock) fn is_leaderless(conditions: &[Condition]) -> Option<&Condition> {
+/// The condition Ready of a lock that has had no candidate for its patience.
+pub(in crate::lock) fn without_candidate(conditions: &[Condition]) -> Option<&Condition> {
     let ready = find_condition(conditions, LockCondition::Ready)?;
     (ready.status == Status::False.as_str() && ready.reason == HeldReason::NoCandidate.as_str()).then_some(ready)
 }
 
-fn ready(conditions: &[Condition], is_leaderless: bool) -> (Status, &'static str, String) {
+fn ready(conditions: &[Condition], is_overdue: bool) -> (Status, &'static str, String) {
     let of = |type_: LockCondition| find_condition(conditions, type_);
     if let Some(accepted) = of(LockCondition::Accepted).filter(|it| it.status != Status::True.as_str()) {
         let reason = AcceptedReason::named(&accepted.reason);
@@ -67,9 +66,9 @@ fn ready(conditions: &[Condition], is_leaderless: bool) -> (Status, &'static str
     let held = of(LockCondition::Held);
     let message = |held: Option<&Condition>| held.map(|held| held.message.clone()).unwrap_or_default();
     match held.and_then(|held| HeldReason::named(&held.reason)) {
-        None | Some(HeldReason::Pending) => (Status::Unknown, HeldReason::Pending.as_str(), String::new()),
+        None | Some(HeldReason::Pending) => (Status::Unknown, HeldReason::Pending.as_str(), message(held)),
         Some(reason @ HeldReason::NoQuorum) => (Status::False, reason.as_str(), message(held)),
-        Some(reason @ HeldReason::NoCandidate) if is_leaderless => (Status::False, reason.as_str(), message(held)),
+        Some(reason @ HeldReason::NoCandidate) if is_overdue => (Status::False, reason.as_str(), message(held)),
         Some(served) => (Status::True, served.as_str(), String::new()),
     }
 }
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_election_without_a_candidate_is_ready_for_three_ttl_only() {
+    fn a_lock_without_a_candidate_is_ready_for_three_ttl_only() {
         let begins = Timestamp::UNIX_EPOCH;
         let mut conditions = Vec::new();
         let held = (Status::False, HeldReason::NoCandidate, "no pod matches");
@@ -119,6 +118,20 @@ mod tests {
         };
         assert_eq!(after(44, Some(45)), ("True".into(), "NoCandidate".into(), String::new()));
         assert_eq!(after(45, Some(45)), ("False".into(), "NoCandidate".into(), "no pod matches".into()));
-        assert_eq!(after(45, None).0, "True", "a claim waits for its pod");
+        assert_eq!(after(45, None).0, "True", "it is unreadable, so its ttl is not known");
+        let of_claim: DistributedLock = serde_json::from_value(serde_json::json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "a"},
+            "spec": {"key": "k", "ttl": "15s", "claim": {"podName": "gone"}}}))
+        .unwrap();
+        assert_eq!(patience(&of_claim), Some(Duration::from_secs(45)));
+    }
+
+    #[test]
+    fn a_refused_write_is_the_message_of_ready() {
+        let (mut conditions, now) = (Vec::new(), Timestamp::UNIX_EPOCH);
+        let refused = (Status::False, HeldReason::Pending, "the API server did not accept the write");
+        set_condition(&mut conditions, LockCondition::Held, refused.0, refused.1, refused.2, (None, now));
+        let (status, reason, message) = ready(&conditions, false);
+        assert_eq!((status.as_str(), reason, message.as_str()), ("Unknown", "Pending", refused.2));
     }
 }

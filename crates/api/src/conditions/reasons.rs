@@ -7,8 +7,8 @@ names! {
     /// Condition types of a DistributedLock.
     LockCondition {
         /// The operator serves the lock. Flux and Helm 4 read it, and Argo CD with a health check. `True` with the reason of Held while the lock is held, or waits for its
-        /// turn, a holder or a person. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` when an election
-        /// has had no candidate for three ttl. `Unknown` with `Pending` at first.
+        /// turn, a holder or a person. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` when the
+        /// lock has had no candidate for three ttl. `Unknown` with `Pending` at first, and while the operator cannot write the lock.
         Ready,
         /// The operator can carry out the specification.
         Accepted,
@@ -135,8 +135,8 @@ names! {
         NoQuorum,
         /// No pod can hold the lock, or the Job cannot be started. The message says why, for up to five pods.
         ///
-        /// Automatic: the operator grants the lock when a pod or the Job can hold it. An election without a candidate is not ready after
-        /// three ttl, and gets one Warning Event.
+        /// Automatic: the operator grants the lock when a pod or the Job can hold it. A lock without a candidate is not ready after three
+        /// ttl, and gets one Warning Event.
         ///
         /// To do: correct what the message says of the pods, or of the Job.
         NoCandidate,

@@ -79,15 +79,19 @@ const TTLS_WITHOUT_CANDIDATE: i64 = 3;
 
 /// Whether the lock needs attention.
 ///
-/// Its reason is one that does not pass, it has had no candidate for three ttls, or it is served with a fault.
+/// Its reason is one that does not pass, it has had no candidate or no accepted write for three ttls, or it is served with a fault.
 #[must_use]
 pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
     let ttl = lock.spec.ttl.get().as_millis();
     let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
-    let is_orphaned = lock.condition(LockCondition::Held).is_some_and(|held| {
-        held.reason == HeldReason::NoCandidate.as_str()
-            && between(MilliTime::from(held.last_transition_time.0), now) > ttl.saturating_mul(TTLS_WITHOUT_CANDIDATE)
-    });
+    let lasts = |type_: LockCondition, reason: HeldReason| {
+        lock.condition(type_).is_some_and(|condition| {
+            let since = MilliTime::from(condition.last_transition_time.0);
+            condition.reason == reason.as_str() && between(since, now) > ttl.saturating_mul(TTLS_WITHOUT_CANDIDATE)
+        })
+    };
+    let is_orphaned = lasts(LockCondition::Held, HeldReason::NoCandidate);
+    let is_orphaned = is_orphaned || lasts(LockCondition::Ready, HeldReason::Pending);
     !lock.is_finished() && (tone(lock) == Tone::Bad || is_orphaned || lock.fault().is_some())
 }
 

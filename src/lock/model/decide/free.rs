@@ -9,7 +9,7 @@ use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true, transition_time};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::queue::Place;
-use crate::lock::model::readiness::until_leaderless;
+use crate::lock::model::readiness::until_unready;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 use crate::time::UnixMillis;
 
@@ -55,7 +55,7 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     match &view.contender {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
         Err(WaitReason { message, retry_after }) => {
-            let unready = until_leaderless(lock, view.api_now);
+            let unready = until_unready(lock, view.api_now);
             rest(draft.not_held(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
         }
     }

@@ -23,7 +23,8 @@ fn a_lock_without_candidate_retries_when_time_brings_one() {
         let Step::Rest(rest) = decide(&View { contender, ..view(&plain) }) else { panic!() };
         rest.wake
     };
-    assert_eq!(wake(None), None, "a pod has to change");
+    let patience = Some(plain.spec.ttl.get() * 3);
+    assert_eq!(wake(None), patience, "a pod has to change, and then the lock is not ready");
     assert_eq!(wake(Some(Duration::from_secs(4))), Some(Duration::from_secs(4)));
 }
 
@@ -190,6 +191,20 @@ fn an_election_without_a_candidate_wakes_after_three_ttl() {
     let (wake, ready, message) = waits("2026-01-01T00:00:33Z");
     assert_eq!((wake, ready.as_str()), (None, "False"));
     assert_eq!(message, "no pod matches. The operator grants the lock when a pod can lead");
+}
+
+#[test]
+fn a_claim_without_a_holder_is_not_ready_after_three_ttl() {
+    let ready = |at: &str| {
+        let lock = lock(json!({"spec": {"ttl": "9s"}, "status": {"transitions": 0, "conditions": [{"type": "Held",
+            "status": "False", "reason": "NoCandidate", "message": "", "lastTransitionTime": at}]}}));
+        let contender = Err(HeldMessage::NoCandidate { why: "pod ns/a is gone".into() }.into());
+        let Step::Rest(rest) = decide(&View { contender, ..view(&lock) }) else { panic!() };
+        let ready = find_condition(&rest.status.conditions, LockCondition::Ready).unwrap();
+        (rest.wake, ready.status.clone(), ready.message.starts_with("pod ns/a is gone"))
+    };
+    assert_eq!(ready("2026-01-01T00:00:50Z"), (Some(Duration::from_secs(17)), "True".into(), false));
+    assert_eq!(ready("2026-01-01T00:00:33Z"), (None, "False".into(), true));
 }
 
 #[test]
