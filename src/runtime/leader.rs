@@ -154,7 +154,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         match timeout(limit, self.attempt(around)).await {
             Ok(Ok(Attempt::Done)) => {}
             Ok(Ok(Attempt::HandOver(quorum))) => {
-                tracing::info!(quorum, "lets the lease go: another replica perhaps reaches the quorum");
+                tracing::info!(quorum, "releasing the Lease, because another replica perhaps reaches the quorum");
                 let now = self.clock.boottime();
                 self.aside_until = now + STAND_ASIDE;
                 self.end_term("it does not reach a quorum");
@@ -191,7 +191,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
                 self.highest = self.highest.max(Some(epoch));
                 self.end_term("a member obeys a higher epoch");
             }
-            None => tracing::error!(epoch, "a member obeys an epoch that no leader can have had: restart that member"),
+            None => tracing::error!(epoch, "a member obeys an epoch that no leader had. Restart that member"),
         }
     }
 

@@ -116,7 +116,7 @@ impl NodeHistory {
             }
             let lost = state.is_lost(self.most_report, now);
             if lost != state.lost {
-                tracing::info!(node = name, lost, "what runs on a node that is not heard of is in doubt");
+                tracing::info!(node = name, lost, "the state of pods on a node that does not report is not known");
                 (state.lost, changed) = (lost, true);
             }
         }

@@ -111,7 +111,7 @@ fn error_policy(lock: Arc<DistributedLock>, error: &Error, leader: Arc<LeaderCon
             Action::requeue(after_panics(*count))
         }
         Error::Write(_) | Error::Refused(_) => {
-            tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
+            tracing::warn!(%lock, error = error as &dyn std::error::Error, "the operator did not finish this lock, and tries again");
             Action::requeue(AFTER_ERROR)
         }
     }

@@ -111,7 +111,7 @@ async fn correct_label(name: &Name, labelled: &[Arc<Pod>], store: &LockStore, pe
 async fn clear_of_nothing(client: &Client, name: &Name) -> Result<(), Error> {
     let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &name.0);
     if request(locks.get_metadata_opt(&name.1)).await?.is_none() {
-        tracing::info!(namespace = name.0, lock = name.1, "taking a leader label off, there is no such lock");
+        tracing::info!(namespace = name.0, lock = name.1, "removing the leader label of a lock that does not exist");
         clear(client, name, None).await?;
     }
     Ok(())

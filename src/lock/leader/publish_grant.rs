@@ -245,7 +245,7 @@ pub(super) fn not_written(lock: &DistributedLock, error: &(dyn std::error::Error
     let sources = std::iter::successors(error.source(), |source| source.source());
     let sources: String = sources.map(|source| format!(": {source}")).collect();
     let source = beginning(&sources, LONGEST_ERROR);
-    tracing::warn!(lock = %full_name(lock), error, "cannot be written, so not acquired");
+    tracing::warn!(lock = %full_name(lock), error, "the API server refuses writes of this lock, so the operator does not acquire it");
     WaitReason {
         message: HeldMessage::NotWritten { failure: format!("{error}{source}") },
         retry_after: Some(REFUSED_PAUSE),

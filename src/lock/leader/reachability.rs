@@ -48,7 +48,7 @@ impl Reachability {
     pub(super) fn hand_over(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, now: Boottime) {
         // Every lock of the quorum calls this, and one line of log is enough.
         if self.term.wish_to_hand_over(&quorum_name(quorum), now) {
-            tracing::warn!(%quorum, why, "this replica cannot reach the quorum: another one is to lead");
+            tracing::warn!(%quorum, why, "this replica does not reach the quorum, so another one has to lead");
         }
     }
 

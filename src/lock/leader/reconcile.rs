@@ -67,7 +67,7 @@ async fn reconcile_holding_key(
             Progress::Done(action) => return Ok(action),
         }
     }
-    tracing::warn!(lock = %reference, "too many steps at once, looking again later");
+    tracing::warn!(lock = %reference, "one reconcile took too many steps, and the next one continues");
     Ok(Action::requeue(Duration::from_secs(1)))
 }
 

@@ -128,7 +128,7 @@ async fn open(
     let rules = observer.plan.open_rules(observer.auth, snapshot.name());
     let Err(error) = admin.open(observer.sources.epoch, &rules, counter).await else { return Ok(()) };
     drop(admin);
-    tracing::warn!(member = snapshot.name(), %error, "opening failed, fencing again");
+    tracing::warn!(member = snapshot.name(), %error, "the users were not opened, so the member is fenced again");
     let snapshot = snapshot.by(observer.sources.session.quorum());
     let rejoin_at = Some(cluster.now() + effective::current(&snapshot.quorum).rejoin_delay());
     let step = FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at, close: true };

@@ -123,7 +123,7 @@ async fn hide(cluster: &Cluster<'_>, owned: &Owned, plan: &Plan) -> Result<(), E
             continue;
         }
         if cluster.delete(service.as_ref()).await? {
-            tracing::info!(quorum = %plan.name, service = %name, "no longer exposed");
+            tracing::info!(quorum = %plan.name, service = %name, "deleted a Service, because the member is no longer exposed");
         }
     }
     Ok(())

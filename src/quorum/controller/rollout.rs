@@ -62,7 +62,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     if let Some(pod) = &member.pod
         && cluster.delete(pod.as_ref()).await?
     {
-        tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "pod deleted, for the newer template");
+        tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "deleted the pod, so that its next one has the newer template");
     }
     Ok(None)
 }

@@ -158,7 +158,7 @@ async fn restart_process(
     let Some(pod) = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid)) else { return Ok(()) };
     if pod.metadata.deletion_timestamp.is_none() && cluster.delete(pod.as_ref()).await? {
         let (pod, reason) = (pod.name_any(), snapshot.record.reason);
-        tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted, to end its process");
+        tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted the pod, to end its process");
     }
     Ok(())
 }

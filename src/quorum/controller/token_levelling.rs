@@ -45,7 +45,7 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
     for (outcome, (link, _)) in join_all(raised).await.into_iter().zip(&members) {
         match outcome {
             Ok(()) => {
-                tracing::info!(member = %link.name(), counter = %highest, "token counter raised to that of the others")
+                tracing::info!(member = %link.name(), counter = %highest, "raised the token counter to that of the other members")
             }
             Err(error) => tracing::debug!(member = %link.name(), %error, "token counter not raised yet"),
         }

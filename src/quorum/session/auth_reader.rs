@@ -109,7 +109,7 @@ fn take_authorities(session: &QuorumSession, read: Option<&str>) -> Duration {
     if let Some(pem) = read
         && let Err(error) = session.set_authorities(pem)
     {
-        tracing::warn!(quorum = %session.reference(), %error, "the authorities in the config Secret are of no use");
+        tracing::warn!(quorum = %session.reference(), %error, "the authorities in the config Secret cannot be read");
     }
     let quorum = session.quorum();
     match (speaks_tls(&quorum), session.is_distrustful()) {

@@ -75,7 +75,7 @@ impl ClockGuard {
         let suspended = state.own.is_some_and(|before| own.were_suspended_since(before));
         state.own = Some(own);
         if suspended {
-            tracing::info!("this machine was suspended: the members' clocks are judged from now on");
+            tracing::info!("this machine was suspended, so the members' clocks are compared from now on");
             state.begin_anew();
         }
         let rule = state.rule;
@@ -139,7 +139,7 @@ impl State {
         match attribute(&clocks, self.members) {
             Attribution::NoClock | Attribution::Open => false,
             Attribution::Observer(step) => {
-                tracing::warn!(%step, "all members' clocks moved alike against this machine's: they are judged from now on");
+                tracing::warn!(%step, "the clocks of all members moved equally against this machine's clock, so they are compared from now on");
                 self.begin_anew();
                 self.together = Some((step, now));
                 true

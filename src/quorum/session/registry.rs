@@ -145,7 +145,7 @@ impl Registry {
         metrics.count(&metrics.panics, "session");
         drop(self.lock().remove(quorum));
         let pause = self.restarts().failed(quorum.clone(), self.context.clock.monotonic());
-        tracing::error!(%quorum, ?pause, "the session of this quorum panicked, and is begun again after a pause");
+        tracing::error!(%quorum, ?pause, "the session of this quorum panicked, and starts again after a pause");
         let _ = self.announcements.send(quorum.clone());
     }
 
