@@ -25,7 +25,7 @@ ifneq ($(shell cargo --version >/dev/null 2>&1 && echo found),found)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup program build cluster image load deploy down status demo demo-clusters check layers test e2e prove bench figures release clean distclean
+.PHONY: help up setup program build cluster image load deploy down status demo demo-clusters check layers test e2e prove bench book figures release clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ e2e: up ## Run a suite against the cluster (SUITE=main)
 
 prove: ## Models, simulation, odd input, faults on the cluster (MINUTES=30)
 	@dev/prove.sh $(MINUTES)
+
+book: ## Build the pages of docs/ as a book, in target/book
+	@dev/book.sh
 
 figures: ## Measure the published program against its bounds: size, start, list, memory
 	@dev/figures.sh
