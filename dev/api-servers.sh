@@ -90,6 +90,19 @@ kinds() {
   quorum '{"members": 2, "external": [{"name": "a", "address": "host"}]}' | refused "write host:port"
 }
 
+# The manifests of the pages that name this script in the line above.
+pages() {
+  local page manifest
+  mkdir "$WORK/pages"
+  for page in "$ROOT"/docs/*.md; do
+    awk -v file="$WORK/pages/$(basename "$page" .md)" '/^ *```/ { inside = before ~ /tested by: dev\/api-servers.sh/; indent = index($0, "`"); count++; before = ""; next }
+      inside { print substr($0, indent) > (file "-" count ".yaml") } { before = $0 }' "$page"
+  done
+  for manifest in "$WORK/pages"/*.yaml; do taken "${manifest##*/} of the pages" <"$manifest"; done
+  (($(find "$WORK/pages" -name '*.yaml' | wc -l) == $(cat "$ROOT"/docs/*.md | grep -c 'tested by: dev/api-servers.sh'))) || die "a manifest of the pages was not found"
+  rm -r "$WORK/pages"
+}
+
 chart() {
   local values
   for values in default everything nothing openshift mirror elsewhere; do
@@ -341,13 +354,15 @@ one() {
   VERSION=$(k version -o json 2>/dev/null | sed -n '/serverVersion/,$s/.*"gitVersion": "\(.*\)".*/\1/p')
   step "The API server of Kubernetes $VERSION"
   local namespace
+  : >"$WORK/checks"
+  for namespace in $SYSTEM shop redis web 0815; do k create namespace "$namespace" >/dev/null; done
+  for namespace in locks shared; do k create namespace "$namespace" >/dev/null; done
+  kinds
+  pages
   for namespace in $SYSTEM shop redis web 0815; do
-    k create namespace "$namespace" >/dev/null
     k label namespace "$namespace" pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
   done
   k create -f - >/dev/null <<<'{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "sandbox"}, "handler": "runc"}'
-  : >"$WORK/checks"
-  kinds
   chart
   policies
   requests

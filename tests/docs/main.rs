@@ -99,16 +99,23 @@ fn the_first_lock_comes_on_the_first_two_screens_of_the_readme() {
 const TESTED: &str = "<!-- tested by: ";
 const NOT_TESTED: &str = "<!-- not tested: ";
 
-/// Every command that a reader can paste names the test or the script that runs it, or says why none does.
+/// A test of their own compares these with their sources.
+const COPIED: [&str; 2] = [LINES_OF, "<!-- Code from "];
+
+/// Every command or manifest that a reader can paste names the test or the script that runs it, or says why none does.
 #[test]
-fn every_documented_command_is_run_by_a_test_or_exempt() {
+fn every_documented_command_and_manifest_is_run_or_exempt() {
     let code = code_of(&["tests"]);
     let mut without = Vec::new();
     for (path, text) in pages() {
         let lines: Vec<&str> = text.lines().collect();
-        for (at, _) in lines.iter().enumerate().filter(|(_, line)| line.trim() == "```sh") {
+        let is_run = |line: &&str| ["```sh", "```yaml", "```sql"].contains(&line.trim());
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_run(line)) {
             let place = format!("{}:{}", path.display(), at + 1);
             let marker = at.checked_sub(1).map_or("", |before| lines[before].trim());
+            if line.trim() != "```sh" && COPIED.iter().any(|beginning| marker.starts_with(beginning)) {
+                continue;
+            }
             let marked = |beginning| Some(marker.strip_prefix(beginning)?.strip_suffix(" -->")?.to_owned());
             match (marked(TESTED), marked(NOT_TESTED)) {
                 (Some(by), _) => {
