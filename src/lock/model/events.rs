@@ -37,13 +37,13 @@ pub enum LockEvent {
     Released { why: String },
     /// {why}. The lock is free
     ///
-    /// When: A hold that a person broke has ended, or one of a lock that the operator cannot handle.
+    /// When: A hold that a user broke has ended, or one of a lock that the operator cannot handle.
     ///
     /// To do: make sure that the former holder has stopped.
     Broken { why: String },
     /// {why}. The holder has lost the lock, and no majority of the members has confirmed the end of its hold
     ///
-    /// When: A hold ended, and no majority of the members answered for so long that none can remember it.
+    /// When: A hold ended, and no majority of the members answered until none of them could remember it.
     ///
     /// To do: look at the RedisQuorum. The operator grants the lock again when a majority answers.
     Unconfirmed { why: String },
@@ -55,7 +55,7 @@ pub enum LockEvent {
     Ending { why: String },
     /// {why}. The operator no longer renews the hold, which runs out within one ttl
     ///
-    /// When: A person broke the lock, or the operator cannot handle it.
+    /// When: A user broke the lock, or the operator cannot handle it.
     ///
     /// To do: do what the message says.
     Breaking { why: String },

@@ -70,7 +70,7 @@ pub enum HeldMessage {
     /// The operator panicked while it handled this lock, which is a fault of the operator. It tries again automatically, after at
     /// most 10 minutes. Report it with the operator's log
     Fault,
-    /// The operator withdrew a grant at {at}, because its leader had changed meanwhile. It tries again at once
+    /// The operator withdrew a grant at {at}, because its leader changed. It tries again immediately
     Withdrawn { at: String },
     /// The API server did not accept the operator's write, so the lock was not acquired: {failure}. The operator tries
     /// again automatically. If an admission webhook or policy refuses the write, change that

@@ -16,8 +16,8 @@ pub enum Problem {
     /// Secret {secret} with the passwords is gone, and this replica has no copy. If no other replica has one, the operator makes new
     /// passwords in some seconds and restarts the members with them, one by one
     PasswordsGone { secret: String },
-    /// Secret {secret} does not have the passwords of this quorum, and no replica of the operator has a copy. The operator changes nothing
-    /// meanwhile. Restore the Secret from a backup. Or delete it, and the operator makes new passwords and restarts the members with
+    /// Secret {secret} does not have the passwords of this quorum, and no replica of the operator has a copy. The operator changes nothing.
+    /// Restore the Secret from a backup. Or delete it, and the operator makes new passwords and restarts the members with
     /// them, one by one
     PasswordsUnusable { secret: String },
     /// Namespace {namespace} has {limit} older RedisQuorums, as many as the operator serves there. It makes nothing for this one until one

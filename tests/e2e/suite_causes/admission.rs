@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use k8s_openapi::api::batch::v1::Job;
+use redlock_operator::job::model::claim_name;
 use serde_json::{Value, json};
 
 use super::{
@@ -73,6 +75,27 @@ pub(crate) async fn a_policy_that_refuses_the_label_is_named(bench: Bench) -> an
         lock.held(POD_LIMIT + SOON).await?;
         event_names(&bench, "app", &["app-0", "labels of pods are final"]).await?;
         lock_names(&bench, "app", "Held", &["labels of pods are final"]).await
+    };
+    let named = named.await;
+    policy.delete().await?;
+    named
+}
+
+pub(crate) async fn a_policy_that_refuses_the_start_of_a_job_is_named(bench: Bench) -> anyhow::Result<()> {
+    let mut other = job(&bench, json!({}));
+    other["metadata"] = json!({"name": "other"});
+    bench.create::<Job>(other).await?;
+    let rule = json!({"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]});
+    let expression = "object.spec.?suspend.orValue(false) == oldObject.spec.?suspend.orValue(false)";
+    let start = r#"{"spec": {"suspend": false}}"#;
+    let start = ["-n", &bench.namespace, "patch", "job", "other", "-p", start, "--dry-run=server"];
+    let probe = async || bench.cluster.kubectl_output(&start, "").await;
+    let policy = Policy::create(&bench, rule, expression, "Jobs start by hand", probe).await?;
+    let named = async {
+        let created = bench.create::<Job>(job(&bench, json!({}))).await?;
+        let claim = claim_name(&created);
+        event_names(&bench, &claim, &["JobNotStarted", "Jobs start by hand"]).await?;
+        lock_names(&bench, &claim, "Held", &["Jobs start by hand"]).await
     };
     let named = named.await;
     policy.delete().await?;

@@ -55,6 +55,12 @@ pub(crate) async fn a_quota_that_refuses_the_members_is_named(bench: Bench) -> a
     does_not_start(&bench, json!({}), "MembersStarting", &["q-0", "FailedCreate", "exceeded quota: few"]).await
 }
 
+pub(crate) async fn a_quota_that_refuses_the_passwords_is_named(bench: Bench) -> anyhow::Result<()> {
+    let hard = json!({"count/secrets": "0"});
+    bench.create::<ResourceQuota>(json!({"metadata": {"name": "few"}, "spec": {"hard": hard}})).await?;
+    does_not_start(&bench, json!({}), "InvalidSpec", &["Secret", "exceeded quota: few"]).await
+}
+
 pub(crate) async fn a_missing_priority_class_is_named(bench: Bench) -> anyhow::Result<()> {
     let fields = json!({"pod": {"priorityClassName": "absent"}});
     does_not_start(&bench, fields, "MembersStarting", &["q-0", "PriorityClass", "absent"]).await
