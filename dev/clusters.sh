@@ -12,7 +12,7 @@ set -euo pipefail
 SECOND=$LOCAL/second
 MASTERS=$LOCAL/masters
 # Not NAMESPACE: a command of cluster.sh gets its own variable of that name.
-SHARED=shared
+MASTERS_NAMESPACE=shared
 # A master listens in the network of its node, so its address stays.
 ADDRESSES=(10.99.1.11 10.99.1.12 10.99.1.13 10.99.2.11 10.99.2.12)
 
@@ -71,7 +71,7 @@ masters() {
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: master-$node, namespace: $SHARED, labels: {app: master}}
+metadata: {name: master-$node, namespace: $MASTERS_NAMESPACE, labels: {app: master}}
 spec:
   nodeName: node$node
   hostNetwork: true
@@ -95,7 +95,7 @@ quorum() {
   cat <<END
 apiVersion: redlock-operator.io/v1alpha1
 kind: RedisQuorum
-metadata: {name: shared, namespace: $SHARED}
+metadata: {name: shared, namespace: $MASTERS_NAMESPACE}
 spec:
   members: 0
   maxTTL: 30s
@@ -113,12 +113,12 @@ furnish() {
   local which=$1 acl
   # As docs/external.md gives it to the owner of a master.
   acl="user redlock reset on >$(cat "$MASTERS/password") ~* resetchannels -@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict"
-  cluster "$which" kubectl create namespace "$SHARED" --dry-run=client -o yaml | cluster "$which" kubectl apply -f - >/dev/null
+  cluster "$which" kubectl create namespace "$MASTERS_NAMESPACE" --dry-run=client -o yaml | cluster "$which" kubectl apply -f - >/dev/null
   {
-    cluster "$which" kubectl -n "$SHARED" create secret generic master --dry-run=client -o yaml --from-file="$MASTERS/ca.crt" \
+    cluster "$which" kubectl -n "$MASTERS_NAMESPACE" create secret generic master --dry-run=client -o yaml --from-file="$MASTERS/ca.crt" \
       --from-file="$MASTERS/tls.crt" --from-file="$MASTERS/tls.key" --from-file=users.acl=<(printf 'user default off\n%s\n' "$acl")
     printf -- '---\n'
-    cluster "$which" kubectl -n "$SHARED" create secret generic operator --dry-run=client -o yaml --from-file="$MASTERS/ca.crt" \
+    cluster "$which" kubectl -n "$MASTERS_NAMESPACE" create secret generic operator --dry-run=client -o yaml --from-file="$MASTERS/ca.crt" \
       --from-literal=username=redlock --from-file=password=<(tr -d '\n' <"$MASTERS/password") |
       sed 's|^metadata:|metadata:\n  labels: {redlock-operator.io/quorum: shared}|'
     masters "$which"
@@ -140,14 +140,14 @@ up() {
     furnish "$which"
   done
   for which in one two; do
-    cluster "$which" kubectl -n "$SHARED" wait --for=condition=Ready rq/shared --timeout=180s
+    cluster "$which" kubectl -n "$MASTERS_NAMESPACE" wait --for=condition=Ready rq/shared --timeout=180s
   done
 }
 
 down() {
   # The cable goes with the control plane of the second one.
   cluster two down
-  cluster one kubectl delete namespace "$SHARED" --ignore-not-found --timeout=120s || true
+  cluster one kubectl delete namespace "$MASTERS_NAMESPACE" --ignore-not-found --timeout=120s || true
 }
 
 case ${1:-} in
