@@ -3,16 +3,18 @@
 # except two warnings. One calls an option of the validator old. The other takes rules on Events and PodDisruptionBudgets for those of a
 # removed version of the API, because rules name no version.
 #
-# usage: dev/bundle.sh; it needs Go and Helm
+# usage: dev/bundle.sh; it needs Go and Helm. dev/bundle.sh fetch only builds the validator
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 VERSION=0.30.0
-for program in go helm; do command -v $program >/dev/null || die "$program is needed"; done
+command -v go >/dev/null || die "Go is needed"
 if [[ $(go version -m "$BIN/operator-verify" 2>/dev/null) != *"operator-framework/api"*"v$VERSION"* ]]; then
   GOBIN=$BIN go install "github.com/operator-framework/api/cmd/operator-verify@v$VERSION"
 fi
+if [[ ${1:-} == fetch ]]; then exit; fi
+command -v helm >/dev/null || die "helm is needed"
 "$ROOT/packaging/bundle.sh" "$LOCAL/olm"
 output=$("$BIN/operator-verify" manifests --object_validate --operatorhub_validate "$LOCAL/olm/bundle" 2>&1) || die "$output"
 rest=$(grep -E 'level=(warning|error)' <<<"$output" | grep -v -e 'removed in v1.25' -e 'validator is deprecated' || true)

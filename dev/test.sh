@@ -88,7 +88,10 @@ prepare() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus || say "promtool cannot be installed"
     rm -f /usr/sbin/policy-rc.d
   fi
-  if command -v go >/dev/null; then "$ROOT/dev/go.sh" build; fi
+  if command -v go >/dev/null; then
+    "$ROOT/dev/go.sh" build
+    if ((PACKAGING)); then "$ROOT/dev/bundle.sh" fetch; fi
+  fi
   # Looked for again by the step that needs it.
   "$ROOT/dev/library.sh" fetch api || say "cargo-public-api cannot be fetched"
   if [[ $("$DENY" --version 2>/dev/null) != "cargo-deny $DENY_VERSION" ]]; then
