@@ -65,7 +65,7 @@ async fn all_vote(client: &Client, max_ttl: Duration) {
 #[expect(clippy::disallowed_methods, reason = "a recording has times")]
 async fn a_restarted_member_waits_while_a_lock_changes_hands() {
     let record = std::env::var_os("RECORD");
-    let unit = Duration::from_millis(if record.is_some() { 1000 } else { 100 });
+    let unit = Duration::from_millis(if record.is_some() { 1000 } else { 400 });
     let (ttl, max_ttl) = (5 * unit, 10 * unit);
     let mut servers = servers(3).await;
     let builder = || Client::builder(urls(&servers)).wait_before_voting(max_ttl);
