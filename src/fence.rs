@@ -59,7 +59,7 @@ pub enum Reach {
 
 /// All that a decision about one member depends on.
 #[derive(Clone, Debug)]
-pub struct View<'a> {
+pub struct FenceInput<'a> {
     /// Now, on the clock that the sights were taken with.
     pub now: Monotonic,
     /// The published record.
@@ -134,19 +134,19 @@ pub enum FenceStep {
 }
 
 /// Decides the next step for one member.
-pub fn decide(view: &View<'_>) -> FenceStep {
-    if let Some(step) = record_death(view).or_else(|| end_busy_process(view)) {
+pub fn decide(input: &FenceInput<'_>) -> FenceStep {
+    if let Some(step) = record_death(input).or_else(|| end_busy_process(input)) {
         return step;
     }
-    match view.reach {
-        Reach::NotRunning => record_state(view.record, State::Pending, FenceStep::WritePending),
-        Reach::Connecting { since } if view.record.admitted => lost(view.record, *since, view.now),
-        Reach::Connecting { .. } => record_state(view.record, State::Starting, FenceStep::WriteStarting),
-        Reach::Lost { since } => lost(view.record, *since, view.now),
-        Reach::Answering(_) if !view.epoch_raised => FenceStep::RaiseEpoch,
-        Reach::Answering(answering) if view.record.admits(&answering.run_id) => standing(view, answering),
-        Reach::Answering(answering) if answering.users == Users::Open => fence_open(view, answering),
-        Reach::Answering(answering) => waiting(view, answering),
+    match input.reach {
+        Reach::NotRunning => record_state(input.record, State::Pending, FenceStep::WritePending),
+        Reach::Connecting { since } if input.record.admitted => lost(input.record, *since, input.now),
+        Reach::Connecting { .. } => record_state(input.record, State::Starting, FenceStep::WriteStarting),
+        Reach::Lost { since } => lost(input.record, *since, input.now),
+        Reach::Answering(_) if !input.epoch_raised => FenceStep::RaiseEpoch,
+        Reach::Answering(answering) if input.record.admits(&answering.run_id) => standing(input, answering),
+        Reach::Answering(answering) if answering.users == Users::Open => fence_open(input, answering),
+        Reach::Answering(answering) => waiting(input, answering),
     }
 }
 
@@ -163,12 +163,12 @@ pub fn count_from(answering: &ObservedProcess, fenced_since: Option<Monotonic>) 
 /// Records a death immediately when no process answers.
 ///
 /// The evidence can vanish before a successor answers, because a pod status names the last two containers only.
-fn record_death(view: &View<'_>) -> Option<FenceStep> {
-    let is_dead = matches!(view.predecessor, Verdict::Dead(_)) && view.record.may_be_open().is_some();
-    match view.reach {
+fn record_death(input: &FenceInput<'_>) -> Option<FenceStep> {
+    let is_dead = matches!(input.predecessor, Verdict::Dead(_)) && input.record.may_be_open().is_some();
+    match input.reach {
         Reach::Answering(_) => None,
         _ if !is_dead => None,
-        _ if !view.record.admitted => Some(FenceStep::WritePredecessorDead),
+        _ if !input.record.admitted => Some(FenceStep::WritePredecessorDead),
         Reach::NotRunning => Some(FenceStep::WritePending),
         Reach::Connecting { .. } | Reach::Lost { .. } => Some(FenceStep::WriteStarting),
     }
@@ -180,20 +180,20 @@ fn record_death(view: &View<'_>) -> Option<FenceStep> {
 /// must not vote, and names it as the process that its successor waits for. Then the operator ends it. If it answers
 /// before that, its record stands. Its successor then waits, as after a crash, for the promises that it made while it
 /// did not answer.
-fn end_busy_process(view: &View<'_>) -> Option<FenceStep> {
-    let is_recorded = view.record.state == State::Fenced && view.record.reason == Some(Reason::Busy);
-    let is_it = |answering: &ObservedProcess| view.record.run_id.as_ref() == Some(&answering.run_id);
+fn end_busy_process(input: &FenceInput<'_>) -> Option<FenceStep> {
+    let is_recorded = input.record.state == State::Fenced && input.record.reason == Some(Reason::Busy);
+    let is_it = |answering: &ObservedProcess| input.record.run_id.as_ref() == Some(&answering.run_id);
     let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
-    match view.reach {
+    match input.reach {
         Reach::NotRunning => None,
         Reach::Answering(answering) if is_recorded && is_it(answering) => Some(FenceStep::RestartProcess),
-        Reach::Answering(answering) => (view.must_restart
-            && (view.record.admits(&answering.run_id) || answering.users == Users::Open))
+        Reach::Answering(answering) => (input.must_restart
+            && (input.record.admits(&answering.run_id) || answering.users == Users::Open))
             .then_some(write),
         // A new replica has not received its `run_id` yet.
-        Reach::Connecting { .. } | Reach::Lost { .. } if !view.must_restart => None,
+        Reach::Connecting { .. } | Reach::Lost { .. } if !input.must_restart => None,
         Reach::Connecting { .. } | Reach::Lost { .. } if is_recorded => Some(FenceStep::RestartProcess),
-        Reach::Connecting { .. } | Reach::Lost { .. } => view.record.may_be_open().map(|_| write),
+        Reach::Connecting { .. } | Reach::Lost { .. } => input.record.may_be_open().map(|_| write),
     }
 }
 
@@ -219,25 +219,25 @@ fn is_to_end(record: &Record, answering: &ObservedProcess) -> bool {
 }
 
 /// The process that the record admits is the one that answers.
-fn standing(view: &View<'_>, answering: &ObservedProcess) -> FenceStep {
-    match (answering.users, view.record.state) {
-        _ if view.clock_jumped => CLOCK_JUMPED,
-        (Users::Open, State::Admitted) if view.process.is_none() || view.process == view.record.process.as_ref() => {
+fn standing(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
+    match (answering.users, input.record.state) {
+        _ if input.clock_jumped => CLOCK_JUMPED,
+        (Users::Open, State::Admitted) if input.process.is_none() || input.process == input.record.process.as_ref() => {
             FenceStep::Nothing
         }
         (Users::Open, _) => FenceStep::WriteAdmittedAgain,
         // The opening failed, or the leader died between the record and the opening. Opening it now would be a second
         // opening on the strength of one check; it is fenced and counted from then on instead (rule 3).
-        (Users::Closed, _) => fenced(Reason::Restarted, Some(view.now + view.rejoin_delay), true),
+        (Users::Closed, _) => fenced(Reason::Restarted, Some(input.now + input.rejoin_delay), true),
     }
 }
 
 /// A process answers that is open without an admission: it votes unfenced. Close, and count from there.
-fn fence_open(view: &View<'_>, answering: &ObservedProcess) -> FenceStep {
-    if view.clock_jumped || is_to_end(view.record, answering) {
+fn fence_open(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
+    if input.clock_jumped || is_to_end(input.record, answering) {
         return CLOCK_JUMPED;
     }
-    fenced(first_or_restarted(view.record), Some(view.now + view.rejoin_delay), true)
+    fenced(first_or_restarted(input.record), Some(input.now + input.rejoin_delay), true)
 }
 
 const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>, close: bool) -> FenceStep {
@@ -245,38 +245,38 @@ const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>, close: bool) -> Fe
 }
 
 /// A closed process that is not admitted.
-fn waiting(view: &View<'_>, answering: &ObservedProcess) -> FenceStep {
-    let may_vote_at = count_from(answering, view.fenced_since) + view.rejoin_delay;
-    let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&answering.run_id);
+fn waiting(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
+    let may_vote_at = count_from(answering, input.fenced_since) + input.rejoin_delay;
+    let recorded = input.record.state == State::Fenced && input.record.run_id.as_ref() == Some(&answering.run_id);
     if !recorded {
-        return fenced(first_or_restarted(view.record), Some(may_vote_at), false);
+        return fenced(first_or_restarted(input.record), Some(may_vote_at), false);
     }
-    if is_to_end(view.record, answering) || view.unreported {
+    if is_to_end(input.record, answering) || input.unreported {
         return FenceStep::RestartProcess;
     }
-    if view.clock_jumped {
+    if input.clock_jumped {
         return FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: false };
     }
-    match view.predecessor {
-        Verdict::Unconfirmed { until, .. } => unconfirmed(view, answering, *until),
-        Verdict::Dead(_) if view.record.predecessor.is_some() => FenceStep::WritePredecessorDead,
+    match input.predecessor {
+        Verdict::Unconfirmed { until, .. } => unconfirmed(input, answering, *until),
+        Verdict::Dead(_) if input.record.predecessor.is_some() => FenceStep::WritePredecessorDead,
         // Its way out was found, so the record names the ordinary reason again.
-        _ if view.record.reason == Some(Reason::PredecessorUnconfirmed) => {
+        _ if input.record.reason == Some(Reason::PredecessorUnconfirmed) => {
             FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: Some(may_vote_at), close: false }
         }
-        _ if view.now < may_vote_at => FenceStep::Wait { until: Some(may_vote_at) },
+        _ if input.now < may_vote_at => FenceStep::Wait { until: Some(may_vote_at) },
         _ => FenceStep::Admit,
     }
 }
 
-fn unconfirmed(view: &View<'_>, answering: &ObservedProcess, until: Option<Monotonic>) -> FenceStep {
+fn unconfirmed(input: &FenceInput<'_>, answering: &ObservedProcess, until: Option<Monotonic>) -> FenceStep {
     let named_at = answering.first_observed + UNCONFIRMED_AFTER;
-    if view.record.reason == Some(Reason::PredecessorUnconfirmed) {
-        match lost_in_its_pod(view, answering) {
-            Some(at) if at <= view.now => FenceStep::RestartProcess,
+    if input.record.reason == Some(Reason::PredecessorUnconfirmed) {
+        match lost_in_its_pod(input, answering) {
+            Some(at) if at <= input.now => FenceStep::RestartProcess,
             at => FenceStep::Wait { until: until.into_iter().chain(at).min() },
         }
-    } else if view.now < named_at {
+    } else if input.now < named_at {
         FenceStep::Wait { until: Some(until.map_or(named_at, |until| until.min(named_at))) }
     } else {
         FenceStep::WriteFenced { reason: Reason::PredecessorUnconfirmed, rejoin_at: None, close: false }
@@ -289,9 +289,9 @@ fn unconfirmed(view: &View<'_>, answering: &ObservedProcess, until: Option<Monot
 ///
 /// A container runtime that forgets its containers at a reboot leaves no status of them, and the pod stays. When the pod is gone, the
 /// node proves the death. The process that answers has promised nothing yet.
-fn lost_in_its_pod(view: &View<'_>, answering: &ObservedProcess) -> Option<Monotonic> {
-    let former = view.record.threat_to(Some(&answering.run_id))?;
-    let is_its_pod = view.process.is_some_and(|process| process.pod_uid == former.pod_uid);
+fn lost_in_its_pod(input: &FenceInput<'_>, answering: &ObservedProcess) -> Option<Monotonic> {
+    let former = input.record.threat_to(Some(&answering.run_id))?;
+    let is_its_pod = input.process.is_some_and(|process| process.pod_uid == former.pod_uid);
     is_its_pod.then(|| answering.first_observed + STATUS_DUE)
 }
 

@@ -11,7 +11,7 @@ use crate::time::Monotonic;
 
 /// The input of a decision about the end of one member.
 #[derive(Clone, Debug)]
-pub struct EndView<'a> {
+pub struct EndInput<'a> {
     /// Now.
     pub now: Monotonic,
     /// The published record.
@@ -54,17 +54,17 @@ pub enum EndStep {
 }
 
 /// Decides the next step towards the end of one member.
-pub fn decide_end(view: &EndView<'_>) -> EndStep {
-    let threat = view.record.may_be_open();
-    if let Reach::Answering(answering) = view.reach {
+pub fn decide_end(input: &EndInput<'_>) -> EndStep {
+    let threat = input.record.may_be_open();
+    if let Reach::Answering(answering) = input.reach {
         let is_threat = threat.is_some_and(|process| process.run_id == answering.run_id);
-        if answering.users == Users::Open || (is_threat && view.closed_since.is_none()) {
+        if answering.users == Users::Open || (is_threat && input.closed_since.is_none()) {
             return EndStep::Close;
         }
     }
-    let since = match (threat, view.verdict, view.closed_since) {
-        (None, ..) | (Some(_), Verdict::None | Verdict::Dead(_), _) => match view.harmless_since {
-            Some(since) => view.closed_since.map_or(since, |closed| closed.min(since)),
+    let since = match (threat, input.verdict, input.closed_since) {
+        (None, ..) | (Some(_), Verdict::None | Verdict::Dead(_), _) => match input.harmless_since {
+            Some(since) => input.closed_since.map_or(since, |closed| closed.min(since)),
             None => return EndStep::Ended,
         },
         (Some(_), Verdict::Unconfirmed { .. }, Some(closed)) => closed,
@@ -72,8 +72,8 @@ pub fn decide_end(view: &EndView<'_>) -> EndStep {
             return EndStep::Unconfirmed { node: node.clone(), until: *until };
         }
     };
-    let until = since + view.rejoin_delay;
-    if view.now < until { EndStep::Wait { until } } else { EndStep::Ended }
+    let until = since + input.rejoin_delay;
+    if input.now < until { EndStep::Wait { until } } else { EndStep::Ended }
 }
 
 #[cfg(test)]
@@ -110,12 +110,12 @@ mod tests {
     fn end(record: &Record, reach: &Reach, verdict: &Verdict, closed: Option<u64>, now: u64) -> EndStep {
         let rejoin_delay = Duration::from_secs(30);
         let closed_since = closed.map(at);
-        decide_end(&EndView { now: at(now), record, reach, verdict, rejoin_delay, closed_since, harmless_since: None })
+        decide_end(&EndInput { now: at(now), record, reach, verdict, rejoin_delay, closed_since, harmless_since: None })
     }
 
     /// In a quorum that is being deleted.
     fn end_for_good(record: &Record, verdict: &Verdict, closed: Option<u64>, harmless: u64, now: u64) -> EndStep {
-        decide_end(&EndView {
+        decide_end(&EndInput {
             now: at(now),
             record,
             reach: &Reach::NotRunning,

@@ -13,7 +13,7 @@ use crate::time::Monotonic;
 
 /// All that a decision about one external member depends on.
 #[derive(Clone, Debug)]
-pub struct ExternalView<'a> {
+pub struct ExternalInput<'a> {
     /// Now.
     pub now: Monotonic,
     /// The published record.
@@ -47,25 +47,26 @@ pub fn predecessor(record: &Record, current: Option<&RunId>) -> Verdict {
 }
 
 /// Decides the next step for one external member. No step opens, closes or ends a process.
-pub fn decide_external(view: &ExternalView<'_>) -> FenceStep {
-    match view.reach {
-        Reach::Connecting { since } if view.record.admitted => lost(view.record, *since, view.now),
+pub fn decide_external(input: &ExternalInput<'_>) -> FenceStep {
+    match input.reach {
+        Reach::Connecting { since } if input.record.admitted => lost(input.record, *since, input.now),
         Reach::NotRunning | Reach::Connecting { .. } => {
-            record_state(view.record, State::Starting, FenceStep::WriteStarting)
+            record_state(input.record, State::Starting, FenceStep::WriteStarting)
         }
-        Reach::Lost { since } => lost(view.record, *since, view.now),
-        Reach::Answering(answering) if view.record.admits(&answering.run_id) => standing(view),
+        Reach::Lost { since } => lost(input.record, *since, input.now),
+        Reach::Answering(answering) if input.record.admits(&answering.run_id) => standing(input),
         Reach::Answering(answering) => {
-            let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&answering.run_id);
-            let may_vote_at = count_from(answering, view.fenced_since) + view.rejoin_delay;
+            let recorded =
+                input.record.state == State::Fenced && input.record.run_id.as_ref() == Some(&answering.run_id);
+            let may_vote_at = count_from(answering, input.fenced_since) + input.rejoin_delay;
             if !recorded {
                 // The votes of the process before count until this is recorded.
-                let may_vote_at = if view.record.admitted { view.now + view.rejoin_delay } else { may_vote_at };
-                return fenced(first_or_restarted(view.record), Some(may_vote_at), false);
+                let may_vote_at = if input.record.admitted { input.now + input.rejoin_delay } else { may_vote_at };
+                return fenced(first_or_restarted(input.record), Some(may_vote_at), false);
             }
-            match view.unfit {
+            match input.unfit {
                 true => FenceStep::Wait { until: None },
-                false if view.now < may_vote_at => FenceStep::Wait { until: Some(may_vote_at) },
+                false if input.now < may_vote_at => FenceStep::Wait { until: Some(may_vote_at) },
                 false => FenceStep::Admit,
             }
         }
@@ -73,14 +74,14 @@ pub fn decide_external(view: &ExternalView<'_>) -> FenceStep {
 }
 
 /// The process that the record admits is the one that answers.
-fn standing(view: &ExternalView<'_>) -> FenceStep {
-    match view.record.state {
+fn standing(input: &ExternalInput<'_>) -> FenceStep {
+    match input.record.state {
         // The operator cannot end the process. The keys that its step has cut short count as forgotten, those that it prolongs only
         // refuse; so it waits like one that has restarted, and is then judged from its new time on.
-        _ if view.clock_jumped => fenced(Reason::ClockJump, Some(view.now + view.rejoin_delay), false),
-        _ if view.unfit => fenced(Reason::Restarted, None, false),
+        _ if input.clock_jumped => fenced(Reason::ClockJump, Some(input.now + input.rejoin_delay), false),
+        _ if input.unfit => fenced(Reason::Restarted, None, false),
         // As after a restart: from the record on it waits for what it has forgotten.
-        _ if view.forgot => fenced(Reason::Restarted, Some(view.now + view.rejoin_delay), false),
+        _ if input.forgot => fenced(Reason::Restarted, Some(input.now + input.rejoin_delay), false),
         State::Admitted => FenceStep::Nothing,
         _ => FenceStep::WriteAdmittedAgain,
     }
@@ -144,7 +145,7 @@ mod tests {
     }
 
     fn decide(now: u64, record: &Record, reach: &Reach, since: Option<u64>, jumped: bool, unfit: bool) -> FenceStep {
-        decide_external(&ExternalView {
+        decide_external(&ExternalInput {
             now: at(now),
             record,
             reach,
@@ -189,7 +190,7 @@ mod tests {
     fn a_process_that_forgot_without_a_restart_waits_like_after_one() {
         let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 1));
         let step = |record: &Record, now, fenced_since: Option<u64>, forgot| {
-            decide_external(&ExternalView {
+            decide_external(&ExternalInput {
                 now: at(now),
                 record,
                 reach: &reach,

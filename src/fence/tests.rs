@@ -50,17 +50,17 @@ fn decide_at(now: u64, record: &Record, reach: &Reach) -> FenceStep {
 }
 
 fn decide_with(now: u64, record: &Record, reach: &Reach, verdict: &Verdict, fenced_since: Option<u64>) -> FenceStep {
-    decide(&view(now, record, reach, verdict, fenced_since))
+    decide(&input(now, record, reach, verdict, fenced_since))
 }
 
-fn view<'a>(
+fn input<'a>(
     now: u64,
     record: &'a Record,
     reach: &'a Reach,
     verdict: &'a Verdict,
     fenced_since: Option<u64>,
-) -> View<'a> {
-    View {
+) -> FenceInput<'a> {
+    FenceInput {
         now: at(now),
         record,
         reach,
@@ -87,8 +87,8 @@ fn no_decision_about_a_process_before_its_epoch_is_raised() {
         (record(State::Admitted, "a"), answering("a", 0, Users::Open)),
         (record(State::Fenced, "a"), answering("a", 0, Users::Open)),
     ] {
-        let view = View { epoch_raised: false, ..view(90_000, &record, &reach, &Verdict::None, None) };
-        assert_eq!(decide(&view), FenceStep::RaiseEpoch);
+        let input = FenceInput { epoch_raised: false, ..input(90_000, &record, &reach, &Verdict::None, None) };
+        assert_eq!(decide(&input), FenceStep::RaiseEpoch);
     }
 }
 
@@ -214,7 +214,7 @@ fn a_location_that_is_known_later_is_recorded() {
     let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 0, Users::Open));
     let at_last = Process { container_id: Some("c2".into()), ..process("a") };
     let step = |record: &Record, seen: &Process| {
-        decide(&View { process: Some(seen), ..view(90_000, record, &reach, &Verdict::None, None) })
+        decide(&FenceInput { process: Some(seen), ..input(90_000, record, &reach, &Verdict::None, None) })
     };
     assert_eq!(step(&admitted, &process("a")), FenceStep::Nothing);
     assert_eq!(step(&admitted, &at_last), FenceStep::WriteAdmittedAgain);

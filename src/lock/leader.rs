@@ -1,6 +1,6 @@
 //! On the leader: observe, decide and act, until a lock needs no further step.
 //!
-//! `controller` starts a reconcile, and `reconcile` is its table of contents. It observes a lock by `view`, and `model::decide` returns the
+//! `controller` starts a reconcile, and `reconcile` is its table of contents. It observes a lock by `observation`, and `model::decide` returns the
 //! next step. Other modules carry out that step: `grant`, `publish_grant`, `release`, `seal`, `status`, `labels`, `lease_sync` and `job_sync`.
 //! `leader_context` has everything of a term, and the signature of a step names all that it uses.
 
@@ -18,6 +18,7 @@ mod lease_sync;
 mod lock_store;
 mod member_access;
 mod memory;
+mod observation;
 pub mod other_installation;
 mod peers;
 mod progress;
@@ -28,4 +29,3 @@ mod reconcile;
 mod release;
 mod seal;
 mod status;
-mod view;

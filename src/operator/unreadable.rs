@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use crate::api::RedisQuorum;
 use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
+use crate::api::lenient::Unreadable;
 use crate::api::requests::request;
-use crate::runtime::cache::{Cache, Guarded, Kind, Unreadable};
+use crate::runtime::cache::{Cache, Guarded, Kind};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::time::{Boottime, UnixMillis};

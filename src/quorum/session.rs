@@ -29,7 +29,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use agreement::SharedAgreement;
 pub(crate) use auth_reader::{auth_of, authorities_of, records_loss};
 pub use clock::ClockGuard;
-pub use link::{ActError, AdminSession, Credentials, LinkReading, MemberLink, ScriptNews};
+pub use link::{ActError, AdminSession, Credentials, LinkState, MemberLink, ScriptNews};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};

@@ -46,7 +46,7 @@ pub struct AdminConnection {
 
 /// The outcome of an act that the operator's epoch guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guarded {
+pub enum GuardedOutcome {
     /// It was carried out. Where users were closed, or the epoch raised, the operator's other connections to the member are cut.
     Done,
     /// The epoch is another one: nothing was changed.
@@ -158,19 +158,19 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time: it is unknown whether it was raised.
-    pub async fn raise_epoch(&mut self, epoch: i64) -> Result<Guarded, MemberError> {
+    pub async fn raise_epoch(&mut self, epoch: i64) -> Result<GuardedOutcome, MemberError> {
         loop {
             match self.watch_epoch().await? {
                 Some(higher) if higher > epoch => {
                     self.ask(&cmd("UNWATCH")).await?;
-                    return Ok(Guarded::AlreadyHigher(higher));
+                    return Ok(GuardedOutcome::AlreadyHigher(higher));
                 }
                 _ => {
                     let mut set = cmd("SET");
                     set.arg(EPOCH_KEY).arg(epoch);
                     // Another leader was in between: look again.
                     if self.transaction(vec![set, kill_others()]).await?.is_some() {
-                        return Ok(Guarded::Done);
+                        return Ok(GuardedOutcome::Done);
                     }
                 }
             }
@@ -199,7 +199,7 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time: it is unknown whether the users are open, on this process and no other.
-    pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<Guarded, MemberError> {
+    pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<GuardedOutcome, MemberError> {
         let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, true)).collect();
         rules.extend(self.of_others(users).await?.iter().map(|user| kill(user)));
         self.guarded(epoch, rules).await
@@ -212,17 +212,17 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time: it is unknown whether the users are closed.
-    pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<Guarded, MemberError> {
+    pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<GuardedOutcome, MemberError> {
         self.close_all(epoch, users, &[]).await
     }
 
     /// Executes the commands under this epoch only.
-    async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<Guarded, MemberError> {
+    async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<GuardedOutcome, MemberError> {
         if self.watch_epoch().await? != Some(epoch) {
             self.ask(&cmd("UNWATCH")).await?;
-            return Ok(Guarded::EpochMoved);
+            return Ok(GuardedOutcome::EpochMoved);
         }
-        Ok(if self.transaction(commands).await?.is_some() { Guarded::Done } else { Guarded::EpochMoved })
+        Ok(if self.transaction(commands).await?.is_some() { GuardedOutcome::Done } else { GuardedOutcome::EpochMoved })
     }
 
     async fn watch_epoch(&mut self) -> Result<Option<i64>, MemberError> {

@@ -26,10 +26,11 @@ use tokio_stream::wrappers::BroadcastStream;
 use self::departed::Departed;
 use self::follower::Follower;
 use super::scope::Scope;
+use crate::api::lenient::Unreadable;
 use crate::redlock::jittered;
 use crate::time::Clock;
 
-pub use self::guarded::{Guarded, Unreadable};
+pub use self::guarded::Guarded;
 pub use self::kind::Kind;
 pub(crate) use self::lookup::Lookup;
 

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use super::cache::Kind;
 use super::keys::{self, JOB_UID_LABEL};
 use crate::api::conditions::beginning;
+use crate::api::lenient::Unreadable;
 use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, MEMBER_LABEL, RedisQuorum};
 
 /// In the names of the labels and annotations of this operator.
@@ -51,8 +52,8 @@ impl Kind for DistributedLock {
         bound_metadata(lock);
     }
 
-    fn lenient(object: &Value, metadata: ObjectMeta, error: &str) -> Option<Self> {
-        Some(Self::lenient(object, metadata, error))
+    fn lenient(raw: &Unreadable) -> Option<Self> {
+        Some(Self::lenient(raw))
     }
 
     fn keys(&self) -> Vec<String> {

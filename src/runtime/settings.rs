@@ -6,10 +6,10 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use serde_json::Value;
 
-use super::cache::Unreadable;
 use super::limits::Limits;
 use super::scope::Scope;
 use crate::api::RedisQuorum;
+use crate::api::lenient::Unreadable;
 
 /// The same for all replicas of an installation, but for the time of an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

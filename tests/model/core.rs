@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_operator::fence::{FenceStep, ObservedProcess, Reach, Reason, Record, State, Users, Verdict, View, decide};
+use redlock_operator::fence::{
+    FenceInput, FenceStep, ObservedProcess, Reach, Reason, Record, State, Users, Verdict, decide,
+};
 use redlock_operator::redlock::{
     Answers, BoxFuture, Command, Drift, Elector, Electorate, LockMember, MemberError, MemberName, Progress, RunId,
     Tally, Vote, granted_until, rejoin_delay, renewed_until,
@@ -60,7 +62,7 @@ pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
         run_id: Some(run_id.clone()),
         ..Record::default()
     };
-    let step = decide(&View {
+    let step = decide(&FenceInput {
         now,
         record: &record,
         reach: &Reach::Answering(ObservedProcess {

@@ -5,7 +5,7 @@
 //!
 //! The end is `fence::decommission::decide_end`, the admission `fence::decide`.
 
-use redlock_operator::fence::decommission::{EndStep, EndView, decide_end};
+use redlock_operator::fence::decommission::{EndInput, EndStep, decide_end};
 use redlock_operator::fence::{Evidence, ObservedProcess, Process, Reach, Record, RunId, State, Users, Verdict};
 use redlock_operator::time::Monotonic;
 
@@ -116,7 +116,7 @@ impl Deletion {
         if waits && (world.buried || world.life == Life::Dead) {
             world.harmless.get_or_insert(0);
         }
-        let step = decide_end(&EndView {
+        let step = decide_end(&EndInput {
             now: NOW,
             record: &record,
             reach: &reach,

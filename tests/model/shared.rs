@@ -12,7 +12,7 @@ use redlock_operator::{
     quorum::model::{
         lists::{Lists, majority},
         member::MemberSummary,
-        membership::{ChangeStep, View, decide},
+        membership::{ChangeStep, Input, decide},
     },
     time::Monotonic,
 };
@@ -244,7 +244,7 @@ impl Shared {
             return true;
         }
         let since = (now.since > 0).then(|| Duration::from_secs(START - u64::from(now.since - 1)));
-        let step = decide(&View {
+        let step = decide(&Input {
             now: Monotonic::new(Duration::from_secs(START)),
             lists: &lists,
             members: &members,

@@ -2,7 +2,9 @@ use crate::quorum::{LEADER, Quorum};
 use crate::server::{PREFIX, Server, client, locker, probe};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER};
-use redlock_operator::redis_member::{AdminConnection, Endpoint, Guarded, Link, RedisMember, ScriptKill, Secret};
+use redlock_operator::redis_member::{
+    AdminConnection, Endpoint, GuardedOutcome, Link, RedisMember, ScriptKill, Secret,
+};
 use redlock_operator::redlock::{LockMember, MemberError};
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
@@ -192,10 +194,10 @@ async fn users_reach_only_what_they_need() {
     assert_eq!(code(&mut connection, "PING").await, "OK");
     assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM", "closed, as every member starts");
     let mut admin = server.admin().await;
-    assert_eq!(admin.open(LEADER, &[probe()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(LEADER, &[probe()]).await, Ok(GuardedOutcome::Done));
     assert_eq!(code(&mut connection, "ECHO votes").await, "OK");
     assert_eq!(code(&mut connection, "GET k").await, "NOPERM");
-    assert_eq!(admin.close(LEADER, &[probe()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.close(LEADER, &[probe()]).await, Ok(GuardedOutcome::Done));
     assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM");
     let url = format!("redis://{}/", server.address());
     let mut nobody = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();

@@ -1,7 +1,7 @@
 use crate::quorum::{LEADER, Quorum, connected, fresh_value, member, open};
 use crate::server::{Server, USERS, client, locker};
 use redlock_operator::redis_member::acl::UserRule;
-use redlock_operator::redis_member::{Guarded, Link};
+use redlock_operator::redis_member::{GuardedOutcome, Link};
 use redlock_operator::redlock::{Acquire, Command, LockMember, MemberError, MemberFailure, Reply};
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn a_restarted_process_is_fenced_and_its_votes_do_not_return() {
 async fn opening_never_reaches_a_process_that_came_after_the_check() {
     let mut server = Server::start().await;
     let mut admin = server.admin().await;
-    assert_eq!(admin.raise_epoch(LEADER).await, Ok(Guarded::Done));
+    assert_eq!(admin.raise_epoch(LEADER).await, Ok(GuardedOutcome::Done));
     let checked = admin.run_id().clone();
     server.restart().await;
     let opened = admin.open(LEADER, &[locker()]).await;
@@ -82,27 +82,27 @@ async fn an_operator_with_an_older_epoch_can_neither_open_nor_close() {
     let users = [locker(), client()];
     let names = [users[0].name(), users[1].name()];
     let mut old = server.admin().await;
-    assert_eq!(old.raise_epoch(4).await, Ok(Guarded::Done));
+    assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::Done));
     let mut new = server.admin().await;
-    assert_eq!(new.raise_epoch(5).await, Ok(Guarded::Done));
+    assert_eq!(new.raise_epoch(5).await, Ok(GuardedOutcome::Done));
     // The new leader has cut the old one's connection, and another connection does not help it.
     assert!(old.ping().await.is_err());
     let mut old = server.admin().await;
-    assert_eq!(old.open(4, &users).await, Ok(Guarded::EpochMoved));
-    assert_eq!(old.raise_epoch(4).await, Ok(Guarded::AlreadyHigher(5)));
+    assert_eq!(old.open(4, &users).await, Ok(GuardedOutcome::EpochMoved));
+    assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::AlreadyHigher(5)));
     assert!(new.observe(&names).await.unwrap().open_users.is_empty());
-    assert_eq!(new.open(5, &users).await, Ok(Guarded::Done));
-    assert_eq!(old.close(4, &users).await, Ok(Guarded::EpochMoved));
+    assert_eq!(new.open(5, &users).await, Ok(GuardedOutcome::Done));
+    assert_eq!(old.close(4, &users).await, Ok(GuardedOutcome::EpochMoved));
     assert_eq!(new.observe(&names).await.unwrap().open_users, names);
     // The same leader on another connection.
-    assert_eq!(new.raise_epoch(5).await, Ok(Guarded::Done));
+    assert_eq!(new.raise_epoch(5).await, Ok(GuardedOutcome::Done));
 }
 
 #[tokio::test]
 async fn nothing_is_opened_before_an_epoch_was_raised() {
     let server = Server::start().await;
     let mut admin = server.admin().await;
-    assert_eq!(admin.open(0, &[locker()]).await, Ok(Guarded::EpochMoved));
+    assert_eq!(admin.open(0, &[locker()]).await, Ok(GuardedOutcome::EpochMoved));
     assert!(admin.observe(&[locker().name()]).await.unwrap().open_users.is_empty());
 }
 
@@ -113,14 +113,14 @@ async fn closing_acts_on_open_connections_at_once() {
     quorum.granted("k", &value).await;
     let mut other = quorum.servers[0].admin().await;
     let mut admin = quorum.servers[0].admin().await;
-    assert_eq!(admin.close(LEADER, &[locker(), client()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.close(LEADER, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
     assert!(other.ping().await.is_err(), "the operator's other connections are cut");
     assert!(admin.ping().await.is_ok());
     let outcome = quorum.acquire("k2", &fresh_value()).await;
     let fenced = ("m0".into(), MemberFailure::Member(MemberError::Fenced));
     assert_eq!(outcome, Acquire::NoQuorum { refusals: 0, failures: vec![fenced] });
     // Opened again, without a new connection.
-    assert_eq!(admin.open(LEADER, &[locker()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(LEADER, &[locker()]).await, Ok(GuardedOutcome::Done));
     assert_eq!(quorum.release("k", &value).await, 1);
     quorum.is_empty().await;
 }

@@ -4,7 +4,7 @@ use crate::quorum::{LEADER, open};
 use crate::server::{PREFIX, Server, USERS, client, locker};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{KeyPrefix, UserRule};
-use redlock_operator::redis_member::{Guarded, Secret};
+use redlock_operator::redis_member::{GuardedOutcome, Secret};
 
 /// Another client of the same name, with keys elsewhere.
 fn another() -> UserRule {
@@ -28,13 +28,13 @@ async fn whoever_had_a_users_name_before_is_cut() {
     assert!(set(&mut before, PREFIX).await.is_ok());
     let mut admin = server.admin().await;
     // The same client again: its connection stays.
-    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(GuardedOutcome::Done));
     let both = client().accepting(&[crate::server::password(), Secret::new("another")]);
-    assert_eq!(admin.open(LEADER, &[both]).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(LEADER, &[both]).await, Ok(GuardedOutcome::Done));
     assert!(set(&mut before, PREFIX).await.is_ok());
-    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(GuardedOutcome::Done));
 
-    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(GuardedOutcome::Done));
     let error = set(&mut before, "other/").await.unwrap_err();
     assert!(error.is_io_error(), "its connection has ended: {error}");
     assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none(), "and it cannot come back");
@@ -51,7 +51,7 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     let mut locking = server.connect_as(locker().name()).await;
     let mut admin = server.admin().await;
     let removed = [UserRule::removed(client().name())];
-    assert_eq!(admin.close(LEADER, &removed).await, Ok(Guarded::Done));
+    assert_eq!(admin.close(LEADER, &removed).await, Ok(GuardedOutcome::Done));
     assert!(set(&mut before, PREFIX).await.unwrap_err().is_io_error());
     assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none());
     assert!(connect(&server, "anything").await.is_none());
@@ -59,6 +59,6 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     assert!(admin.observe(&[client().name()]).await.unwrap().open_users.is_empty());
     assert!(!admin.users().await.unwrap().names.contains(&client().name().to_owned()), "it takes no room");
     // It returns as another client.
-    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(GuardedOutcome::Done));
     assert!(set(&mut connect(&server, "another").await.unwrap(), "other/").await.is_ok());
 }

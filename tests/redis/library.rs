@@ -7,7 +7,7 @@ use redlock_operator::api::RedisQuorum;
 use redlock_operator::quorum::model::auth::Auth;
 use redlock_operator::quorum::model::build::{Transport, client_secret};
 use redlock_operator::quorum::model::plan::validate;
-use redlock_operator::redis_member::Guarded;
+use redlock_operator::redis_member::GuardedOutcome;
 use redlock_operator::redlock::{LockValue, Nonce, TOKEN_KEY};
 use redlock_operator::time::{Clock, SystemClock};
 use serde_json::json;
@@ -38,7 +38,7 @@ fn urls(user: &str, servers: &[Server]) -> String {
 
 async fn reading(quorum: &Quorum) -> Reader {
     for server in &quorum.servers {
-        assert_eq!(server.admin().await.open(LEADER, &[reader()]).await, Ok(Guarded::Done));
+        assert_eq!(server.admin().await.open(LEADER, &[reader()]).await, Ok(GuardedOutcome::Done));
     }
     let secret = secret(reader().name(), &quorum.servers);
     Reader::from_secret(&secret).unwrap().connect().await.unwrap()

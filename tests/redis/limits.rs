@@ -9,7 +9,7 @@ use crate::{
 use redlock_operator::{
     api::RedisQuorum,
     quorum::model::{build::redis_conf, plan::validate},
-    redis_member::{Guarded, acl::OPERATOR_USER},
+    redis_member::{GuardedOutcome, acl::OPERATOR_USER},
     redlock::MemberError,
 };
 use serde_json::json;
@@ -135,5 +135,5 @@ async fn a_full_member_says_so_and_obeys_when_there_is_room() {
     let mut admin = server.admin().await;
     // The pending replies end, and nothing follows.
     wait_until("there is room again", async || !admin.observe(&[]).await.unwrap().load.is_full()).await;
-    assert_eq!(admin.close(LEADER, &[client()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.close(LEADER, &[client()]).await, Ok(GuardedOutcome::Done));
 }

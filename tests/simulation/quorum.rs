@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redlock_operator::fence::{Evidence, FenceStep, Process, ProcessWatch, Record, Users, Verdict, View, decide};
+use redlock_operator::fence::{Evidence, FenceInput, FenceStep, Process, ProcessWatch, Record, Users, Verdict, decide};
 use redlock_operator::redlock::{ClockCheck, ClockSample, Drift, RunId, rejoin_delay};
 use redlock_operator::time::{Boottime, Clock, Monotonic, UnixMicros};
 use tokio::time::sleep;
@@ -109,7 +109,7 @@ impl Quorum {
                 let dead = Verdict::Dead(Evidence::Terminated);
                 let verdict = if record.threat_to(Some(&run_id)).is_some() { dead } else { Verdict::None };
                 let fenced = fenced_since.as_ref().filter(|(process, _)| *process == run_id).map(|(_, since)| *since);
-                let step = decide(&View {
+                let step = decide(&FenceInput {
                     now,
                     record: &record,
                     reach: &watch.reach(true, now),

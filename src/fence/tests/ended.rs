@@ -7,7 +7,7 @@ fn a_busy_process_is_ended_and_its_successor_waits() {
     let admitted = record(State::Admitted, "a");
     let step = |record: &Record, reach: &Reach, stuck| {
         let epoch_raised = false;
-        decide(&View { must_restart: stuck, epoch_raised, ..view(90_000, record, reach, &Verdict::None, None) })
+        decide(&FenceInput { must_restart: stuck, epoch_raised, ..input(90_000, record, reach, &Verdict::None, None) })
     };
     let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
     let open = answering("a", 0, Users::Open);
@@ -50,7 +50,7 @@ fn a_busy_process_is_ended_and_its_successor_waits() {
 #[test]
 fn a_process_without_later_evidence_of_its_end_never_votes() {
     let step = |record: &Record, users, unreported| {
-        decide(&View { unreported, ..view(90_000, record, &answering("a", 0, users), &Verdict::None, None) })
+        decide(&FenceInput { unreported, ..input(90_000, record, &answering("a", 0, users), &Verdict::None, None) })
     };
     let fenced = record(State::Fenced, "a");
     assert_eq!(step(&fenced, Users::Closed, true), FenceStep::RestartProcess);
@@ -70,7 +70,7 @@ fn a_process_without_later_evidence_of_its_end_never_votes() {
 fn a_process_with_a_stepped_clock_is_ended_and_never_admitted() {
     let admitted = record(State::Admitted, "a");
     let jumped = |record: &Record, reach: &Reach, clock_jumped, now| {
-        decide(&View {
+        decide(&FenceInput {
             now: at(now),
             record,
             reach,

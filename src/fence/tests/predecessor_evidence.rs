@@ -29,12 +29,12 @@ fn a_pod_with_an_unrecorded_former_process_is_deleted_later() {
     let former = Process { pod_uid: process("b").pod_uid, ..process("a") };
     (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(former));
     let (reach, doubt, successor) = (answering("b", 1_000, Users::Closed), unconfirmed_until(None), process("b"));
-    let step = |now| decide(&View { process: Some(&successor), ..view(now, &record, &reach, &doubt, None) });
+    let step = |now| decide(&FenceInput { process: Some(&successor), ..input(now, &record, &reach, &doubt, None) });
     assert_eq!(step(6_001), FenceStep::Wait { until: Some(at(31_000)) }, "the kubelet may be late");
     assert_eq!(step(31_000), FenceStep::RestartProcess);
     // A former process in another pod: time proves nothing, and the deletion of this pod would prove nothing.
     record.predecessor = Some(process("a"));
-    let step = decide(&View { process: Some(&successor), ..view(31_000, &record, &reach, &doubt, None) });
+    let step = decide(&FenceInput { process: Some(&successor), ..input(31_000, &record, &reach, &doubt, None) });
     assert_eq!(step, FenceStep::Wait { until: None });
 }
 

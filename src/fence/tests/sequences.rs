@@ -119,8 +119,8 @@ impl World {
     /// One decision and its effect; panics if it breaks the rule.
     fn decide(&mut self) {
         let (reach, verdict) = (self.watch.reach(true, at(self.now)), self.verdict());
-        let view = view(self.now, &self.record, &reach, &verdict, self.fenced_since);
-        let step = decide(&View { must_restart: self.must_restart, ..view });
+        let input = input(self.now, &self.record, &reach, &verdict, self.fenced_since);
+        let step = decide(&FenceInput { must_restart: self.must_restart, ..input });
         let running = process(&self.name());
         if let Reach::Answering(answering) = &reach
             && answering.run_id != running.run_id

@@ -9,10 +9,10 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
 use super::member_access::MemberAccess;
+use super::observation;
 use super::progress::{Progress, Stepped};
 use super::publish_grant::{self, Attempt, not_written};
 use super::reachability::Reachability;
-use super::view;
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Contender, WaitReason};
@@ -210,7 +210,7 @@ impl Occupied {
             // An earlier leader died between the grant and its status write. That write must become impossible before the key is released.
             publish_grant::withdraw(store, lock).await?;
         }
-        let eligible = |other: &DistributedLock| view::is_eligible(memory, members.now(), other);
+        let eligible = |other: &DistributedLock| observation::is_eligible(memory, members.now(), other);
         let before = peers.predecessors(lock, access, &eligible);
         if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &self.signer, &self.occupants)) {
             return Ok(Progress::Done(self.release(lock, access, &orphan).await));

@@ -7,8 +7,8 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::due_renewals::is_mere_renewal;
 use super::leader_context::LeaderContext;
+use super::observation;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR};
-use super::view;
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;
 use crate::lock::model::decide::{Rest, Step, decide};
@@ -54,7 +54,7 @@ async fn publish_in(
     let store = &leader.store;
     let Some(lock) = store.get(reference) else { return Ok(()) };
     let Step::Keep(Rest { status, renewal: Some(renewal), .. }) =
-        decide(&view::observe(leader, &lock, &view::access(leader, &lock)))
+        decide(&observation::observe(leader, &lock, &observation::access(leader, &lock)))
     else {
         return Ok(());
     };

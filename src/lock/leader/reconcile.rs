@@ -11,7 +11,7 @@ use kube::runtime::reflector::ObjectRef;
 use super::leader_context::LeaderContext;
 use super::member_access::MemberAccess;
 use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped};
-use super::{grant, other_installation, release, seal, status, view};
+use super::{grant, observation, other_installation, release, seal, status};
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Rest, Step, decide};
 use crate::lock::model::end::Phase;
@@ -40,7 +40,7 @@ pub(super) async fn reconcile(leader: &LeaderContext, lock: &ObjectRef<Distribut
     let Some(newest) = leader.store.get(lock) else { return Ok(Action::await_change()) };
     let by_default = newest.spec.quorum_ref.is_none().then(|| leader.granting_by_default.read());
     let _granting = OptionFuture::from(by_default).await;
-    let key = key_of(&leader.members, &newest, &view::access(leader, &newest));
+    let key = key_of(&leader.members, &newest, &observation::access(leader, &newest));
     let mutex = leader.key_mutexes.get(&key);
     let _guard = mutex.lock().await;
     let _slot = leader.reconciles.enter(lock.namespace.as_deref().unwrap_or_default(), Class::Change).await;
@@ -73,12 +73,12 @@ async fn reconcile_holding_key(
 
 /// Observes, decides and acts once.
 async fn take_step(leader: &LeaderContext, lock: &Arc<DistributedLock>, key: &str) -> Stepped {
-    let access = view::access(leader, lock);
+    let access = observation::access(leader, lock);
     if key_of(&leader.members, lock, &access) != key {
         // The lock has another key since the caller took the mutex.
         return Ok(Progress::Done(Action::requeue(OTHER_KEY)));
     }
-    let step = decide(&view::observe(leader, lock, &access));
+    let step = decide(&observation::observe(leader, lock, &access));
     act(leader, lock, access, step).await
 }
 

@@ -102,7 +102,7 @@ pub enum Sealing {
 
 /// The state of a hold that a status names.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HoldView {
+pub struct HoldInput {
     /// The verdict on the hold.
     pub verdict: Verdict,
     /// The hold in the table of this replica.
@@ -123,11 +123,11 @@ pub struct HoldView {
 
 /// The input of a decision.
 #[derive(Clone, Debug)]
-pub struct View<'a> {
+pub struct LockInput<'a> {
     /// The object, no older than this replica's own last write to it.
     pub lock: &'a DistributedLock,
     /// The hold, if the status names a holder.
-    pub held: Option<HoldView>,
+    pub held: Option<HoldInput>,
     /// The reason why its spec cannot be served, if there is one.
     pub refusal: Option<Refusal>,
     /// The next holder, or the reason why the lock has no candidate.
@@ -199,10 +199,10 @@ pub struct Renewal {
 }
 
 /// Returns the next step for a lock.
-pub fn decide(view: &View<'_>) -> Step {
-    match &view.held {
-        Some(held) => held::decide(view, held),
-        None => free::decide(view),
+pub fn decide(input: &LockInput<'_>) -> Step {
+    match &input.held {
+        Some(held) => held::decide(input, held),
+        None => free::decide(input),
     }
 }
 

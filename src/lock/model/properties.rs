@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::decide::{Contender, HoldView, Sealing, Step, View, WaitReason, decide};
+use super::decide::{Contender, HoldInput, LockInput, Sealing, Step, WaitReason, decide};
 use super::end::Phase;
 use super::held_for::HeldFor;
 use super::held_message::HeldMessage;
@@ -76,7 +76,7 @@ proptest! {
         let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, api_now: wall, held_for };
         let verdict = verdict::judge(&lock, &evidence);
         let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
-        let held = is_held.then(|| HoldView {
+        let held = is_held.then(|| HoldInput {
             verdict: verdict.clone(),
             hold: None,
             record: HoldRecord::of(&lock),
@@ -87,7 +87,7 @@ proptest! {
             sealing: Sealing::Unconfirmed,
         });
         let pause = WaitReason { message: HeldMessage::NoClock, retry_after: Some(Duration::from_secs(1)) };
-        let view = View {
+        let input = LockInput {
             lock: &lock,
             held,
             refusal: None,
@@ -99,7 +99,7 @@ proptest! {
             now,
             api_now: wall,
         };
-        let step = decide(&view);
+        let step = decide(&input);
         // A held lock is never acquired again, and a hold without a validity is never kept.
         if is_held {
             prop_assert!(!matches!(step, Step::Acquire(_) | Step::Keep(_) | Step::Prepare), "{:?}", step);

@@ -16,7 +16,7 @@ use crate::api::requests::{is_ours, put};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::lost_secrets::{Found, SecretsStep, View, decide};
+use crate::quorum::model::lost_secrets::{Found, Input, SecretsStep, decide};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::session::{QuorumSession, auth_of, records_loss};
@@ -59,7 +59,7 @@ pub(super) async fn ensure(
         *since
     };
     let obstacle = |refused: Option<String>| *memory.auth_obstacle.lock() = refused;
-    let made = match decide(&View { found: &found, in_use: in_use.as_ref(), has_members, missing_since, now }) {
+    let made = match decide(&Input { found: &found, in_use: in_use.as_ref(), has_members, missing_since, now }) {
         SecretsStep::Keep(auth) => {
             obstacle(None);
             return Ok(auth);

@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
 use super::memory::{ReadTls, SECRETS_PERIOD};
-use super::observe::{Member, Observed, Observer};
+use super::observe::{Observed, Observer};
 use super::owned::refused;
 use crate::api::requests::{is_ours, put};
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{TLS_DIRECTORY, Transport, tls_secret};
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::plan::{Plan, TlsPlan};
+use crate::quorum::model::plan::{MemberPlan, Plan, TlsPlan};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::tls::authority::{Authority, Pair, advance};
 use crate::quorum::model::tls::{
@@ -64,8 +64,8 @@ async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
     let (session, observed) = (observer.sources.session, &observer.observe());
     let plan = observed.plan;
     // Whether a member's pod speaks TLS, or will when there is one.
-    let tls: Vec<bool> =
-        observed.own().iter().map(|member| member.speaks_tls().unwrap_or(plan.tls.is_some())).collect();
+    let speaks = |member: &MemberPlan| observed.speaks_tls(&member.name).unwrap_or(plan.tls.is_some());
+    let tls: Vec<bool> = plan.members.iter().map(speaks).collect();
     if plan.tls.is_none() && !tls.contains(&true) {
         return Ok(Tls { transport: Transport { tls, ..Transport::default() }, certificate: None });
     }
@@ -86,10 +86,9 @@ async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
 /// Whether no member serves anything older than this certificate. A member without an observed certificate perhaps
 /// does.
 fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -> bool {
-    let serves = |member: &Member| {
-        member.link.as_ref().is_some_and(|(_, reading)| reading.certificate == Some(certificate.fingerprint))
-    };
-    observed.own().iter().zip(tls).all(|(member, tls)| !tls || serves(member))
+    let serves =
+        |name: &str| observed.link(name).is_some_and(|(_, state)| state.certificate() == Some(certificate.fingerprint));
+    observed.own().iter().zip(tls).all(|(member, tls)| !tls || serves(&member.name))
 }
 
 /// Returns the last reading if it is fresh, and reads again otherwise.
@@ -219,8 +218,8 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
     let mut due = cluster.after(RESYNC);
     let Some(Ok(certificate)) = &tls.certificate else { return due };
     for (member, _) in observed.own().iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
-        let Some((link, reading)) = member.answers() else { continue };
-        if reading.certificate == Some(certificate.fingerprint) {
+        let Some((link, state)) = observed.answering(&member.name) else { continue };
+        if state.certificate() == Some(certificate.fingerprint) {
             continue;
         }
         match reload_at(link, certificate).await {
@@ -239,15 +238,15 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
 
 /// Whether the member serves it now. The file in its pod can be an old one for about a minute, or half a pair.
 async fn reload_at(link: &Arc<MemberLink>, certificate: &Certificate) -> Result<bool, ActError> {
-    let Some(last) = link.reading().last_process else { return Ok(false) };
+    let Some(run_id) = link.state().processes.last().map(|last| last.run_id.clone()) else { return Ok(false) };
     let path = |file: &str| format!("{TLS_DIRECTORY}/{file}");
-    let mut admin = link.admin_session(&last.run_id).await?;
+    let mut admin = link.admin_session(&run_id).await?;
     if admin.certificate() == Some(certificate.fingerprint) {
         return Ok(true);
     }
     admin.reload_certificate(&path(CERTIFICATE_KEY), &path(PRIVATE_KEY_KEY)).await?;
     drop(admin);
-    let admin = link.admin_session(&last.run_id).await?;
+    let admin = link.admin_session(&run_id).await?;
     Ok(admin.certificate() == Some(certificate.fingerprint))
 }
 

@@ -12,7 +12,7 @@ use super::observe::{Observed, Observer};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, Obstacle, users_since};
-use crate::quorum::session::{ActError, floor_of};
+use crate::quorum::session::{ActError, LinkState, floor_of};
 use crate::redis_member::acl::UserRule;
 use crate::redlock::FencingToken;
 use crate::time::Monotonic;
@@ -59,11 +59,9 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
 /// The epoch never falls below the highest one of a member, even if a user edits the status.
 pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
     let observed = observer.observe();
-    let links = observed.members.iter().filter_map(|member| member.link.as_ref());
-    let found = links.filter_map(|(_, reading)| reading.highest_epoch).max();
-    let links = observed.members.iter().filter_map(|member| member.link.as_ref());
-    let open =
-        links.filter_map(|(_, reading)| reading.observation.as_ref()).map(|observation| &*observation.open_users);
+    let states = || observed.links.iter().map(|(_, state)| state);
+    let found = states().filter_map(LinkState::highest_epoch).max();
+    let open = states().filter_map(LinkState::observation).map(|observation| &*observation.open_users);
     let Some(epoch) = lost_epoch(&observed.plan.lists, found, open) else { return Ok(()) };
     if !observed.is_of_plan() {
         return Err(Error::Conflict);

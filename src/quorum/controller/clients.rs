@@ -10,14 +10,15 @@ use super::auth::{self, Stored};
 use super::cluster::Cluster;
 use super::error::Error;
 use super::memory::Applied;
-use super::observe::{Member, Observed, Observer};
+use super::observe::{Observed, Observer};
 use crate::api::requests::is_ours;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::users_acl;
-use crate::quorum::model::member::StartedWith;
+use crate::quorum::model::member::{MemberSummary, StartedWith};
 use crate::quorum::model::membership::is_closed;
 use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::record::admitted_run_id;
 use crate::quorum::session::{ActError, QuorumSession};
 use crate::redis_member::acl::UserRule;
 
@@ -77,19 +78,18 @@ pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
 pub(super) async fn open_new(observer: &Observer<'_>) {
     let observed = &observer.observe();
     let locker = UserRule::locker_name(observed.plan.lists.epoch);
-    let members = observed.own().iter().zip(&observed.summaries);
-    for (member, summary) in members.filter(|(_, summary)| observed.is_of_plan() && summary.admitted && summary.obeys) {
-        let Some((link, reading)) = member.answers() else { continue };
-        let Some(observation) = &reading.observation else { continue };
+    for member in observed.own().iter().filter(|member| observed.is_of_plan() && member.admitted && member.obeys) {
+        let Some((link, state)) = observed.answering(&member.name) else { continue };
+        let Some(observation) = state.observation() else { continue };
         let is_open = |user: &str| observation.open_users.iter().any(|open| open == user);
-        let mut missing = observed.plan.open_rules(observed.auth, &summary.name);
+        let mut missing = observed.plan.open_rules(observed.auth, &member.name);
         missing.retain(|rule| !is_open(rule.name()));
         if missing.is_empty() || !is_open(&locker) {
             continue;
         }
         let opened = async { link.admin_session(&observation.run_id).await?.open_more(observed.epoch, &missing).await };
         if let Err(error) = opened.await {
-            tracing::info!(member = %summary.name, %error, "clients not opened yet");
+            tracing::info!(member = %member.name, %error, "clients not opened yet");
         }
     }
 }
@@ -103,29 +103,34 @@ pub(super) async fn change(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Re
     let Some(config) = config(cluster, plan).await? else { return Ok(Vec::new()) };
     let observed = observer.observe();
     // A member that does not run with these secrets is closed by its restart, which needs the files.
-    let closed = |member: &Member| {
-        let is_restarted = || member.started_with(auth) != StartedWith::These;
-        is_closed(&observed.quorum, &member.plan.name, &plan.lists) || (auth.id().is_some() && is_restarted())
+    let closed = |member: &MemberSummary| {
+        let is_restarted = || member.started_with != StartedWith::These;
+        is_closed(&observed.quorum, &member.name, &plan.lists) || (auth.id().is_some() && is_restarted())
     };
     if plan.lists.is_joint() && !observed.own().iter().all(closed) {
         return Ok(vec!["users of the list before are being closed".to_owned()]);
     }
     let (mut waiting, mut gone) = (Vec::new(), Vec::new());
-    for member in observed.own().iter().filter(|member| member.link.is_some()) {
+    for (member, of_plan) in observed.own().iter().zip(&plan.members) {
+        let name = &member.name;
+        if observed.link(name).is_none() {
+            continue;
+        }
         // The passwords of a process that runs with lost ones are all others, and go with the process.
-        let has_these = member.started_with(auth) != StartedWith::Others;
-        let files = (acl_file(&config, &member.plan), users_acl(plan, auth, &member.plan));
+        let has_these = member.started_with != StartedWith::Others;
+        let files = (acl_file(&config, of_plan), users_acl(plan, auth, of_plan));
         let mut difference = difference(&files.0, &files.1, has_these);
         gone.extend(difference.removed.iter().cloned());
         // Those of earlier epochs were closed when the list was changed.
         let is_former = |user: &String| UserRule::split_name(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch);
         difference.removed.retain(|user| !is_former(user));
-        let votes = observed.admitted_run_id(&member.plan.name).is_some() && !member.is_lost(auth);
+        let is_lost = !has_these && observed.refuses(name);
+        let votes = admitted_run_id(&observed.quorum, name).is_some() && !is_lost;
         if difference == Difference::default() || !votes {
             continue;
         }
-        if let Err(error) = change_on(&observer.observe(), &member.plan.name, &difference).await {
-            waiting.push(format!("{} still has the old rights of clients: {error}", member.plan.name));
+        if let Err(error) = change_on(&observer.observe(), name, &difference).await {
+            waiting.push(format!("{name} still has the old rights of clients: {error}"));
         }
     }
     if waiting.is_empty() {

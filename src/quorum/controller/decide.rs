@@ -22,8 +22,8 @@ use crate::redlock::MemberError;
 const LONGEST_REQUEST: usize = 253;
 
 pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
-    rollout::decide(&rollout::View {
-        members: &observed.summaries,
+    rollout::decide(&rollout::Input {
+        members: &observed.members,
         paused: observed.quorum.metadata.annotations.as_ref().and_then(|all| all.get(ROLLOUT_ANNOTATION))
             == Some(&"paused".to_owned()),
         // A rollout waits for a joint change. A change that is not joint yet waits for the rollout.
@@ -34,14 +34,14 @@ pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
 
 /// How far an update is, in words.
 fn progress(observed: &Observed<'_>) -> Option<Progress> {
-    rollout::progress(&rollout(observed), observed.own_summaries())
+    rollout::progress(&rollout(observed), observed.own())
 }
 
 fn incomplete_locks(observed: &Observed<'_>) -> Vec<String> {
     locks::incomplete(
         &observed.locks,
-        observed.summaries.len(),
-        observed.summaries.iter().filter(|member| member.dead).count(),
+        observed.members.len(),
+        observed.members.iter().filter(|member| member.dead).count(),
     )
 }
 
@@ -55,14 +55,14 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
     let is_kept = |member: &&MemberSummary| {
         member.external && lists.voters.contains(&member.name) && lists.wanted.contains(&member.name)
     };
-    let left_behind = match observed.summaries.iter().find(is_kept) {
+    let left_behind = match observed.members.iter().find(is_kept) {
         Some(_) => Vec::new(),
         None => observed.agreement.others(observed.boottime).into_iter().map(|other| other.name).collect(),
     };
-    membership::decide(&membership::View {
+    membership::decide(&membership::Input {
         now: observed.now,
         lists,
-        members: &observed.summaries,
+        members: &observed.members,
         // With a pause they end.
         incomplete_locks: &if pauses { Vec::new() } else { incomplete_locks(observed) },
         busy: busy(observed),
@@ -85,13 +85,13 @@ fn busy(observed: &Observed<'_>) -> Option<Busy> {
 /// `files_written`: members that start now find the passwords of this stage.
 pub(super) fn rotation(observed: &Observed<'_>, files_written: bool) -> RotationStep {
     let wanted = observed.quorum.metadata.annotations.as_ref().and_then(|all| all.get(ROTATE_PASSWORDS_ANNOTATION));
-    rotation::decide(&rotation::View {
+    rotation::decide(&rotation::Input {
         wanted: wanted.map(|text| beginning(text, LONGEST_REQUEST)),
         rotation: observed.auth.rotation(),
         rotated: observed.auth.rotated(),
         files_written,
         settled: observed.passwords_settle.is_none(),
-        members: observed.own_summaries(),
+        members: observed.own(),
     })
 }
 
@@ -100,14 +100,14 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
     let applied = observed.applied.as_ref();
     let rotation = |Applied { config_kept, .. }: &Applied| {
         let step = rotation(observed, *config_kept);
-        Some(rotation::progress(observed.auth.rotation()?, observed.own_summaries(), &step))
+        Some(rotation::progress(observed.auth.rotation()?, observed.own(), &step))
     };
     let (is_recorded, rollout) = (records_loss(&observed.quorum), progress(observed));
     Overview {
         change: membership::describe(&observed.plan.lists, &change(observed), &observed.change_failures),
         blocked_clients: applied.map(|applied| applied.blocked_clients.clone()).unwrap_or_default(),
         rotation: applied.and_then(rotation),
-        loss: lost_secrets::loss(observed.auth, is_recorded, observed.own_summaries(), rollout.as_ref()),
+        loss: lost_secrets::loss(observed.auth, is_recorded, observed.own(), rollout.as_ref()),
         tls: tls(observed),
         obstacle: applied.and_then(|applied| applied.obstacle.clone()),
         agreement: Some(status::quorum_agrees(&observed.agreement, observed.plan, observed.boottime)),
@@ -118,13 +118,13 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
 /// The message of the condition; `None` without TLS.
 fn tls(observed: &Observed<'_>) -> Option<Condition> {
     let served = observed.own().iter().filter_map(|member| {
-        let (_, reading) = member.link.as_ref()?;
-        let failure = match &reading.failure {
+        let (_, state) = observed.link(&member.name)?;
+        let failure = match &state.failure {
             Some(MemberError::Untrusted(text)) => Some(text.clone()),
             _ => None,
         };
-        let (member, tls) = (member.plan.name.clone(), member.speaks_tls());
-        Some(Served { member, tls, certificate: reading.certificate, failure })
+        let tls = observed.speaks_tls(&member.name);
+        Some(Served { member: member.name.clone(), tls, certificate: state.certificate(), failure })
     });
     Some(report(observed.certificate.as_ref()?, &served.collect::<Vec<_>>()).condition())
 }

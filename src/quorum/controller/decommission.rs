@@ -22,7 +22,7 @@ use super::snapshot::Sources;
 use super::{copies, locks};
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
-use crate::fence::decommission::{EndStep, EndView, decide_end};
+use crate::fence::decommission::{EndInput, EndStep, decide_end};
 use crate::fence::external_master::{PREDECESSOR, decide_external_end};
 use crate::fence::{FenceStep, Process, Reach, Reason, Record, Verdict};
 use crate::quorum::model::events::QuorumEvent;
@@ -111,7 +111,7 @@ pub(super) async fn end_member(
     kept: &Mutex<KeptObjects>,
 ) -> Result<Ending, Error> {
     let (Leaver { link, plan, deleted }, quorum) = (leaver, sources.session.quorum());
-    let (name, reading) = (link.name(), link.reading());
+    let (name, state) = (link.name(), link.state());
     // Without a floor no member was ever admitted, and nothing was promised.
     let lingers = *deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
     let record = record_named(quorum.status.as_ref(), name.as_str());
@@ -119,13 +119,13 @@ pub(super) async fn end_member(
         return end_external(sources, cluster, link, &record, lingers, closed).await;
     }
     let pod = sources.pod_of(link, &quorum);
-    let reach = reading.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), cluster.now());
+    let reach = state.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), cluster.now());
     let threat = record.may_be_open();
     let verdict = sources.verdict(&quorum, threat, pod.as_deref()).await?;
     let of_process = threat.map(|process| process.run_id.as_str());
     let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
     let harmless_since = || sources.session.timers().harmless_since(name.as_str(), of_process);
-    let step = decide_end(&EndView {
+    let step = decide_end(&EndInput {
         now: cluster.now(),
         record: &record,
         reach: &reach,
@@ -144,7 +144,7 @@ pub(super) async fn end_member(
         }
         EndStep::Wait { until } => Ending::Waits(Some(until), format!("{name} is closed, its locks run out")),
         EndStep::Unconfirmed { node, until } => {
-            let is_refused = reading.is_refused_by(pod.as_ref().and_then(|pod| pod.uid()).as_deref());
+            let is_refused = state.is_refused_by(pod.as_ref().and_then(|pod| pod.uid()).as_deref());
             if let Some(plan) = plan
                 && is_unclosable(sources, cluster, plan, is_refused).await?
             {
@@ -242,7 +242,7 @@ async fn close(
     link: &MemberLink,
 ) -> Result<(String, Monotonic, Monotonic), Error> {
     let (name, delay) = (link.name().as_str(), effective::current(&sources.session.quorum()).rejoin_delay());
-    let (Some(auth), Some(last)) = (sources.session.auth(), link.reading().last_process) else {
+    let (Some(auth), Some(last)) = (sources.session.auth(), link.state().processes.last().cloned()) else {
         return Err(Error::Gone);
     };
     let mut admin = link.admin_session(&last.run_id).await?;

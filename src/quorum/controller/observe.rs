@@ -15,7 +15,7 @@ use super::memory::{Applied, Memory, Podless};
 use super::owned::{Owned, is_kept};
 use super::snapshot::Sources;
 use crate::api::{MEMBER_LABEL, RedisQuorum};
-use crate::fence::{Reason, Record, State, Users};
+use crate::fence::{Reason, State, Users};
 use crate::quorum::model::agreement::Agreement;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::mounted_acl_key;
@@ -24,11 +24,11 @@ use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, Standing, StartedWith};
 use crate::quorum::model::membership::{is_closed, is_declared_dead};
 use crate::quorum::model::plan::{MemberPlan, Plan};
-use crate::quorum::model::record::record_named;
+use crate::quorum::model::record::{admitted_run_id, record_named};
 use crate::quorum::model::status::{Keys, Watched};
 use crate::quorum::model::tls::Certificate;
 use crate::quorum::model::{effective, facts};
-use crate::quorum::session::{ActError, LinkReading, MemberLink};
+use crate::quorum::session::{ActError, LinkState, MemberLink};
 use crate::redis_member::acl::UserRule;
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
@@ -63,10 +63,15 @@ pub(super) struct Observed<'a> {
     /// The voters by this state of the quorum. The plan can be of another one.
     pub(super) lists: Lists,
     pub(super) rejoin_delay: Duration,
-    /// All members of the plan, the operator's own first, then those that leave.
-    pub(super) members: Vec<Member>,
-    /// The members of the plan, as decisions see them, in the same order.
-    pub(super) summaries: Vec<MemberSummary>,
+    /// The members of the plan, the operator's own first.
+    pub(super) members: Vec<MemberSummary>,
+    /// The links to them and to members that leave. This replica perhaps follows a new member a moment later.
+    pub(super) links: Vec<(Arc<MemberLink>, LinkState)>,
+    /// Pods of the operator's own members, in the order of the plan.
+    pub(super) pods: Vec<Option<Arc<Pod>>>,
+    /// Services for peers outside, and where such peers reach the members, in the same order.
+    pub(super) services: Vec<Option<Arc<Service>>>,
+    pub(super) external_addresses: Vec<Option<Address>>,
     pub(super) locks: Vec<HeldLock>,
     /// Those of its clients.
     pub(super) namespaces: Vec<Arc<Namespace>>,
@@ -83,20 +88,8 @@ pub(super) struct Observed<'a> {
     pub(super) passwords_settle: Option<Duration>,
 }
 
-/// One member of it.
-pub(super) struct Member {
-    pub(super) plan: MemberPlan,
-    pub(super) record: Record,
-    /// The link to it; `None` if this replica does not follow it yet.
-    pub(super) link: Option<(Arc<MemberLink>, LinkReading)>,
-    /// Its pod, its Service for peers outside and where they reach it.
-    pub(super) pod: Option<Arc<Pod>>,
-    pub(super) service: Option<Arc<Service>>,
-    pub(super) external_address: Option<Address>,
-}
-
 impl<'a> Observer<'a> {
-    /// The quorum as it is known now.
+    /// The quorum now.
     pub(super) fn observe(&self) -> Observed<'a> {
         self.observe_at(self.sources.session.quorum())
     }
@@ -104,30 +97,39 @@ impl<'a> Observer<'a> {
     /// By this state of the object.
     pub(super) fn observe_at(&self, quorum: Arc<RedisQuorum>) -> Observed<'a> {
         let (context, session, plan, memory) = (self.context, self.sources.session, self.plan, self.memory);
-        let (now, boottime, links) = (context.clock.monotonic(), context.clock.boottime(), session.links());
-        let leavers = links.iter().filter(|link| plan.member(link.name().as_str()).is_none());
-        let members = plan.all_members().chain(leavers.map(|link| link.plan()));
-        let members: Vec<Member> = members.map(|member| self.member(member, &quorum, &links)).collect();
-        let lists = Lists::of(&quorum);
+        let (now, boottime, namespace) = (context.clock.monotonic(), context.clock.boottime(), &plan.namespace);
+        let links: Vec<_> = session.links().iter().map(|link| (link.clone(), link.state())).collect();
+        let pods: Vec<_> =
+            plan.members.iter().map(|member| context.pods.named(namespace, &member.pod_name())).collect();
+        let service = |member: &MemberPlan| {
+            plan.expose.as_ref().and_then(|_| self.owned.services.named(namespace, &member.external_name()))
+        };
+        let services: Vec<_> = plan.members.iter().map(service).collect();
+        let node = |pod: &Option<Arc<Pod>>| context.nodes.cluster_named(&facts::node_name(pod.as_deref()?)?);
+        let external_address = |((member, pod), service): ((&MemberPlan, _), &Option<Arc<Service>>)| {
+            plan.expose.as_ref()?.address(member.index, service.as_deref(), node(pod).as_deref())
+        };
+        let external_addresses = plan.members.iter().zip(&pods).zip(&services).map(external_address).collect();
         let (stored_auth, agreement) = (session.auth(), session.agreement().lock().clone());
-        let own = plan.all_members().zip(&members);
-        let summaries = own.map(|(_, member)| self.summary(member, &quorum, stored_auth.as_ref())).collect();
         let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
         let watched = Watched {
             clocks: session.clocks().report(boottime),
             keys: own_keys(&links),
             bound: effective::current(&quorum).max_ttl,
-            all_external: links.iter().all(|link| link.plan().is_external()),
+            all_external: links.iter().all(|(link, _)| link.plan().is_external()),
         };
-        Observed {
+        let mut observed = Observed {
             plan,
             auth: self.auth,
             epoch: self.sources.epoch,
             now,
             boottime,
             rejoin_delay: effective::rejoin_delay_of(&quorum),
-            members,
-            summaries,
+            members: Vec::new(),
+            links,
+            pods,
+            services,
+            external_addresses,
             namespaces: clients.collect(),
             locks: self.sources.held_locks(&quorum),
             agreement,
@@ -139,51 +141,35 @@ impl<'a> Observer<'a> {
             change_failures: memory.change_failures.lock().clone(),
             podless: memory.podless.lock().clone(),
             passwords_settle: memory.passwords.lock().settle(self.auth.generation(), now),
-            lists,
+            lists: Lists::of(&quorum),
             quorum,
-        }
+        };
+        observed.members = plan.all_members().map(|member| self.summary(member, &observed)).collect();
+        observed
     }
 
-    fn member(&self, plan: &MemberPlan, quorum: &RedisQuorum, links: &[Arc<MemberLink>]) -> Member {
-        let (context, namespace) = (self.context, &self.plan.namespace);
-        let link = links.iter().find(|link| link.name().as_str() == plan.name);
-        let own = !plan.is_external();
-        let pod = own.then(|| context.pods.named(namespace, &plan.pod_name())).flatten();
-        let expose = self.plan.expose.as_ref().filter(|_| own);
-        let service = expose.and_then(|_| self.owned.services.named(namespace, &plan.external_name()));
-        let node = pod.as_deref().and_then(facts::node_name);
-        let node = node.and_then(|name| context.nodes.cluster_named(&name));
-        Member {
-            record: record_named(quorum.status.as_ref(), &plan.name),
-            link: link.map(|link| (link.clone(), link.reading())),
-            external_address: expose.and_then(|to| to.address(plan.index, service.as_deref(), node.as_deref())),
-            plan: plan.clone(),
-            pod,
-            service,
-        }
-    }
-
-    fn summary(&self, member: &Member, quorum: &RedisQuorum, stored: Option<&Auth>) -> MemberSummary {
-        let (Member { plan, record, .. }, lists) = (member, &self.plan.lists);
+    fn summary(&self, plan: &MemberPlan, observed: &Observed<'_>) -> MemberSummary {
+        let (quorum, lists) = (&observed.quorum, &self.plan.lists);
         let (external, own) = (plan.is_external(), !plan.is_external());
-        let reading = member.link.as_ref().map(|(_, reading)| reading);
-        let answering =
-            reading.filter(|reading| reading.processes.answers()).and_then(|reading| reading.last_process.as_ref());
+        let record = record_named(quorum.status.as_ref(), &plan.name);
+        let state = observed.link(&plan.name).map(|(_, state)| state);
+        let answering = state.and_then(LinkState::answering);
         let admitted = answering.is_some_and(|answering| record.admits(&answering.run_id));
-        let obeys = answering.is_some() && reading.is_some_and(|reading| reading.raised == Some(self.sources.epoch));
+        let obeys = answering.is_some() && state.is_some_and(|state| state.raised() == Some(self.sources.epoch));
         let is_open = answering.is_some_and(|answering| answering.users == Users::Open);
         let votes = admitted && (external || (obeys && is_open));
         let next = UserRule::locker_name(lists.epoch + 1);
-        let open = reading
-            .and_then(|reading| reading.observation.as_ref())
-            .map(|observation| observation.open_users.as_slice());
+        let open = state.and_then(LinkState::observation).map(|observation| observation.open_users.as_slice());
         let has_confirmed =
             |run_id| self.memory.passwords.lock().confirmed.get(run_id) == Some(&self.auth.generation());
         let set = self.owned.stateful_sets.named(&self.plan.namespace, &plan.name);
         // A user's edit, or an older template than the one just written, does not describe the right pod.
         let set = set.filter(|set| own && is_kept(&self.memory.kept, set.as_ref()));
-        let outdated = set.zip(member.pod.as_ref()).and_then(|(set, pod)| is_outdated(&set, pod));
-        let lost = own && record.admitted && stored.is_some_and(|auth| member.is_lost(auth));
+        let pod = observed.pod(&plan.name);
+        let outdated = set.zip(pod).and_then(|(set, pod)| is_outdated(&set, pod));
+        let runs_with_others = |auth: &Auth| started_with(pod, plan, auth) == StartedWith::Others;
+        let refuses = own && record.admitted && observed.refuses(&plan.name);
+        let lost = refuses && observed.stored_auth.as_ref().is_some_and(runs_with_others);
         let standing = match record.state {
             // Not while it ends: it is waited for then.
             _ if lost && outdated == Some(true) => Standing::Lost,
@@ -197,7 +183,7 @@ impl<'a> Observer<'a> {
             standing,
             // The operator does not replace an external master; it has to vote while another member is replaced.
             outdated: if external { Some(false) } else { outdated },
-            started_with: member.started_with(self.auth),
+            started_with: started_with(pod, plan, self.auth),
             answers: answering.is_some(),
             obeys,
             admitted,
@@ -212,9 +198,9 @@ impl<'a> Observer<'a> {
 }
 
 /// The keys of the operator's own members. External masters have keys of other programs, too.
-fn own_keys(links: &[Arc<MemberLink>]) -> Option<Keys> {
-    let own = links.iter().filter(|link| !link.plan().is_external()).map(|link| link.reading());
-    let observed = own.filter(|reading| reading.processes.answers()).filter_map(|reading| reading.observation);
+fn own_keys(links: &[(Arc<MemberLink>, LinkState)]) -> Option<Keys> {
+    let own = links.iter().filter(|(link, state)| !link.plan().is_external() && state.processes.answers());
+    let observed = own.filter_map(|(_, state)| state.observation());
     let keys = observed
         .map(|observation| Keys { endless: observation.endless_keys(), average_ttl: observation.keyspace.average_ttl });
     keys.reduce(Keys::most)
@@ -227,71 +213,63 @@ impl Observed<'_> {
     }
 
     /// The operator's own members of the plan.
-    pub(super) fn own(&self) -> &[Member] {
+    pub(super) fn own(&self) -> &[MemberSummary] {
         self.members.get(..self.plan.members.len()).unwrap_or_default()
     }
 
-    /// The operator's own members of the plan, as decisions see them.
-    pub(super) fn own_summaries(&self) -> &[MemberSummary] {
-        self.summaries.get(..self.plan.members.len()).unwrap_or_default()
+    /// The link to a member; `None` if this replica does not follow it yet.
+    pub(super) fn link(&self, name: &str) -> Option<(&Arc<MemberLink>, &LinkState)> {
+        self.links.iter().find(|(link, _)| link.name().as_str() == name).map(|(link, state)| (link, state))
     }
 
-    pub(super) fn member(&self, name: &str) -> Option<&Member> {
-        self.members.iter().find(|member| member.plan.name == name)
+    /// The link to a member with a process that answers.
+    pub(super) fn answering(&self, name: &str) -> Option<(&Arc<MemberLink>, &LinkState)> {
+        self.link(name).filter(|(_, state)| state.processes.answers())
     }
 
-    /// The process of a member that is admitted.
-    pub(super) fn admitted_run_id(&self, name: &str) -> Option<RunId> {
-        let record = &self.member(name)?.record;
-        record.run_id.clone().filter(|_| record.admitted)
+    /// The pod of a member.
+    pub(super) fn pod(&self, name: &str) -> Option<&Pod> {
+        let mut pods = self.plan.members.iter().zip(&self.pods);
+        pods.find(|(member, _)| member.name == name)?.1.as_deref()
     }
 
-    /// The link to it.
+    /// Whether a member's pod speaks TLS; `None` if there is no pod of it.
+    pub(super) fn speaks_tls(&self, name: &str) -> Option<bool> {
+        let is_its = |pod: &&Pod| pod.labels().get(MEMBER_LABEL).is_some_and(|of| of == name);
+        self.pod(name).filter(is_its).map(facts::speaks_tls)
+    }
+
+    /// Whether the process in a member's pod refuses the operator's password.
+    pub(super) fn refuses(&self, name: &str) -> bool {
+        let uid = self.pod(name).and_then(|pod| pod.uid());
+        self.link(name).is_some_and(|(_, state)| state.is_refused_by(uid.as_deref()))
+    }
+
+    /// The link to an admitted member, and its process.
     pub(super) fn admitted(&self, name: &str) -> Result<(Arc<MemberLink>, RunId), ActError> {
-        let link = self.member(name).and_then(|member| member.link.as_ref()).map(|(link, _)| link.clone());
-        link.zip(self.admitted_run_id(name)).ok_or(ActError::NoAddress)
+        let link = self.link(name).map(|(link, _)| link.clone());
+        link.zip(admitted_run_id(&self.quorum, name)).ok_or(ActError::NoAddress)
     }
 
     /// Hosts of the members' load balancers.
     pub(super) fn balancer_hosts(&self) -> Vec<String> {
-        self.own().iter().filter_map(|member| balancer_host(member.service.as_ref()?)).collect()
+        self.services.iter().flatten().filter_map(|service| balancer_host(service)).collect()
     }
 
     /// The addresses that clients get in place of the members' names, by index.
     pub(super) fn given_addresses(&self) -> Vec<Option<Address>> {
         let Some(expose) = &self.plan.expose else { return Vec::new() };
-        self.own().iter().map(|member| expose.given(member.plan.index, member.service.as_deref())).collect()
+        let members = self.plan.members.iter().zip(&self.services);
+        members.map(|(member, service)| expose.given(member.index, service.as_deref())).collect()
     }
 }
 
-impl Member {
-    /// Which secrets the first process of its pod was started with.
-    pub(super) fn started_with(&self, auth: &Auth) -> StartedWith {
-        match self.pod.as_ref().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
-            None => StartedWith::Nothing,
-            Some(pod) if facts::acl_key(pod) == Some(mounted_acl_key(auth, &self.plan).as_str()) => StartedWith::These,
-            Some(_) => StartedWith::Others,
-        }
-    }
-
-    /// Whether its process was started with lost secrets, and refuses those that took their place.
-    ///
-    /// The operator cannot do anything to it, and its pod is going to be replaced.
-    pub(super) fn is_lost(&self, auth: &Auth) -> bool {
-        let uid = self.pod.as_ref().and_then(|pod| pod.uid());
-        let refuses = self.link.as_ref().is_some_and(|(_, reading)| reading.is_refused_by(uid.as_deref()));
-        refuses && self.started_with(auth) == StartedWith::Others
-    }
-
-    /// Whether its pod speaks TLS; `None` if there is no pod of it.
-    pub(super) fn speaks_tls(&self) -> Option<bool> {
-        let pod = self.pod.as_ref().filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name))?;
-        Some(facts::speaks_tls(pod))
-    }
-
-    /// The process that answers.
-    pub(super) fn answers(&self) -> Option<(&Arc<MemberLink>, &LinkReading)> {
-        self.link.as_ref().filter(|(_, reading)| reading.processes.answers()).map(|(link, reading)| (link, reading))
+/// Which secrets the first process of a member's pod was started with.
+fn started_with(pod: Option<&Pod>, member: &MemberPlan, auth: &Auth) -> StartedWith {
+    match pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        None => StartedWith::Nothing,
+        Some(pod) if facts::acl_key(pod) == Some(mounted_acl_key(auth, member).as_str()) => StartedWith::These,
+        Some(_) => StartedWith::Others,
     }
 }
 

@@ -20,8 +20,8 @@ pub(super) async fn ask(observer: &Observer<'_>) -> Monotonic {
     let names: Vec<&str> = observed
         .own()
         .iter()
-        .filter(|member| member.pod.is_none() && member.link.is_some())
-        .map(|member| member.plan.name.as_str())
+        .map(|member| member.name.as_str())
+        .filter(|name| observed.pod(name).is_none() && observed.link(name).is_some())
         .collect();
     let mut refusals = memory.lock().clone();
     refusals.retain(|name, _| names.contains(&name.as_str()));

@@ -82,12 +82,10 @@ pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem:
 
 fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observed: &Observed<'_>) {
     for published in &mut status.members {
-        let link = observed.member(&published.name).and_then(|member| member.link.as_ref());
-        let Some((_, reading)) = link else { continue };
-        let last =
-            reading.last_process.as_ref().filter(|last| published.run_id.as_deref() == Some(last.run_id.as_str()));
+        let Some((_, state)) = observed.link(&published.name) else { continue };
+        let last = state.processes.last().filter(|last| published.run_id.as_deref() == Some(last.run_id.as_str()));
         let (Some(announced), Some(last)) = (published.rejoin_at, last) else { continue };
-        let until = count_from(last, reading.fenced_since) + observed.rejoin_delay;
+        let until = count_from(last, state.fenced_since()) + observed.rejoin_delay;
         let counted = cluster.wall_time(until, observed.now);
         let is_off = |counted: &MilliTime| (counted.as_millis() - announced.as_millis()).abs() > ANNOUNCED_WITHIN;
         if published.state == MemberState::Fenced {
@@ -148,16 +146,16 @@ fn lists_of(status: &RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
 /// Everything that follows from the rest, besides the conditions.
 fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     basics(status, observed.plan);
-    for member in observed.own() {
-        let Some((_, reading)) = &member.link else { continue };
-        if let Some(published) = status.members.iter_mut().find(|published| published.name == member.plan.name) {
-            published.pod_name = Some(member.plan.pod_name());
-            published.address = reading.address.clone().or_else(|| published.address.take());
-            published.external_address = member.external_address.as_ref().map(ToString::to_string);
+    for (member, external_address) in observed.plan.members.iter().zip(&observed.external_addresses) {
+        let Some((link, _)) = observed.link(&member.name) else { continue };
+        if let Some(published) = status.members.iter_mut().find(|published| published.name == member.name) {
+            published.pod_name = Some(member.pod_name());
+            published.address = link.address().or_else(|| published.address.take());
+            published.external_address = external_address.as_ref().map(ToString::to_string);
             if published.state == MemberState::Pending {
-                let podless = observed.podless.get(&member.plan.name).and_then(|podless| podless.why.as_deref());
-                let place = (observed.plan.namespace.as_str(), member.plan.name.as_str());
-                published.message = facts::no_process(place, member.pod.as_deref(), podless).map(cut);
+                let podless = observed.podless.get(&member.name).and_then(|podless| podless.why.as_deref());
+                let place = (observed.plan.namespace.as_str(), member.name.as_str());
+                published.message = facts::no_process(place, observed.pod(&member.name), podless).map(cut);
             }
         }
     }
@@ -175,12 +173,13 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
 
 /// Addresses of external members, and the obstacles to their votes.
 fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
-    for member in &observed.members {
-        let (Some(external), Some((link, reading))) = (&member.plan.external, &member.link) else { continue };
+    for (link, state) in &observed.links {
         let (name, agreement) = (link.name(), &observed.agreement);
-        let unfit = status::unfit(Some(status), name.as_str(), reading.observation.as_ref());
-        let unfit = unfit.filter(|_| reading.processes.answers()).map(|why| format!("its votes do not count: {why}"));
-        let trouble = || match &reading.failure {
+        let plan = observed.plan.member(name.as_str()).unwrap_or(link.plan());
+        let Some(external) = &plan.external else { continue };
+        let unfit = status::unfit(Some(status), name.as_str(), state.observation());
+        let unfit = unfit.filter(|_| state.processes.answers()).map(|why| format!("its votes do not count: {why}"));
+        let trouble = || match &state.failure {
             Some(refused @ MemberError::Refused) => Some(Unanswered::of(external, refused).to_string()),
             _ => agreement.trouble(name).map(str::to_owned),
         };

@@ -40,10 +40,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     // Asked of the API server: a leader that was frozen must not act on what was true before.
     let observed = observer.observe_at(cluster.read().await?);
     let is_still = observed.is_of_plan() && decide::rollout(&observed) == step;
-    let Some((member, (link, _))) = observed.member(name).and_then(|member| Some((member, member.link.as_ref()?)))
-    else {
-        return Ok(Some(LOCKS_PERIOD));
-    };
+    let Some((link, _)) = observed.link(name) else { return Ok(Some(LOCKS_PERIOD)) };
     if !is_still {
         return Ok(Some(LOCKS_PERIOD));
     }
@@ -59,8 +56,8 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
             Err(error) => return Err(error),
         }
     }
-    if let Some(pod) = &member.pod
-        && cluster.delete(pod.as_ref()).await?
+    if let Some(pod) = observed.pod(name)
+        && cluster.delete(pod).await?
     {
         tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "deleted the pod, so that its next one has the newer template");
     }

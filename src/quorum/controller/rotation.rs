@@ -10,7 +10,7 @@ use super::cluster::Cluster;
 use super::decide;
 use super::error::{Error, RESYNC};
 use super::memory::{Applied, Passwords};
-use super::observe::{Member, Observed, Observer};
+use super::observe::{Observed, Observer};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::rotation::RotationStep;
@@ -50,8 +50,7 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
                 (next, event)
             }
             RotationStep::Confirm { name, cut } => {
-                let Some(member) = observed.member(&name) else { return Ok(None) };
-                if let Err(error) = confirm(&observed, member, cut, passwords).await {
+                if let Err(error) = confirm(&observed, &name, cut, passwords).await {
                     tracing::info!(member = %name, %error, "passwords not set yet");
                     return Ok(Some(AFTER_FAILURE));
                 }
@@ -68,15 +67,10 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
     Ok(Some(AFTER_FAILURE))
 }
 
-async fn confirm(
-    observed: &Observed<'_>,
-    member: &Member,
-    cut: bool,
-    passwords: &Mutex<Passwords>,
-) -> Result<(), ActError> {
-    let (auth, name) = (observed.auth, &member.plan.name);
-    let (link, reading) = member.link.as_ref().ok_or(ActError::NoAddress)?;
-    let last = reading.last_process.as_ref().ok_or(ActError::OtherProcess)?;
+async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mutex<Passwords>) -> Result<(), ActError> {
+    let auth = observed.auth;
+    let (link, state) = observed.link(name).ok_or(ActError::NoAddress)?;
+    let last = state.processes.last().ok_or(ActError::OtherProcess)?;
     let operator = auth.accepted(name, OPERATOR_USER);
     // The next epoch's user can be open already, and waits for a change of the members.
     let mut users = observed.plan.user_rules(auth, name);

@@ -13,15 +13,15 @@ use super::memory::Memory;
 use crate::api::requests::request;
 use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::evidence::{ContainerEvidence, container_state};
-use crate::fence::external_master::{ExternalView, decide_external, predecessor};
+use crate::fence::external_master::{ExternalInput, decide_external, predecessor};
 use crate::fence::predecessor::{Facts, judge};
-use crate::fence::{Evidence, FenceStep, Process, Reach, Record, Verdict, View, decide};
+use crate::fence::{Evidence, FenceInput, FenceStep, Process, Reach, Record, Verdict, decide};
 use crate::quorum::model::effective;
 use crate::quorum::model::facts::{self, ContainerReport, Whereabouts};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::{member_named, record_named};
 use crate::quorum::model::status::{has_forgotten, memory, unfit};
-use crate::quorum::session::{LinkReading, MemberLink, QuorumSession, Sessions};
+use crate::quorum::session::{LinkState, MemberLink, QuorumSession, Sessions};
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
 use crate::time::Monotonic;
@@ -47,7 +47,7 @@ pub(super) struct MemberSnapshot {
     /// The state of the quorum that this is about.
     pub(super) quorum: Arc<RedisQuorum>,
     pub(super) record: Record,
-    pub(super) reading: LinkReading,
+    pub(super) state: LinkState,
     pub(super) reach: Reach,
     /// The process that answers, and where it runs.
     pub(super) process: Option<Process>,
@@ -96,22 +96,22 @@ impl<'a> Sources<'a> {
         link: &Arc<MemberLink>,
         quorum: Arc<RedisQuorum>,
     ) -> Result<MemberSnapshot, Error> {
-        let (now, reading, name) = (self.context.clock.monotonic(), link.reading(), link.name().as_str());
+        let (now, state, name) = (self.context.clock.monotonic(), link.state(), link.name().as_str());
         let record = record_named(quorum.status.as_ref(), name);
         let (reach, process, container_report, verdict) = match link.plan().is_external() {
-            true => self.at_external(&record, &reading, now),
-            false => self.at_pod(link, &quorum, &record, &reading, now).await?,
+            true => self.at_external(&record, &state, now),
+            false => self.at_pod(link, &quorum, &record, &state, now).await?,
         };
         let clocks = self.session.clocks();
         Ok(MemberSnapshot {
-            epoch_raised: reading.raised == Some(self.epoch),
-            clock_jumped: reading.last_process.as_ref().is_some_and(|last| clocks.step_of(&last.run_id).is_some()),
+            epoch_raised: state.raised() == Some(self.epoch),
+            clock_jumped: state.processes.last().is_some_and(|last| clocks.step_of(&last.run_id).is_some()),
             must_restart: link.is_stuck() && self.may_be_restarted(&quorum, name, now),
             link: link.clone(),
             now,
             quorum,
             record,
-            reading,
+            state,
             reach,
             process,
             container_report,
@@ -123,10 +123,10 @@ impl<'a> Sources<'a> {
     fn at_external(
         &self,
         record: &Record,
-        reading: &LinkReading,
+        state: &LinkState,
         now: Monotonic,
     ) -> (Reach, Option<Process>, ContainerReport, Verdict) {
-        let reach = reading.processes.reach(true, now);
+        let reach = state.processes.reach(true, now);
         let process = match &reach {
             Reach::Answering(answering) => Some(Process {
                 run_id: answering.run_id.clone(),
@@ -146,14 +146,14 @@ impl<'a> Sources<'a> {
         link: &MemberLink,
         quorum: &RedisQuorum,
         record: &Record,
-        reading: &LinkReading,
+        state: &LinkState,
         now: Monotonic,
     ) -> Result<(Reach, Option<Process>, ContainerReport, Verdict), Error> {
         let pod = self.pod_of(link, quorum);
         // The link has not followed to a new pod yet: its process is not in this one.
-        let elsewhere = pod.as_ref().is_some_and(|pod| reading.pod_uid.is_some() && reading.pod_uid != pod.uid());
+        let elsewhere = pod.as_ref().is_some_and(|pod| state.pod_uid.is_some() && state.pod_uid != pod.uid());
         let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
-        let reach = match reading.processes.reach(runs, now) {
+        let reach = match state.processes.reach(runs, now) {
             Reach::Answering(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
             Reach::Answering(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
             reach => reach,
@@ -161,7 +161,7 @@ impl<'a> Sources<'a> {
         let (process, container_report) = match &reach {
             Reach::Answering(answering) => {
                 let (process, container_report) =
-                    self.whereabouts(link, reading, &answering.run_id, pod.as_deref(), record);
+                    self.whereabouts(link, state, &answering.run_id, pod.as_deref(), record);
                 (Some(process), container_report)
             }
             _ => (None, ContainerReport::NotYet),
@@ -179,14 +179,14 @@ impl<'a> Sources<'a> {
     fn whereabouts(
         &self,
         link: &MemberLink,
-        reading: &LinkReading,
+        state: &LinkState,
         run_id: &RunId,
         pod: Option<&Pod>,
         record: &Record,
     ) -> (Process, ContainerReport) {
-        let pod_uid = reading.pod_uid.as_deref().unwrap_or_default();
+        let pod_uid = state.pod_uid.as_deref().unwrap_or_default();
         let gone = self.context.pods.departed(pod_uid);
-        let asked = reading.observation.as_ref().map(|answer| answer.clock.sent);
+        let asked = state.observation().map(|answer| answer.clock.sent);
         let timers = self.session.timers();
         let container = asked.and_then(|asked| timers.container_of(link.name().as_str(), pod_uid, run_id, asked));
         let container = container.as_deref();
@@ -265,13 +265,13 @@ impl MemberSnapshot {
     pub(super) fn step(&self) -> FenceStep {
         let rejoin_delay = effective::rejoin_delay_of(&self.quorum);
         if !self.link.plan().is_external() {
-            return decide(&View {
+            return decide(&FenceInput {
                 now: self.now,
                 record: &self.record,
                 reach: &self.reach,
                 predecessor: &self.verdict,
                 rejoin_delay,
-                fenced_since: self.reading.fenced_since,
+                fenced_since: self.state.fenced_since(),
                 epoch_raised: self.epoch_raised,
                 clock_jumped: self.clock_jumped,
                 must_restart: self.must_restart,
@@ -279,13 +279,13 @@ impl MemberSnapshot {
                 process: self.process.as_ref(),
             });
         }
-        let (status, observation) = (self.quorum.status.as_ref(), self.reading.observation.as_ref());
-        decide_external(&ExternalView {
+        let (status, observation) = (self.quorum.status.as_ref(), self.state.observation());
+        decide_external(&ExternalInput {
             now: self.now,
             record: &self.record,
             reach: &self.reach,
             rejoin_delay,
-            fenced_since: self.reading.fenced_since,
+            fenced_since: self.state.fenced_since(),
             clock_jumped: self.clock_jumped,
             forgot: self
                 .recorded_memory()
@@ -303,7 +303,7 @@ impl MemberSnapshot {
     /// The same of the process that answers.
     pub(super) fn memory(&self) -> Option<MemoryStatus> {
         self.process.as_ref()?;
-        self.reading.observation.as_ref().map(|observation| memory(observation, self.reading.record_since))
+        self.state.observation().map(|observation| memory(observation, self.state.record_since()))
     }
 }
 

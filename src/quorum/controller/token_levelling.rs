@@ -36,7 +36,7 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
     let counters = links.iter().filter_map(|link| {
         let run_id = admitted_run_id(&quorum, link.name().as_str())?;
         let observation =
-            link.reading().observation.filter(|observation| link.answers() && observation.run_id == run_id)?;
+            link.state().observation().filter(|observation| link.answers() && observation.run_id == run_id).cloned()?;
         Some(((link.clone(), run_id), observation.counter.unwrap_or_default()))
     });
     let counters: Vec<_> = counters.collect();

@@ -35,7 +35,7 @@ pub enum Found {
 
 /// All that the decision depends on.
 #[derive(Clone, Debug)]
-pub struct View<'a> {
+pub struct Input<'a> {
     /// In the API server.
     pub found: &'a Found,
     /// In this replica's memory.
@@ -75,8 +75,8 @@ pub enum SecretsStep {
 }
 
 /// Decides the next step.
-pub fn decide(view: &View<'_>) -> SecretsStep {
-    match (view.found, view.in_use) {
+pub fn decide(input: &Input<'_>) -> SecretsStep {
+    match (input.found, input.in_use) {
         (Found::Secrets(stored), Some(in_use)) if stored == in_use => SecretsStep::Keep(stored.clone()),
         // Another leader was further with a rotation, or has made new ones.
         (Found::Secrets(stored), Some(in_use)) if stored.supersedes(in_use) => SecretsStep::Adopt(stored.clone()),
@@ -85,10 +85,10 @@ pub fn decide(view: &View<'_>) -> SecretsStep {
         (Found::Secrets(_) | Found::Useless, Some(in_use)) => SecretsStep::Overwrite(in_use.clone()),
         (Found::Nothing, Some(in_use)) => SecretsStep::WriteBack(in_use.clone()),
         (Found::Useless, None) => SecretsStep::AwaitPerson,
-        (Found::Nothing, None) if !view.has_members => SecretsStep::MakeFirst,
+        (Found::Nothing, None) if !input.has_members => SecretsStep::MakeFirst,
         (Found::Nothing, None) => {
-            let until = view.missing_since.unwrap_or(view.now) + COPY_WITHIN;
-            if view.now < until { SecretsStep::AwaitCopy { until } } else { SecretsStep::MakeAnew }
+            let until = input.missing_since.unwrap_or(input.now) + COPY_WITHIN;
+            if input.now < until { SecretsStep::AwaitCopy { until } } else { SecretsStep::MakeAnew }
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         missing_since: Option<u64>,
         now: u64,
     ) -> SecretsStep {
-        decide(&View { found, in_use, has_members, missing_since: missing_since.map(at), now: at(now) })
+        decide(&Input { found, in_use, has_members, missing_since: missing_since.map(at), now: at(now) })
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub fn former_is_closed(quorum: &RedisQuorum) -> bool {
 
 /// All that the decision depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct Input<'a> {
     /// Now.
     pub now: Monotonic,
     /// The lists.
@@ -133,54 +133,54 @@ pub enum Obstacle {
 }
 
 /// Decides the next step of a change.
-pub fn decide(view: &View<'_>) -> ChangeStep {
-    let lists = view.lists;
+pub fn decide(input: &Input<'_>) -> ChangeStep {
+    let lists = input.lists;
     match &lists.former {
-        Some(former) => joint(view, former),
+        Some(former) => joint(input, former),
         None if lists.is_settled() => ChangeStep::Nothing,
-        None => learning(view),
+        None => learning(input),
     }
 }
 
 /// Before the switch every member, old and new, has everything that a majority of the new list needs.
-fn learning(view: &View<'_>) -> ChangeStep {
-    let away = names(view.members, |member| !member.votes && !member.dead);
+fn learning(input: &Input<'_>) -> ChangeStep {
+    let away = names(input.members, |member| !member.votes && !member.dead);
     if !away.is_empty() {
         return ChangeStep::Wait(Obstacle::Members(away));
     }
-    if let Some(busy) = view.busy {
+    if let Some(busy) = input.busy {
         return ChangeStep::Wait(Obstacle::Busy(busy));
     }
-    if !view.incomplete_locks.is_empty() {
-        return ChangeStep::Wait(Obstacle::Locks(view.incomplete_locks.to_vec()));
+    if !input.incomplete_locks.is_empty() {
+        return ChangeStep::Wait(Obstacle::Locks(input.incomplete_locks.to_vec()));
     }
-    if !view.left_behind.is_empty() {
-        return ChangeStep::Wait(Obstacle::LeftBehind(view.left_behind.to_vec()));
+    if !input.left_behind.is_empty() {
+        return ChangeStep::Wait(Obstacle::LeftBehind(input.left_behind.to_vec()));
     }
-    let unready = names(view.members, |member| !member.ready_for_next && !member.dead);
+    let unready = names(input.members, |member| !member.ready_for_next && !member.dead);
     if unready.is_empty() { ChangeStep::Switch } else { ChangeStep::OpenNext(unready) }
 }
 
-fn joint(view: &View<'_>, former: &[String]) -> ChangeStep {
+fn joint(input: &Input<'_>, former: &[String]) -> ChangeStep {
     // Those that only join have not voted under the epoch before, so nothing waits for them.
-    let closable = names(view.members, |member| !member.closed && member.votes);
+    let closable = names(input.members, |member| !member.closed && member.votes);
     if !closable.is_empty() {
         return ChangeStep::Close(closable);
     }
-    let unclosed = names(view.members, |member| !member.closed && former.contains(&member.name));
+    let unclosed = names(input.members, |member| !member.closed && former.contains(&member.name));
     if !unclosed.is_empty() {
         return ChangeStep::Wait(Obstacle::Unclosed(unclosed));
     }
     // Without a count nothing is known to be over.
-    let until = view.former_closed_since.unwrap_or(view.now) + view.rejoin_delay;
-    if view.former_closed_since.is_none() || view.now < until {
+    let until = input.former_closed_since.unwrap_or(input.now) + input.rejoin_delay;
+    if input.former_closed_since.is_none() || input.now < until {
         return ChangeStep::WaitUntil(until);
     }
-    let votes = |name: &&String| view.members.iter().any(|member| member.name == **name && member.votes);
+    let votes = |name: &&String| input.members.iter().any(|member| member.name == **name && member.votes);
     let few = |list: &[String], need: usize| list.iter().filter(votes).count() < need;
-    let voters = &view.lists.voters;
+    let voters = &input.lists.voters;
     if few(former, meets_every_majority(former)) || few(voters, majority(voters)) {
-        return ChangeStep::Wait(Obstacle::Members(names(view.members, |member| !member.votes)));
+        return ChangeStep::Wait(Obstacle::Members(names(input.members, |member| !member.votes)));
     }
     ChangeStep::Finish
 }

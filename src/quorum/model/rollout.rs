@@ -8,7 +8,7 @@ use super::progress::{Doing, Until};
 
 /// All that the decision depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct Input<'a> {
     /// The members, in the order in which they are replaced.
     pub members: &'a [MemberSummary],
     /// A user paused the rollout.
@@ -57,34 +57,34 @@ pub enum Obstacle {
 }
 
 /// Decides the next step of an update.
-pub fn decide(view: &View<'_>) -> RolloutStep {
+pub fn decide(input: &Input<'_>) -> RolloutStep {
     let is_outdated = |member: &&MemberSummary| member.outdated == Some(true);
-    let outdated = names(view.members, |member| is_outdated(&member));
+    let outdated = names(input.members, |member| is_outdated(&member));
     if outdated.is_empty() {
         return RolloutStep::Nothing;
     }
     // Before the pause: left closed with its old pod, it would be admitted as it was, for nothing.
     let begun = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::ClosedForUpdate;
-    if let Some(member) = view.members.iter().find(begun) {
+    if let Some(member) = input.members.iter().find(begun) {
         return RolloutStep::Replace(member.name.clone());
     }
-    if view.paused {
+    if input.paused {
         return RolloutStep::Paused { outdated };
     }
     // A member without a vote has no lock to lose. So a bad image, which stops the update at the first member, is undone at once
     // when the old one is written back.
     let idle = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::Out;
-    if let Some(member) = view.members.iter().find(idle) {
+    if let Some(member) = input.members.iter().find(idle) {
         return RolloutStep::Replace(member.name.clone());
     }
     let lost = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::Lost;
-    if let Some(member) = view.members.iter().find(lost) {
-        return match obstacle_to_lost(view) {
+    if let Some(member) = input.members.iter().find(lost) {
+        return match obstacle_to_lost(input) {
             Some(until) => RolloutStep::Wait { outdated, until },
             None => RolloutStep::Replace(member.name.clone()),
         };
     }
-    match obstacle(view) {
+    match obstacle(input) {
         Some(until) => RolloutStep::Wait { outdated, until },
         None => RolloutStep::CloseAndReplace(outdated.into_iter().next().unwrap_or_default()),
     }
@@ -93,37 +93,37 @@ pub fn decide(view: &View<'_>) -> RolloutStep {
 /// The obstacle to an update. All members have to be ready, the next one to replace included.
 ///
 /// A silent member could not be closed, and a lock cannot be on it.
-fn obstacle(view: &View<'_>) -> Option<Obstacle> {
-    let away = names(view.members, |member| member.standing != Standing::Admitted);
+fn obstacle(input: &Input<'_>) -> Option<Obstacle> {
+    let away = names(input.members, |member| member.standing != Standing::Admitted);
     if !away.is_empty() {
         return Some(Obstacle::Members(away));
     }
-    if view.changing {
+    if input.changing {
         return Some(Obstacle::Change);
     }
-    let unknown = names(view.members, |member| member.outdated.is_none());
+    let unknown = names(input.members, |member| member.outdated.is_none());
     if !unknown.is_empty() {
         return Some(Obstacle::Templates(unknown));
     }
-    (!view.incomplete_locks.is_empty()).then(|| Obstacle::Locks(view.incomplete_locks.to_vec()))
+    (!input.incomplete_locks.is_empty()).then(|| Obstacle::Locks(input.incomplete_locks.to_vec()))
 }
 
 /// A lost member is restarted as by a crash, and its successor waits like any other. Nothing that it holds can be
 /// repaired elsewhere first. The operator therefore waits neither for locks nor for a change of the member list, which
 /// need its vote or its closing and get neither. Members still restart one at a time: every member with a new process
 /// has to be back.
-fn obstacle_to_lost(view: &View<'_>) -> Option<Obstacle> {
+fn obstacle_to_lost(input: &Input<'_>) -> Option<Obstacle> {
     let is_of_before = |member: &MemberSummary| match member.standing {
         Standing::Lost => true,
         // The operator does not reach it, so its loss is not known yet. Other members must not wait for its node.
         Standing::Silent => member.outdated == Some(true),
         Standing::Admitted | Standing::ClosedForUpdate | Standing::Out => false,
     };
-    let away = names(view.members, |member| !is_of_before(member) && member.standing != Standing::Admitted);
+    let away = names(input.members, |member| !is_of_before(member) && member.standing != Standing::Admitted);
     if !away.is_empty() {
         return Some(Obstacle::Members(away));
     }
-    let unknown = names(view.members, |member| !is_of_before(member) && member.outdated.is_none());
+    let unknown = names(input.members, |member| !is_of_before(member) && member.outdated.is_none());
     (!unknown.is_empty()).then_some(Obstacle::Templates(unknown))
 }
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn step(members: &[MemberSummary]) -> RolloutStep {
-        decide(&View { members, paused: false, changing: false, incomplete_locks: &[] })
+        decide(&Input { members, paused: false, changing: false, incomplete_locks: &[] })
     }
 
     const OLD: (bool, Standing) = (true, Standing::Admitted);
@@ -220,7 +220,7 @@ mod tests {
     fn no_member_is_closed_while_a_held_lock_is_not_on_all() {
         let members = three([NEW, OLD, OLD]);
         let locks = ["shop/job".to_owned()];
-        let waits = decide(&View { members: &members, paused: false, changing: false, incomplete_locks: &locks });
+        let waits = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
         assert!(matches!(&waits, RolloutStep::Wait { until: Obstacle::Locks(names), .. } if names == &locks));
         let message = progress(&waits, &members).unwrap().message;
         assert_eq!(
@@ -245,7 +245,7 @@ mod tests {
         // Also while others are out, and with locks that are not everywhere.
         let members = three([NEW, (true, Standing::Out), (false, Standing::Out)]);
         let locks = ["shop/job".to_owned()];
-        let replaced = decide(&View { members: &members, paused: false, changing: false, incomplete_locks: &locks });
+        let replaced = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
         assert_eq!(replaced, RolloutStep::Replace("q-1".into()));
         // Silence ends no admission.
         assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
@@ -258,8 +258,9 @@ mod tests {
 
     #[test]
     fn a_pause_stops_everything_but_what_was_begun() {
-        let paused =
-            |members: &[MemberSummary]| decide(&View { members, paused: true, changing: false, incomplete_locks: &[] });
+        let paused = |members: &[MemberSummary]| {
+            decide(&Input { members, paused: true, changing: false, incomplete_locks: &[] })
+        };
         assert_eq!(paused(&three([NEW, OLD, OLD])), RolloutStep::Paused { outdated: vec!["q-1".into(), "q-2".into()] });
         assert!(matches!(paused(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Paused { .. }));
         let begun = three([NEW, (true, Standing::ClosedForUpdate), OLD]);
@@ -269,8 +270,9 @@ mod tests {
 
     #[test]
     fn nothing_is_closed_while_the_member_list_changes() {
-        let change =
-            |members: &[MemberSummary]| decide(&View { members, paused: false, changing: true, incomplete_locks: &[] });
+        let change = |members: &[MemberSummary]| {
+            decide(&Input { members, paused: false, changing: true, incomplete_locks: &[] })
+        };
         assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait { until: Obstacle::Change, .. }));
         assert_eq!(change(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Replace("q-1".into()));
     }
@@ -310,9 +312,9 @@ mod tests {
     #[test]
     fn lost_members_wait_for_no_lock_and_no_change_but_for_a_person() {
         let (members, locks) = (three([LOST, LOST, LOST]), ["shop/job".to_owned()]);
-        let view = View { members: &members, paused: false, changing: true, incomplete_locks: &locks };
-        assert_eq!(decide(&view), RolloutStep::Replace("q-0".into()));
-        assert!(matches!(decide(&View { paused: true, ..view }), RolloutStep::Paused { .. }));
+        let input = Input { members: &members, paused: false, changing: true, incomplete_locks: &locks };
+        assert_eq!(decide(&input), RolloutStep::Replace("q-0".into()));
+        assert!(matches!(decide(&Input { paused: true, ..input }), RolloutStep::Paused { .. }));
     }
 
     #[test]

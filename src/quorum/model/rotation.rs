@@ -13,7 +13,7 @@ pub const FINISH: &str = "finish";
 
 /// All that the decision depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct Input<'a> {
     /// The text of the annotation.
     pub wanted: Option<&'a str>,
     /// The rotation under way.
@@ -52,16 +52,16 @@ pub enum RotationStep {
 }
 
 /// Decides the next step.
-pub fn decide(view: &View<'_>) -> RotationStep {
-    let Some(rotation) = view.rotation else { return idle(view) };
-    if !view.files_written {
+pub fn decide(input: &Input<'_>) -> RotationStep {
+    let Some(rotation) = input.rotation else { return idle(input) };
+    if !input.files_written {
         return RotationStep::Nothing;
     }
     let removing = rotation.stage == Stage::Removing;
     let away = |but: Option<&str>| {
-        names(view.members, |member| Some(member.name.as_str()) != but && !(member.admitted && member.obeys))
+        names(input.members, |member| Some(member.name.as_str()) != but && !(member.admitted && member.obeys))
     };
-    if let Some(member) = view.members.iter().find(|member| !member.confirmed && member.obeys) {
+    if let Some(member) = input.members.iter().find(|member| !member.confirmed && member.obeys) {
         let others = away(Some(&member.name));
         if removing && !others.is_empty() {
             return RotationStep::Wait(others);
@@ -73,8 +73,8 @@ pub fn decide(view: &View<'_>) -> RotationStep {
         return RotationStep::Wait(waits);
     }
     match rotation.stage {
-        Stage::Switched if view.wanted != Some(FINISH) => RotationStep::AwaitFinish,
-        _ if !view.settled => RotationStep::Nothing,
+        Stage::Switched if input.wanted != Some(FINISH) => RotationStep::AwaitFinish,
+        _ if !input.settled => RotationStep::Nothing,
         _ => RotationStep::Advance,
     }
 }
@@ -82,15 +82,15 @@ pub fn decide(view: &View<'_>) -> RotationStep {
 /// The next step while no rotation is under way.
 ///
 /// A process can have started with an older file, so after the first rotation passwords are confirmed always.
-fn idle(view: &View<'_>) -> RotationStep {
-    match view.wanted {
-        Some(wanted) if ![FINISH, ""].contains(&wanted) && view.rotated != Some(wanted) => {
+fn idle(input: &Input<'_>) -> RotationStep {
+    match input.wanted {
+        Some(wanted) if ![FINISH, ""].contains(&wanted) && input.rotated != Some(wanted) => {
             return RotationStep::Begin(wanted.to_owned());
         }
         _ => {}
     }
-    let open = view.members.iter().find(|member| !member.confirmed && member.obeys);
-    match open.filter(|_| view.rotated.is_some() && view.files_written) {
+    let open = input.members.iter().find(|member| !member.confirmed && member.obeys);
+    match open.filter(|_| input.rotated.is_some() && input.files_written) {
         Some(member) => RotationStep::Confirm { name: member.name.clone(), cut: false },
         None => RotationStep::Nothing,
     }
@@ -142,7 +142,7 @@ mod tests {
 
     fn step(stage: u8, wanted: &str, states: [(bool, bool, bool); 3]) -> RotationStep {
         let (auth, members) = (at(stage), members(states));
-        decide(&View {
+        decide(&Input {
             wanted: Some(wanted),
             rotation: auth.rotation(),
             rotated: auth.rotated(),
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_new_text_begins_and_the_same_again_does_nothing() {
         let idle = |wanted, rotated, members: &[MemberSummary]| {
-            decide(&View { wanted, rotation: None, rotated, files_written: true, settled: true, members })
+            decide(&Input { wanted, rotation: None, rotated, files_written: true, settled: true, members })
         };
         let (new, old) = (members([NEW; 3]), members([NEW, OLD, AWAY]));
         assert_eq!(idle(Some("a"), None, &new), RotationStep::Begin("a".into()));
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_stage_waits_for_its_files_and_for_other_replicas() {
         let (auth, members) = (at(1), members([NEW; 3]));
-        let view = |files_written, settled| View {
+        let input = |files_written, settled| Input {
             wanted: Some("t"),
             rotation: auth.rotation(),
             rotated: None,
@@ -210,9 +210,9 @@ mod tests {
             settled,
             members: &members,
         };
-        assert_eq!(decide(&view(false, true)), RotationStep::Nothing);
-        assert_eq!(decide(&view(true, false)), RotationStep::Nothing);
-        assert_eq!(decide(&view(true, true)), RotationStep::Advance);
+        assert_eq!(decide(&input(false, true)), RotationStep::Nothing);
+        assert_eq!(decide(&input(true, false)), RotationStep::Nothing);
+        assert_eq!(decide(&input(true, true)), RotationStep::Advance);
     }
 
     #[test]

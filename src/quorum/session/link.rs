@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -25,12 +25,11 @@ use crate::quorum::model::unanswered::Unanswered;
 use crate::redis_member::{Endpoint, Machine, Observation, RedisMember, Secret};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
-use state::LinkState;
 
 pub use admin::{ActError, AdminSession};
 pub use busy::ScriptNews;
 pub use external_link::Credentials;
-pub use state::LinkReading;
+pub use state::LinkState;
 pub(super) use target::Access;
 
 /// The pause between two checks of a member.
@@ -137,29 +136,29 @@ impl MemberLink {
         &self.plan
     }
 
-    /// The current reading.
-    pub fn reading(&self) -> LinkReading {
-        let address = self.target.borrow().as_ref().map(|target| target.admin.address.clone());
-        self.state().clone().reading(address)
+    /// The current state.
+    pub fn state(&self) -> LinkState {
+        self.state.lock().clone()
+    }
+
+    /// Where the member is asked.
+    pub fn address(&self) -> Option<String> {
+        self.target.borrow().as_ref().map(|target| target.admin.address.clone())
     }
 
     /// Whether the member has served no client for so long that only its end helps.
     pub fn is_stuck(&self) -> bool {
-        self.state().service.is_stuck(self.now())
+        self.state.lock().service.is_stuck(self.now())
     }
 
     /// News of a script, once.
     pub fn take_script_news(&self) -> Option<ScriptNews> {
-        self.state().service.take_script_news(self.now())
+        self.state.lock().service.take_script_news(self.now())
     }
 
     /// Whether a process answers.
     pub fn answers(&self) -> bool {
-        self.state().processes.answers()
-    }
-
-    fn state(&self) -> MutexGuard<'_, LinkState> {
-        self.state.lock()
+        self.state.lock().processes.answers()
     }
 
     fn now(&self) -> Monotonic {
@@ -168,12 +167,12 @@ impl MemberLink {
 
     /// Some leader fenced this process after it had been admitted: its count starts again.
     pub(super) fn note_fenced(&self, run_id: &RunId) {
-        self.state().fenced = Some((run_id.clone(), self.now()));
+        self.state.lock().fenced = Some((run_id.clone(), self.now()));
     }
 
     /// How long to wait until the next probe.
     fn pause(&self) -> Duration {
-        self.state().service.pause()
+        self.state.lock().service.pause()
     }
 
     /// Why the member was not asked; for external masters, whose state no pod shows.

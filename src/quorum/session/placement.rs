@@ -88,7 +88,7 @@ impl QuorumSession {
 
     /// Whether some member's certificate does not match the current authorities.
     pub(super) fn is_distrustful(&self) -> bool {
-        let untrusted = |link: &Arc<MemberLink>| matches!(link.reading().failure, Some(MemberError::Untrusted(_)));
+        let untrusted = |link: &Arc<MemberLink>| matches!(link.state().failure, Some(MemberError::Untrusted(_)));
         self.links().iter().any(untrusted)
     }
 

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::{AdminConnection, Guarded, field, is_open, kill, kill_others, set_user};
+use super::{AdminConnection, GuardedOutcome, field, is_open, kill, kill_others, set_user};
 use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, set_operator_passwords};
 use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
@@ -89,7 +89,7 @@ impl AdminConnection {
         epoch: i64,
         users: &[UserRule],
         others: &[String],
-    ) -> Result<Guarded, MemberError> {
+    ) -> Result<GuardedOutcome, MemberError> {
         // A user that is closed and kept takes memory, and room in the answer about all users, for as long as the process lives.
         let close = |user: &UserRule| if user.is_removed() { delete_user(user.name()) } else { set_user(user, false) };
         let mut rules: Vec<Cmd> = users.iter().map(close).collect();
@@ -116,7 +116,7 @@ impl AdminConnection {
         operator: &[Secret],
         users: &[UserRule],
         cut: bool,
-    ) -> Result<Guarded, MemberError> {
+    ) -> Result<GuardedOutcome, MemberError> {
         let set = |rules: Vec<String>| {
             let mut command = cmd("ACL");
             command.arg("SETUSER").arg(rules);

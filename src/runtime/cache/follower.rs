@@ -8,7 +8,8 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
-use super::{Cache, Change, Guarded, Kind, Unreadable};
+use super::{Cache, Change, Guarded, Kind};
+use crate::api::lenient::Unreadable;
 use crate::time::Boottime;
 
 /// The writing side of a cache, which has one watch, or one for each namespace.

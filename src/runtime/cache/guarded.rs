@@ -4,48 +4,22 @@
 //! kind empty, on every replica.
 
 use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::Kind;
+use crate::api::lenient::{Unreadable, read_object};
 
-/// An object of kind `K`, or what is left of it for one who cannot read it.
+/// An object of kind `K`, or its raw content if it is unreadable.
 #[derive(Clone, Debug)]
 pub enum Guarded<K> {
     /// It could be read.
     Read(K),
     /// It could not.
     Unreadable(Box<Unreadable>),
-}
-
-/// An object that cannot be read as its kind.
-#[derive(Clone, Debug)]
-pub struct Unreadable {
-    /// Name, UID, resourceVersion and finalizers are readable in every object.
-    pub metadata: ObjectMeta,
-    /// All of it that the operator reads.
-    pub object: Value,
-    /// Why it cannot be read.
-    pub error: String,
-}
-
-impl Unreadable {
-    /// The value of `spec.<field>`, if there is one.
-    #[must_use]
-    pub fn spec(&self, field: &str) -> Option<&Value> {
-        self.object.get("spec")?.get(field).filter(|value| !value.is_null())
-    }
-
-    /// The value of `status.<field>`, if there is one.
-    #[must_use]
-    pub fn status(&self, field: &str) -> Option<&Value> {
-        self.object.get("status")?.get(field).filter(|value| !value.is_null())
-    }
 }
 
 impl<K> Guarded<K> {
@@ -63,7 +37,7 @@ impl<K: Kind> Guarded<K> {
     pub fn object(self) -> Option<K> {
         match self {
             Self::Read(object) => Some(object),
-            Self::Unreadable(raw) => K::lenient(&raw.object, raw.metadata, &raw.error),
+            Self::Unreadable(raw) => K::lenient(&raw),
         }
     }
 }
@@ -86,43 +60,10 @@ impl<K> From<K> for Guarded<K> {
 impl<'de, K: Kind> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Value::deserialize(deserializer)?;
-        // The operator needs none of them. A client that can write the object can set values that our types refuse, such as a time in the year 9999.
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
         K::slim(&mut object);
-        // No value from a user or a controller can end the process.
-        let error = match catch_unwind(AssertUnwindSafe(|| K::deserialize(&object))) {
-            Ok(Ok(read)) => return Ok(Self::Read(read)),
-            Ok(Err(error)) => error.to_string(),
-            Err(_panic) => "reading it made the operator panic".to_owned(),
-        };
-        let metadata = object.get("metadata").map(metadata).unwrap_or_default();
-        Ok(Self::Unreadable(Box::new(Unreadable { metadata, object, error })))
+        Ok(read_object(object).map_or_else(Self::Unreadable, Self::Read))
     }
 }
-
-/// As much of the metadata as can be read, so that no object can make a whole list unreadable.
-fn metadata(value: &Value) -> ObjectMeta {
-    if let Ok(metadata) = ObjectMeta::deserialize(value) {
-        return metadata;
-    }
-    let text = |field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
-    let read = |field: &str| value.get(field).cloned().unwrap_or_default();
-    ObjectMeta {
-        name: text("name"),
-        namespace: text("namespace"),
-        uid: text("uid"),
-        resource_version: text("resourceVersion"),
-        generation: value.get("generation").and_then(Value::as_i64),
-        finalizers: serde_json::from_value(read("finalizers")).unwrap_or_default(),
-        // That it is being deleted matters, since when does not.
-        deletion_timestamp: value.get("deletionTimestamp").map(|time| Time::deserialize(time).unwrap_or(EPOCH)),
-        ..ObjectMeta::default()
-    }
-}
-
-const EPOCH: Time = Time(Timestamp::UNIX_EPOCH);
 
 /// The same resource as `K`.
 impl<K: Resource> Resource for Guarded<K> {

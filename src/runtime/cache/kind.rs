@@ -2,18 +2,19 @@
 
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::api::lenient::Unreadable;
 
 /// A kind of objects that can be watched.
 pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static {
     /// Removes what the operator does not read, before the object is parsed.
     fn slim(_object: &mut Value) {}
 
-    /// The readable part of an unreadable object, if that is enough to judge it. `error` is the reason why it is unreadable.
-    fn lenient(_object: &Value, _metadata: ObjectMeta, _error: &str) -> Option<Self> {
+    /// The readable part of an unreadable object, if that is enough to judge it.
+    fn lenient(_raw: &Unreadable) -> Option<Self> {
         None
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redlock_operator::fence::predecessor::{Facts, NODE_READY_FOR, NodeFacts, NodeIdentity, PresentNode, judge};
 use redlock_operator::fence::{
-    self, FenceStep, ObservedProcess, ProcessWatch, Reach, Record, RunId, Users, Verdict, View, decide,
+    self, FenceInput, FenceStep, ObservedProcess, ProcessWatch, Reach, Record, RunId, Users, Verdict, decide,
 };
 use redlock_operator::time::Monotonic;
 
@@ -146,7 +146,7 @@ impl Admission {
         let verdict = self.verdict(world, &real, &observed);
         let seen = observed.watch().last().cloned()?;
         let fenced = replica.fenced.filter(|(process, _)| *process == observed.process);
-        let step = decide(&View {
+        let step = decide(&FenceInput {
             now: NOW,
             record: &real,
             reach: &Reach::Answering(seen),

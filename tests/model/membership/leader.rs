@@ -6,7 +6,7 @@ use redlock_operator::{
     quorum::model::{
         lists::Lists,
         member::MemberSummary,
-        membership::{ChangeStep, View, decide},
+        membership::{ChangeStep, Input, decide},
     },
     time::Monotonic,
 };
@@ -84,7 +84,7 @@ impl Change {
             .collect();
         let now = Monotonic::new(Duration::from_secs(START));
         let since = world.closed_for.checked_sub(1).map(|ago| START - u64::from(ago));
-        decide(&View {
+        decide(&Input {
             now,
             lists: &lists,
             members: &members,

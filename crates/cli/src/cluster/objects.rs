@@ -10,13 +10,13 @@ pub use quorum::{QuorumMember, QuorumObject, QuorumObjectSpec, QuorumObjectStatu
 use std::borrow::Cow;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{Resource, ResourceExt as _};
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use redlock_api::conditions::{AcceptedReason, HeldReason, LockCondition, find_condition, is_true};
+use redlock_api::lenient::read_object;
 use redlock_api::{DistributedLock, DistributedLockSpec, DistributedLockStatus, MilliTime, Validity};
 
 /// A DistributedLock, with the fields that this version can read.
@@ -33,40 +33,10 @@ pub struct LockObject {
 /// An unreadable field is absent, so that one object never hides the others.
 impl<'de> Deserialize<'de> for LockObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let metadata = slim(&object["metadata"]).map_err(D::Error::custom)?;
-        let DistributedLock { metadata, spec, status } = DistributedLock::from_object(&object, metadata);
+        let read = read_object(Value::deserialize(deserializer)?);
+        let DistributedLock { metadata, spec, status } = read.unwrap_or_else(|raw| DistributedLock::lenient(&raw));
         Ok(Self { metadata, spec, status: status.unwrap_or_default() })
     }
-}
-
-/// The metadata without `managedFields`, which are half of an object and not used here.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct SlimMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    generation: Option<i64>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
-    annotations: Option<std::collections::BTreeMap<String, String>>,
-}
-
-fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let slim = SlimMeta::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        name: slim.name,
-        namespace: slim.namespace,
-        uid: slim.uid,
-        resource_version: slim.resource_version,
-        generation: slim.generation,
-        creation_timestamp: slim.creation_timestamp,
-        deletion_timestamp: slim.deletion_timestamp,
-        annotations: slim.annotations,
-        ..ObjectMeta::default()
-    })
 }
 
 impl LockObject {

@@ -32,7 +32,7 @@ pub struct StatusArgs {
 }
 
 /// Quorums at one moment.
-pub struct QuorumsView {
+pub struct QuorumList {
     /// These.
     pub quorums: Vec<QuorumObject>,
     /// When.
@@ -41,7 +41,7 @@ pub struct QuorumsView {
     pub place: String,
 }
 
-impl Answer for QuorumsView {
+impl Answer for QuorumList {
     fn value(&self) -> Value {
         json!({"items": self.quorums.iter().map(|quorum| value(quorum, self.now)).collect::<Vec<_>>()})
     }
@@ -155,7 +155,7 @@ pub async fn status(args: StatusArgs) -> anyhow::Result<()> {
     printer.show(&load(&cluster, &args).await?)
 }
 
-async fn load(cluster: &Cluster, args: &StatusArgs) -> Result<QuorumsView, Problem> {
+async fn load(cluster: &Cluster, args: &StatusArgs) -> Result<QuorumList, Problem> {
     let (namespace, name) = named(args.name.as_deref(), &cluster.namespace);
     let scope = args.scope.of(&namespace);
     let mut quorums: Vec<QuorumObject> = cluster.list(scope, "").await?;
@@ -168,7 +168,7 @@ async fn load(cluster: &Cluster, args: &StatusArgs) -> Result<QuorumsView, Probl
             return Err(Problem { code: Some(404), ..Problem::new(what, next) });
         }
     }
-    Ok(QuorumsView { quorums, now: cluster.now(), place: any_of(scope) })
+    Ok(QuorumList { quorums, now: cluster.now(), place: any_of(scope) })
 }
 
 /// `<namespace>/<name>`, or a name in the namespace at hand.
@@ -183,7 +183,7 @@ pub(crate) fn named<'a>(text: Option<&'a str>, namespace: &str) -> (String, Opti
 async fn watch(
     cluster: &Cluster,
     printer: Printer,
-    load: impl AsyncFn() -> Result<QuorumsView, Problem>,
+    load: impl AsyncFn() -> Result<QuorumList, Problem>,
 ) -> anyhow::Result<()> {
     let (mut ticks, mut before) = (interval(PERIOD), Value::Null);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -197,10 +197,10 @@ async fn watch(
             Err(_) => view.now = cluster.now(),
         }
         if printer.is_for_programs() {
-            let value = QuorumsView { now: redlock_api::MilliTime::from(jiff::Timestamp::UNIX_EPOCH), ..view };
+            let value = QuorumList { now: redlock_api::MilliTime::from(jiff::Timestamp::UNIX_EPOCH), ..view };
             if value.value() != before {
                 before = value.value();
-                let current = QuorumsView { now: cluster.now(), ..value };
+                let current = QuorumList { now: cluster.now(), ..value };
                 printer.next_value(&current.value())?;
                 view = current;
             } else {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_quorum_says_who_votes_and_who_waits_until_when() {
         let quorum = quorum(["Admitted", "Admitted", "Fenced"]);
-        let view = QuorumsView { quorums: vec![quorum], now: now(), place: "x".into() };
+        let view = QuorumList { quorums: vec![quorum], now: now(), place: "x".into() };
         let text = view.text(Paint::PLAIN, false);
         assert_eq!(
             text,

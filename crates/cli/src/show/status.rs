@@ -39,13 +39,13 @@ impl LockArgs {
 }
 
 /// All that competes for one key, or one object.
-struct LocksView {
+struct LockList {
     target: Target,
     locks: Vec<LockObject>,
     now: MilliTime,
 }
 
-impl Answer for LocksView {
+impl Answer for LockList {
     fn value(&self) -> Value {
         let conditions = |lock: &LockObject| {
             let mut value = lock_row::value(lock, self.now);
@@ -133,7 +133,7 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let target = args.target(&cluster)?;
     let locks = list::find(&cluster, &target).await?.meant;
-    Printer::new(args.output).show(&LocksView { target, locks, now: cluster.now() })
+    Printer::new(args.output).show(&LockList { target, locks, now: cluster.now() })
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_status_tells_the_holder_and_the_queue() {
         let locks = vec![held("a"), waiting("b", "Queued", "a has the key", Some(1))];
-        let view = LocksView { target: target(), locks, now: now() };
+        let view = LockList { target: target(), locks, now: now() };
         let text = view.text(Paint::PLAIN, false);
         assert!(text.starts_with("shop/reindex is held.\n  holder:      a\n  token:       42\n"), "{text}");
         assert!(text.contains("  valid until: 12:00:08 UTC (in 8.2s)\n"), "{text}");
@@ -156,7 +156,7 @@ mod tests {
         let value = view.value();
         assert_eq!((&value["held"], &value["items"][1]["reason"]), (&json!(true), &json!("Queued")));
         assert_eq!(value["items"][0]["conditions"][1]["type"], "Held");
-        let free = LocksView { target: target(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
+        let free = LockList { target: target(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
         assert!(free.text(Paint::PLAIN, false).starts_with("shop/reindex is not held.\n"));
     }
 }

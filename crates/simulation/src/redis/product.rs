@@ -6,7 +6,8 @@ use super::Config;
 use machine::{World, password};
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, UserRule};
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Guard, Guarded, Keyspace, Link, RedisMember, ScriptKill, Secret, raise_counter, read_record,
+    AdminConnection, Claim, Guard, GuardedOutcome, Keyspace, Link, RedisMember, ScriptKill, Secret, raise_counter,
+    read_record,
 };
 use redlock_operator::redlock::{
     Command, FencingToken, KeyState, LockMember, LockValue, MemberError, Reply, RunId, StoredValue,
@@ -28,8 +29,8 @@ fn value(text: &str) -> LockValue {
 
 async fn open(world: &World) -> RunId {
     let mut admin = world.admin().await.unwrap();
-    assert_eq!(admin.raise_epoch(EPOCH).await, Ok(Guarded::Done));
-    assert_eq!(admin.open(EPOCH, &[locker()]).await, Ok(Guarded::Done));
+    assert_eq!(admin.raise_epoch(EPOCH).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(EPOCH, &[locker()]).await, Ok(GuardedOutcome::Done));
     admin.run_id().clone()
 }
 
@@ -138,16 +139,16 @@ async fn leads() {
     let users = [locker(), client];
     let names = [users[0].name(), users[1].name()];
     let mut old = world.admin().await.unwrap();
-    assert_eq!(old.open(0, &users).await, Ok(Guarded::EpochMoved));
-    assert_eq!(old.raise_epoch(4).await, Ok(Guarded::Done));
+    assert_eq!(old.open(0, &users).await, Ok(GuardedOutcome::EpochMoved));
+    assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::Done));
     let mut new = world.admin().await.unwrap();
-    assert_eq!(new.raise_epoch(5).await, Ok(Guarded::Done));
+    assert_eq!(new.raise_epoch(5).await, Ok(GuardedOutcome::Done));
     assert!(old.ping().await.is_err(), "the new leader has cut it");
     let mut old = world.admin().await.unwrap();
-    assert_eq!(old.raise_epoch(4).await, Ok(Guarded::AlreadyHigher(5)));
-    assert_eq!(old.open(4, &users).await, Ok(Guarded::EpochMoved));
-    assert_eq!(new.open(5, &users).await, Ok(Guarded::Done));
-    assert_eq!(old.close(4, &users).await, Ok(Guarded::EpochMoved));
+    assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::AlreadyHigher(5)));
+    assert_eq!(old.open(4, &users).await, Ok(GuardedOutcome::EpochMoved));
+    assert_eq!(new.open(5, &users).await, Ok(GuardedOutcome::Done));
+    assert_eq!(old.close(4, &users).await, Ok(GuardedOutcome::EpochMoved));
     let observed = new.observe(&names).await.unwrap();
     assert_eq!(observed.open_users, names);
     assert!(observed.is_master && !observed.append_only, "{observed:?}");
@@ -158,7 +159,7 @@ async fn leads() {
     let observed = new.observe(&[]).await.unwrap();
     let keyspace = Keyspace { keys: 3, expires: 1, average_ttl: TTL };
     assert_eq!((observed.keyspace, observed.endless_keys()), (keyspace, 0));
-    assert_eq!(new.close(5, &users).await, Ok(Guarded::Done));
+    assert_eq!(new.close(5, &users).await, Ok(GuardedOutcome::Done));
     assert_eq!(member.send(vec![acquire("l", "v")]).await.unwrap().replies, [Reply::Failed(MemberError::Fenced)]);
     assert!(old.ping().await.is_err(), "closing cuts the operator's other connections");
     new.reload_certificate("/tls/tls.crt", "/tls/tls.key").await.unwrap();
@@ -188,13 +189,13 @@ async fn rotates() {
     let both = [password(), new.clone()];
     let mut admin = world.admin().await.unwrap();
     let users = [locker().accepting(&both)];
-    assert_eq!(admin.set_passwords(2, &both, &users, true).await, Ok(Guarded::EpochMoved));
-    assert_eq!(admin.set_passwords(EPOCH, &both, &users, false).await, Ok(Guarded::Done));
+    assert_eq!(admin.set_passwords(2, &both, &users, true).await, Ok(GuardedOutcome::EpochMoved));
+    assert_eq!(admin.set_passwords(EPOCH, &both, &users, false).await, Ok(GuardedOutcome::Done));
     assert_eq!(one(&member, Command::Release { key: "k".into(), value: value("v") }).await, Reply::Done(true));
     let mut admin = world.admin_with(OPERATOR_USER, &new).await.unwrap();
     let users = [locker().accepting(std::slice::from_ref(&new))];
     let changed = admin.set_passwords(EPOCH, std::slice::from_ref(&new), &users, true).await;
-    assert_eq!(changed, Ok(Guarded::Done));
+    assert_eq!(changed, Ok(GuardedOutcome::Done));
     for user in [OPERATOR_USER, locker().name()] {
         assert_eq!(world.admin_with(user, &password()).await.map(drop), Err(MemberError::Refused), "{user}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Contender, REQUESTS, Step, View, WaitReason, is_labelled, rest};
+use super::{Contender, LockInput, REQUESTS, Step, WaitReason, is_labelled, rest};
 use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true, transition_time};
 use crate::lock::model::held_message::HeldMessage;
@@ -13,10 +13,10 @@ use crate::lock::model::readiness::until_unready;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 use crate::time::UnixMillis;
 
-pub(super) fn decide(view: &View<'_>) -> Step {
-    let lock = view.lock;
+pub(super) fn decide(input: &LockInput<'_>) -> Step {
+    let lock = input.lock;
     let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
-    let draft = Draft::of(lock, view.api_now);
+    let draft = Draft::of(lock, input.api_now);
     if lock.metadata.deletion_timestamp.is_some() {
         return if has_finalizer { Step::RemoveFinalizer } else { rest(draft, None) };
     }
@@ -25,37 +25,37 @@ pub(super) fn decide(view: &View<'_>) -> Step {
         return Step::ClearRequests(asked);
     }
     if lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished)) {
-        return match remaining_after_finish(lock, view.api_now) {
+        return match remaining_after_finish(lock, input.api_now) {
             Some(Duration::ZERO) => Step::Delete,
             wake => rest(draft, wake),
         };
     }
-    unfinished(view, draft, has_finalizer)
+    unfinished(input, draft, has_finalizer)
 }
 
 /// The step for a lock that is not finished, before it enters the queue.
-fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
-    let lock = view.lock;
+fn unfinished(input: &LockInput<'_>, draft: Draft, has_finalizer: bool) -> Step {
+    let lock = input.lock;
     if lock.spec.suspend {
         // A suspended lock does not wait for its turn, so its waitTimeout does not pass.
-        let draft = match &view.refusal {
+        let draft = match &input.refusal {
             Some(refusal) => draft.not_accepted(refusal),
-            None => draft.accepted(view.trouble.as_ref()),
+            None => draft.accepted(input.trouble.as_ref()),
         };
         return rest(draft.not_held(&HeldMessage::Suspended, None), None);
     }
-    let patience = patience(view);
+    let patience = patience(input);
     if patience == Some(Duration::ZERO) {
         return rest(draft.not_held(&HeldMessage::WaitTimeout, None).finished(), None);
     }
-    if let Some(refusal) = &view.refusal {
+    if let Some(refusal) = &input.refusal {
         return rest(draft.refused(refusal), patience);
     }
-    let draft = draft.accepted(view.trouble.as_ref());
-    match &view.contender {
-        Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer && is_labelled(lock)),
+    let draft = draft.accepted(input.trouble.as_ref());
+    match &input.contender {
+        Ok(contender) => in_queue(input, draft, patience, contender, has_finalizer && is_labelled(lock)),
         Err(WaitReason { message, retry_after }) => {
-            let unready = until_unready(lock, view.api_now);
+            let unready = until_unready(lock, input.api_now);
             rest(draft.not_held(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
         }
     }
@@ -63,17 +63,17 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
 
 /// The step for a lock with a candidate: wait for its turn or for a pause, or acquire.
 fn in_queue(
-    view: &View<'_>,
+    input: &LockInput<'_>,
     draft: Draft,
     patience: Option<Duration>,
     contender: &Contender,
     is_prepared: bool,
 ) -> Step {
     // The next lock in the queue is prepared before its turn, which saves a write at the hand-over.
-    if !is_prepared && matches!(view.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
+    if !is_prepared && matches!(input.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
         return Step::Prepare;
     }
-    match &view.place {
+    match &input.place {
         Place::Behind { holder, position, delayed } => {
             let (holder, position) = (holder.clone(), *position);
             let delayed = delayed.then(|| HeldMessage::DelayedBehind { holder: holder.clone(), position });
@@ -85,7 +85,7 @@ fn in_queue(
         }
         Place::First => {}
     }
-    if let Some(WaitReason { message, retry_after }) = &view.pause {
+    if let Some(WaitReason { message, retry_after }) = &input.pause {
         return rest(draft.not_held(message, Some(1)), patience.into_iter().chain(*retry_after).min());
     }
     if is_prepared { Step::Acquire(contender.clone()) } else { Step::Prepare }
@@ -95,15 +95,15 @@ fn in_queue(
 ///
 /// The wait begins with the first status. It begins again when a suspension ends, and for the claim of a Job after a loss. The time of
 /// transition of the condition Held has each of these moments.
-fn patience(view: &View<'_>) -> Option<Duration> {
-    let timeout = view.lock.spec.wait_timeout?.get();
-    let conditions = view.lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+fn patience(input: &LockInput<'_>) -> Option<Duration> {
+    let timeout = input.lock.spec.wait_timeout?.get();
+    let conditions = input.lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let Some(held) = find_condition(conditions, LockCondition::Held) else { return Some(timeout) };
     if held.reason == HeldReason::Suspended.as_str() {
         return Some(timeout);
     }
-    let created = UnixMillis(view.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond());
-    Some(timeout.saturating_sub(view.api_now.since(transition_time(held).max(created))))
+    let created = UnixMillis(input.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond());
+    Some(timeout.saturating_sub(input.api_now.since(transition_time(held).max(created))))
 }
 
 /// Sets the message of a waiting lock.

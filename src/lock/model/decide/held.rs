@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{HoldView, Renewal, Rest, Sealing, Step, View, is_labelled, rest};
+use super::{HoldInput, LockInput, Renewal, Rest, Sealing, Step, is_labelled, rest};
 use crate::api::{DistributedLock, LOCK_FINALIZER, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::held_for::HeldFor;
@@ -19,16 +19,16 @@ use crate::time::{Boottime, ClockOffset, UnixMillis};
 /// For a short ttl it is a third of the ttl.
 const HAND_OVER_WHEN_LEFT: Duration = Duration::from_secs(1);
 
-pub(super) fn decide(view: &View<'_>, held: &HoldView) -> Step {
-    let ending = view.lock.status.as_ref().and_then(|status| status.ending.as_ref());
+pub(super) fn decide(input: &LockInput<'_>, held: &HoldInput) -> Step {
+    let ending = input.lock.status.as_ref().and_then(|status| status.ending.as_ref());
     match &held.verdict {
         Verdict::Release(end) => Step::Advance(Phase::Freed(end.clone())),
         Verdict::LetExpire(end) => match ending {
             None => Step::Advance(Phase::Ending(end.clone())),
-            Some(_ends) => decide_ending(view, held, end),
+            Some(_ends) => decide_ending(input, held, end),
         },
         Verdict::Stop(end) => Step::Advance(Phase::Stopping(end.clone())),
-        Verdict::Keep | Verdict::Minimum(_) => decide_good(view, held),
+        Verdict::Keep | Verdict::Minimum(_) => decide_good(input, held),
     }
 }
 
@@ -36,18 +36,18 @@ pub(super) fn decide(view: &View<'_>, held: &HoldView) -> Step {
 ///
 /// If no majority answers, its holder has lost the lock when no member can remember the hold. The lock stays in this state, because no
 /// majority would grant it to another holder.
-fn decide_ending(view: &View<'_>, held: &HoldView, end: &End) -> Step {
-    let waited = held.observed.ending.map_or(Duration::ZERO, |since| view.now.since(since));
-    let left = longest_memory(view, held).saturating_sub(waited);
+fn decide_ending(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
+    let waited = held.observed.ending.map_or(Duration::ZERO, |since| input.now.since(since));
+    let left = longest_memory(input, held).saturating_sub(waited);
     let until = match held.sealing {
-        Sealing::Unconfirmed if left.is_zero() => return unconfirmed(view, held, end),
+        Sealing::Unconfirmed if left.is_zero() => return unconfirmed(input, held, end),
         Sealing::Unconfirmed if held.quorum_exists => return Step::Seal,
-        Sealing::Unconfirmed => return rest(Draft::of(view.lock, view.api_now), Some(left)),
-        Sealing::RunsOut(until) => until.since(view.now),
+        Sealing::Unconfirmed => return rest(Draft::of(input.lock, input.api_now), Some(left)),
+        Sealing::RunsOut(until) => until.since(input.now),
         Sealing::Gone => Duration::ZERO,
     };
     if !until.is_zero() {
-        return rest(Draft::of(view.lock, view.api_now), Some(until));
+        return rest(Draft::of(input.lock, input.api_now), Some(until));
     }
     // The keys expire. This costs other clients a hundredth of a ttl, and does not depend on this replica's clock.
     let message = format!("{end}; its validity has run out");
@@ -55,46 +55,46 @@ fn decide_ending(view: &View<'_>, held: &HoldView, end: &End) -> Step {
 }
 
 /// The step for a hold that no member can remember, and whose end no majority has confirmed.
-fn unconfirmed(view: &View<'_>, held: &HoldView, end: &End) -> Step {
-    let has_finalizer = view.lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
+fn unconfirmed(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
+    let has_finalizer = input.lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
     match () {
         // No member can ever confirm it.
-        () if !held.quorum_exists || holder_nonce(view.lock).is_none() => Step::Advance(Phase::RanOut(end.clone())),
-        () if !is_unconfirmed(view.lock) => Step::Advance(Phase::Unconfirmed(end.clone())),
+        () if !held.quorum_exists || holder_nonce(input.lock).is_none() => Step::Advance(Phase::RanOut(end.clone())),
+        () if !is_unconfirmed(input.lock) => Step::Advance(Phase::Unconfirmed(end.clone())),
         // A deleted object waits no longer for members.
-        () if is_deleting(view.lock) && has_finalizer => Step::RemoveFinalizer,
+        () if is_deleting(input.lock) && has_finalizer => Step::RemoveFinalizer,
         () => Step::Seal,
     }
 }
 
 /// How long the members can remember a hold after its last renewal.
-fn longest_memory(view: &View<'_>, held: &HoldView) -> Duration {
+fn longest_memory(input: &LockInput<'_>, held: &HoldInput) -> Duration {
     // The status has no record of the quorum. No operator grants for longer than the specification or some quorum allows.
-    let spec = &view.lock.spec;
+    let spec = &input.lock.spec;
     let promised = || (spec.ttl.get() + spec.lock_delay.unwrap_or_default().get()) * 2;
     let longest = || promised().max(held.rejoin_delay.unwrap_or_default());
     held.record.as_ref().map_or_else(longest, |record| record.rejoin_delay)
 }
 
-fn decide_good(view: &View<'_>, held: &HoldView) -> Step {
-    if let Some(stale) = stale_release(view.lock) {
+fn decide_good(input: &LockInput<'_>, held: &HoldInput) -> Step {
+    if let Some(stale) = stale_release(input.lock) {
         return Step::ClearRequests(vec![stale]);
     }
     match held.hold.as_ref() {
-        None => decide_without_session(view, held),
+        None => decide_without_session(input, held),
         Some(Hold { refused: true, trouble, .. }) => {
-            refused(view.lock, End::Refused { trouble: trouble.clone().unwrap_or_default() })
+            refused(input.lock, End::Refused { trouble: trouble.clone().unwrap_or_default() })
         }
-        Some(hold) if should_hand_over(hold, view.now) && view.may_hand_over => {
+        Some(hold) if should_hand_over(hold, input.now) && input.may_hand_over => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
             Step::HandOver(hold.terms.quorum.reference(), trouble)
         }
-        Some(hold) if !hold.is_valid(view.now) => {
+        Some(hold) if !hold.is_valid(input.now) => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "too late".into());
             Step::Advance(Phase::Ending(End::NotRenewed { trouble }))
         }
-        Some(_valid) if !is_labelled(view.lock) => Step::Prepare,
-        Some(hold) => keep(view, held, hold),
+        Some(_valid) if !is_labelled(input.lock) => Step::Prepare,
+        Some(hold) => keep(input, held, hold),
     }
 }
 
@@ -105,11 +105,11 @@ fn refused(lock: &DistributedLock, end: End) -> Step {
 }
 
 /// The step for a hold that this replica cannot renew yet, because it has no session with the quorum.
-fn decide_without_session(view: &View<'_>, held: &HoldView) -> Step {
-    let observed_for = view.now.since(held.observed.held);
-    let left = longest_memory(view, held).saturating_sub(observed_for);
+fn decide_without_session(input: &LockInput<'_>, held: &HoldInput) -> Step {
+    let observed_for = input.now.since(held.observed.held);
+    let left = longest_memory(input, held).saturating_sub(observed_for);
     if held.quorum_exists && !left.is_zero() {
-        return rest(Draft::of(view.lock, view.api_now), Some(left.min(Duration::from_millis(500))));
+        return rest(Draft::of(input.lock, input.api_now), Some(left.min(Duration::from_millis(500))));
     }
     Step::Advance(Phase::Ending(match held.quorum_exists {
         true => End::NotRenewed { trouble: "the quorum is not known".into() },
@@ -117,32 +117,32 @@ fn decide_without_session(view: &View<'_>, held: &HoldView) -> Step {
     }))
 }
 
-fn keep(view: &View<'_>, held: &HoldView, hold: &Hold) -> Step {
-    let draft = Draft::of(view.lock, view.api_now);
-    let draft = match &view.refusal {
+fn keep(input: &LockInput<'_>, held: &HoldInput, hold: &Hold) -> Step {
+    let draft = Draft::of(input.lock, input.api_now);
+    let draft = match &input.refusal {
         // The hold continues, and the condition has the reason against another grant.
         Some(refusal) => draft.not_accepted(refusal),
-        None => draft.accepted(view.trouble.as_ref()),
+        None => draft.accepted(input.trouble.as_ref()),
     };
     let draft = match &held.record {
         Some(record) => {
-            draft.recorded(record, held.rejoin_delay).still_held(record.key.as_str(), minimum(view.lock, held))
+            draft.recorded(record, held.rejoin_delay).still_held(record.key.as_str(), minimum(input.lock, held))
         }
         None => draft,
     };
-    let renewal = held.clock.and_then(|clock| Some((clock, publication(view, hold, clock)?)));
+    let renewal = held.clock.and_then(|clock| Some((clock, publication(input, hold, clock)?)));
     let draft = match renewal {
-        Some((clock, _)) => draft.renewed(hold, clock, view.now),
+        Some((clock, _)) => draft.renewed(hold, clock, input.now),
         None => draft,
     };
-    let held_for = HeldFor::of(view.lock, held.clock, view.now);
-    let limits = until_max_hold(view.lock, held_for).min(until_min_hold(view.lock, held_for));
-    let wake = Some(hold.valid_until.since(view.now).min(limits));
+    let held_for = HeldFor::of(input.lock, held.clock, input.now);
+    let limits = until_max_hold(input.lock, held_for).min(until_min_hold(input.lock, held_for));
+    let wake = Some(hold.valid_until.since(input.now).min(limits));
     Step::Keep(Rest { status: draft.finish(), wake, renewal: renewal.map(|(_, renewal)| renewal) })
 }
 
 /// The end that `minHold` postpones, and its time.
-fn minimum<'a>(lock: &DistributedLock, held: &'a HoldView) -> Option<(&'a End, MilliTime)> {
+fn minimum<'a>(lock: &DistributedLock, held: &'a HoldInput) -> Option<(&'a End, MilliTime)> {
     let Verdict::Minimum(end) = &held.verdict else { return None };
     let (acquired, min_hold) = (lock.status.as_ref()?.acquired_at?, lock.spec.min_hold?);
     Some((end, MilliTime::from_millis(UnixMillis::from(acquired).plus(min_hold.get()).0)?))
@@ -171,22 +171,22 @@ fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
 /// omitted write leaves room for that of another lock.
 ///
 /// With `validity: Transitions` no renewal is published. A validity that no round of this replica earned is never published.
-fn publication(view: &View<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
-    let published = view.lock.status.as_ref().and_then(|status| status.valid_until);
+fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
+    let published = input.lock.status.as_ref().and_then(|status| status.valid_until);
     let runs_out = published.map_or(UnixMillis(i64::MIN), UnixMillis::from);
     let (ttl, next) = (hold.terms.ttl, hold.won? + hold.terms.renew_interval);
     let left_at = |at: Boottime| runs_out.since(clock.latest(at).ceil());
     // No renewal earns that much, so a wrong clock has published it.
-    let is_ahead = left_at(view.now) > ttl;
+    let is_ahead = left_at(input.now) > ttl;
     // Each reading of the clock differs a little. Such a difference is no renewal.
     let is_longer = clock.earliest(hold.valid_until.saturating_sub(ttl / 20)).floor() > runs_out;
     // The policy limits the Lease of an election to the published validity.
     let is_due =
-        view.lock.lease().is_some() || left_at(view.now) <= ttl / 2 || left_at(next) <= left_for_publication(ttl);
-    let is_longer_and_due = view.lock.spec.validity == Validity::Published && is_longer && is_due;
+        input.lock.lease().is_some() || left_at(input.now) <= ttl / 2 || left_at(next) <= left_for_publication(ttl);
+    let is_longer_and_due = input.lock.spec.validity == Validity::Published && is_longer && is_due;
     (is_ahead || is_longer_and_due).then(|| Renewal {
-        runs_out: view.now + left_at(view.now),
-        lateness: clock.earliest(view.now).floor().plus(ttl / 4).since(runs_out),
+        runs_out: input.now + left_at(input.now),
+        lateness: clock.earliest(input.now).floor().plus(ttl / 4).since(runs_out),
     })
 }
 

@@ -82,8 +82,8 @@ fn hold(renewed_at: i64, valid_for: u64) -> Hold {
     Hold::new(terms, valid_until, NOW).granted(Votes { yes: 3, of: 3 }, won)
 }
 
-fn view(lock: &DistributedLock) -> View<'_> {
-    View {
+fn input(lock: &DistributedLock) -> LockInput<'_> {
+    LockInput {
         lock,
         held: None,
         refusal: None,
@@ -98,9 +98,9 @@ fn view(lock: &DistributedLock) -> View<'_> {
 }
 
 /// A hold that this replica has observed for ten seconds, and its end for one.
-fn held(verdict: Verdict, hold: Option<Hold>) -> HoldView {
+fn held(verdict: Verdict, hold: Option<Hold>) -> HoldInput {
     let ago = |seconds| NOW.saturating_sub(Duration::from_secs(seconds));
-    HoldView {
+    HoldInput {
         verdict,
         hold,
         record: Some(HoldRecord { quorum: quorum(), key: LockKey::new("ns/k"), rejoin_delay: Duration::from_secs(31) }),
@@ -112,8 +112,8 @@ fn held(verdict: Verdict, hold: Option<Hold>) -> HoldView {
     }
 }
 
-fn held_view(lock: &DistributedLock, verdict: Verdict, hold: Option<Hold>) -> View<'_> {
-    View { held: Some(held(verdict, hold)), ..view(lock) }
+fn held_input(lock: &DistributedLock, verdict: Verdict, hold: Option<Hold>) -> LockInput<'_> {
+    LockInput { held: Some(held(verdict, hold)), ..input(lock) }
 }
 
 fn ending_lock(extra: serde_json::Value) -> DistributedLock {

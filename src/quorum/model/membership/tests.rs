@@ -97,7 +97,7 @@ impl World {
     fn step(&self) -> ChangeStep {
         let lists = self.lists();
         let status = self.quorum.status.as_ref();
-        let view = |name: &String| {
+        let input = |name: &String| {
             let index: usize = name.trim_start_matches("main-").parse().unwrap();
             MemberSummary {
                 votes: record_named(status, name).admitted && self.up[index],
@@ -107,8 +107,8 @@ impl World {
                 ..MemberSummary::default()
             }
         };
-        let members: Vec<_> = lists.members().iter().map(view).collect();
-        decide(&View {
+        let members: Vec<_> = lists.members().iter().map(input).collect();
+        decide(&Input {
             now: at(self.now),
             lists: &lists,
             members: &members,

@@ -5,7 +5,7 @@ use tokio::sync::MutexGuard;
 use super::MemberLink;
 use super::external_link::read_record;
 use crate::redis_member::acl::UserRule;
-use crate::redis_member::{AdminConnection, Fingerprint, Guarded, Observation, Secret, raise_counter};
+use crate::redis_member::{AdminConnection, Fingerprint, GuardedOutcome, Observation, Secret, raise_counter};
 use crate::redlock::{FencingToken, MemberError, RunId};
 
 /// Why an act did not happen. Whatever the reason, the next decision starts from a new observation.
@@ -60,11 +60,11 @@ impl MemberLink {
     }
 }
 
-const fn done(outcome: Guarded) -> Result<(), ActError> {
+const fn done(outcome: GuardedOutcome) -> Result<(), ActError> {
     match outcome {
-        Guarded::Done => Ok(()),
-        Guarded::EpochMoved => Err(ActError::Deposed),
-        Guarded::AlreadyHigher(higher) => Err(ActError::Outdated(higher)),
+        GuardedOutcome::Done => Ok(()),
+        GuardedOutcome::EpochMoved => Err(ActError::Deposed),
+        GuardedOutcome::AlreadyHigher(higher) => Err(ActError::Outdated(higher)),
     }
 }
 
@@ -76,7 +76,7 @@ fn still_open() -> ActError {
 impl AdminSession<'_> {
     /// Observes the process, and stores the observation in the link as well.
     pub async fn observe(&mut self) -> Result<Observation, ActError> {
-        let users = self.link.state().asked_about(&self.users, self.admin.run_id());
+        let users = self.link.state.lock().asked_about(&self.users, self.admin.run_id());
         let users: Vec<&str> = users.iter().map(String::as_str).collect();
         let observation = self.admin.observe(&users).await?;
         self.link.note_observation(observation.clone());
@@ -89,7 +89,7 @@ impl AdminSession<'_> {
     /// probe from now on.
     pub async fn observe_all(&mut self) -> Result<Observation, ActError> {
         let users = self.admin.users().await?;
-        self.link.state().note_users(self.admin.run_id(), users);
+        self.link.state.lock().note_users(self.admin.run_id(), users);
         self.observe().await
     }
 
@@ -123,7 +123,7 @@ impl AdminSession<'_> {
         done(self.admin.raise_epoch(epoch).await?)?;
         // Seen after the raise: nothing that an earlier leader began can change it any more.
         self.observe_all().await?;
-        self.link.state().raised = Some((self.admin.run_id().clone(), epoch));
+        self.link.state.lock().raised = Some((self.admin.run_id().clone(), epoch));
         Ok(())
     }
 

@@ -129,7 +129,7 @@ pub(super) async fn end_script(link: &MemberLink, admin: &mut AdminConnection) {
 /// The member has answered.
 pub(super) fn note_full(link: &MemberLink, is_full: bool) {
     let now = link.now();
-    let is_stuck = link.state().service.note_full(is_full, now);
+    let is_stuck = link.state.lock().service.note_full(is_full, now);
     if is_stuck {
         link.announce();
     }
@@ -137,7 +137,7 @@ pub(super) fn note_full(link: &MemberLink, is_full: bool) {
 
 fn note_script(link: &MemberLink, outcome: &Result<ScriptKill, MemberError>) {
     let now = link.now();
-    let news = link.state().service.note_script(outcome, now);
+    let news = link.state.lock().service.note_script(outcome, now);
     if news {
         link.announce();
     }

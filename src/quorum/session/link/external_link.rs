@@ -46,7 +46,7 @@ pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) 
     let Some((claim, write)) = question else { return };
     match redis_member::read_record(admin, &claim, write).await {
         Ok(state) => {
-            link.state().record_since = Some((run_id.clone(), state.since));
+            link.state.lock().record_since = Some((run_id.clone(), state.since));
             if link.agreement.lock().read(&link.name, &run_id, &claim, &state, now) {
                 link.announce();
             }

@@ -39,7 +39,7 @@ impl MemberLink {
 
     /// Another pod is another target. Observations of the former one prove nothing about it.
     fn note_target(&self, last: Option<&Target>, target: &Target) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if last != Some(target) {
             // With another password, or of another process.
             state.failure = None;
@@ -93,15 +93,15 @@ impl MemberLink {
     }
 
     fn note_failure(&self, error: MemberError) {
-        let news = error == MemberError::Refused && self.state().failure.as_ref() != Some(&error);
-        self.state().failure = Some(error);
+        let news = error == MemberError::Refused && self.state.lock().failure.as_ref() != Some(&error);
+        self.state.lock().failure = Some(error);
         if news {
             self.announce();
         }
     }
 
     pub(super) fn note_connected(&self, admin: &AdminConnection) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.failure = None;
         state.certificate = admin.certificate().map(|certificate| (admin.run_id().clone(), certificate));
     }
@@ -113,7 +113,7 @@ impl MemberLink {
         loop {
             {
                 let _turn = self.turn.lock().await;
-                let users = self.state().asked_about(&target.users, admin.run_id());
+                let users = self.state.lock().asked_about(&target.users, admin.run_id());
                 let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 match admin.observe(&users).await {
                     Ok(observation) => {
@@ -145,7 +145,7 @@ impl MemberLink {
         let own = OwnClocks::read(&*self.machine.clock);
         let stepped = self.clocks.observe(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let before = state.processes.last().filter(|_| state.processes.answers()).cloned();
             let same = state.observation.as_ref().is_some_and(|before| is_unchanged(before, &observation));
             state.processes.observe(&observation.run_id, users, self.now());
@@ -160,7 +160,7 @@ impl MemberLink {
     pub(super) fn lost(&self) {
         self.clocks.lost(&self.name);
         let news = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let answered = state.processes.answers();
             state.processes.lost(self.now());
             answered

@@ -7,15 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{Resource, ResourceExt as _};
 use serde::Deserialize;
 
-use super::slim;
-use redlock_api::lenient::{readable, readable_items};
+use redlock_api::lenient::{metadata, readable, readable_items};
 use redlock_api::{DEFAULT_QUORUM_ANNOTATION, GoDuration, MilliTime, RedisQuorum};
 
 /// A RedisQuorum.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct QuorumObject {
     /// Without `managedFields`.
-    #[serde(deserialize_with = "slim")]
+    #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// The specification.
     #[serde(default)]

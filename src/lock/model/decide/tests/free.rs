@@ -3,15 +3,15 @@ use super::*;
 #[test]
 fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
     let lock = lock(json!({}));
-    assert_eq!(decide(&view(&lock)), Step::Acquire(Contender::Identity("a".into())));
+    assert_eq!(decide(&input(&lock)), Step::Acquire(Contender::Identity("a".into())));
     let mut without_finalizer = lock.clone();
     without_finalizer.metadata.finalizers = None;
-    assert_eq!(decide(&view(&without_finalizer)), Step::Prepare);
+    assert_eq!(decide(&input(&without_finalizer)), Step::Prepare);
     let mut gated = lock.clone();
     gated.spec.election = Some(with_lease());
-    assert_eq!(decide(&view(&gated)), Step::Prepare, "the policy on Leases does not find it yet");
+    assert_eq!(decide(&input(&gated)), Step::Prepare, "the policy on Leases does not find it yet");
     gated.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
-    assert_eq!(decide(&view(&gated)), Step::Acquire(Contender::Identity("a".into())));
+    assert_eq!(decide(&input(&gated)), Step::Acquire(Contender::Identity("a".into())));
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_lock_without_candidate_retries_when_time_brings_one() {
     let wake = |until| {
         let message = HeldMessage::NoCandidate { why: "it has just released the lock".into() };
         let contender = Err(WaitReason { message, retry_after: until });
-        let Step::Rest(rest) = decide(&View { contender, ..view(&plain) }) else { panic!() };
+        let Step::Rest(rest) = decide(&LockInput { contender, ..input(&plain) }) else { panic!() };
         rest.wake
     };
     let patience = Some(plain.spec.ttl.get() * 3);
@@ -34,31 +34,33 @@ fn a_waiting_lock_has_its_position_unless_it_is_far_back() {
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}, "spec": {"waitTimeout": "1m"}});
     let (plain, patient) = (lock(json!({})), lock(waited));
     let suspended = lock(json!({"spec": {"waitTimeout": "1m", "suspend": true}}));
-    let behind =
-        |position, delayed| View { place: Place::Behind { holder: "b (x)".into(), position, delayed }, ..view(&plain) };
+    let behind = |position, delayed| LockInput {
+        place: Place::Behind { holder: "b (x)".into(), position, delayed },
+        ..input(&plain)
+    };
     let refused = |lock| {
         let refusal = Refusal::Lookup(LookupError::NoDefault);
-        View { refusal: Some(refusal), ..view(lock) }
+        LockInput { refusal: Some(refusal), ..input(lock) }
     };
-    for (view, reason, position) in [
+    for (input, reason, position) in [
         (refused(&plain), "NotAccepted", None),
         (behind(3, false), "Queued", Some(3)),
         (behind(1, true), "LockDelay", Some(1)),
         (behind(11, true), "Queued", None),
-        (View { place: Place::Waiting { position: 11 }, ..view(&plain) }, "Queued", None),
-        (view(&patient), "WaitTimeout", None),
+        (LockInput { place: Place::Waiting { position: 11 }, ..input(&plain) }, "Queued", None),
+        (input(&patient), "WaitTimeout", None),
         (refused(&patient), "WaitTimeout", None),
         (refused(&suspended), "Suspended", None),
     ] {
-        let step = decide(&view);
-        assert_eq!(held_reason(&step), reason, "{view:?}");
+        let step = decide(&input);
+        assert_eq!(held_reason(&step), reason, "{input:?}");
         let Step::Rest(rest) = step else { panic!() };
-        assert_eq!(rest.status.queue_position, position, "{view:?}");
+        assert_eq!(rest.status.queue_position, position, "{input:?}");
         let condition = |type_: &str, status: &str| {
             rest.status.conditions.iter().any(|condition| condition.type_ == type_ && condition.status == status)
         };
         assert_eq!(condition("Finished", "True"), reason == "WaitTimeout", "a claim waits once");
-        assert_eq!(condition("Accepted", "False"), view.refusal.is_some() && reason != "WaitTimeout");
+        assert_eq!(condition("Accepted", "False"), input.refusal.is_some() && reason != "WaitTimeout");
         assert!(reason != "NotAccepted" || rest.wake.is_none(), "an event about the quorum or the lock wakes it");
     }
 }
@@ -71,12 +73,12 @@ fn the_time_suspended_is_no_wait() {
     };
     let resumed = lock(held("Suspended", "2026-01-01T00:00:00Z"));
     let behind = Place::Waiting { position: 2 };
-    let Step::Rest(rest) = decide(&View { place: behind, ..view(&resumed) }) else { panic!() };
+    let Step::Rest(rest) = decide(&LockInput { place: behind, ..input(&resumed) }) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(10)), "its whole wait is left");
     let condition = rest.status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();
     assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0, "the next decision counts from here");
-    assert_eq!(held_reason(&decide(&view(&lock(held("Queued", "2026-01-01T00:00:50Z"))))), "WaitTimeout");
-    assert!(matches!(decide(&view(&lock(held("Queued", "2026-01-01T00:00:51Z")))), Step::Acquire(_)));
+    assert_eq!(held_reason(&decide(&input(&lock(held("Queued", "2026-01-01T00:00:50Z"))))), "WaitTimeout");
+    assert!(matches!(decide(&input(&lock(held("Queued", "2026-01-01T00:00:51Z")))), Step::Acquire(_)));
 }
 
 #[test]
@@ -95,7 +97,7 @@ fn the_wait_after_an_unconfirmed_end_begins_without_a_holder() {
 fn far_back_in_the_queue_a_handover_changes_nothing_in_a_status() {
     let lock = lock(json!({}));
     let rest = |place: Place| {
-        let Step::Rest(rest) = decide(&View { place, ..view(&lock) }) else { panic!() };
+        let Step::Rest(rest) = decide(&LockInput { place, ..input(&lock) }) else { panic!() };
         rest.status
     };
     let behind = |holder: &str, position| rest(Place::Behind { holder: holder.into(), position, delayed: false });
@@ -108,7 +110,7 @@ fn far_back_in_the_queue_a_handover_changes_nothing_in_a_status() {
 fn after_a_failed_attempt_the_next_waits_with_its_message() {
     let lock = lock(json!({}));
     let pause = WaitReason { message: HeldMessage::NoClock, retry_after: Some(Duration::from_millis(200)) };
-    let step = decide(&View { pause: Some(pause), ..view(&lock) });
+    let step = decide(&LockInput { pause: Some(pause), ..input(&lock) });
     assert_eq!(held_reason(&step), "NoQuorum");
     let Step::Rest(rest) = step else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_millis(200)));
@@ -121,31 +123,31 @@ fn a_finished_claim_never_contends_and_is_deleted_later() {
         "reason": "Released", "message": "", "lastTransitionTime": at}]}, "spec": {"ttlAfterFinished": "30s"}})
     };
     let recent = lock(finished("2026-01-01T00:00:50Z"));
-    let Step::Rest(rest) = decide(&view(&recent)) else { panic!() };
+    let Step::Rest(rest) = decide(&input(&recent)) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(20)));
-    assert_eq!(decide(&view(&lock(finished("2026-01-01T00:00:30Z")))), Step::Delete);
+    assert_eq!(decide(&input(&lock(finished("2026-01-01T00:00:30Z")))), Step::Delete);
 }
 
 #[test]
 fn a_deleted_lock_that_is_not_held_is_let_go() {
     let lock = lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
-    assert_eq!(decide(&view(&lock)), Step::RemoveFinalizer);
+    assert_eq!(decide(&input(&lock)), Step::RemoveFinalizer);
 }
 
 #[test]
 fn a_request_is_taken_off_before_it_could_end_a_later_hold() {
     let lock = lock(json!({"metadata": {"annotations": {STEP_DOWN_ANNOTATION: "please"}}}));
-    assert_eq!(decide(&view(&lock)), Step::ClearRequests(vec![STEP_DOWN_ANNOTATION]));
+    assert_eq!(decide(&input(&lock)), Step::ClearRequests(vec![STEP_DOWN_ANNOTATION]));
 }
 
 #[test]
 fn nothing_is_written_while_nothing_changes() {
     let first = lock(json!({}));
     let place = Place::Behind { holder: "b (x)".into(), position: 1, delayed: false };
-    let Step::Rest(rest) = decide(&View { place: place.clone(), ..view(&first) }) else { panic!() };
+    let Step::Rest(rest) = decide(&LockInput { place: place.clone(), ..input(&first) }) else { panic!() };
     let mut second = first.clone();
     second.status = Some(rest.status);
-    let later = View { place, api_now: UnixMillis(WALL.0 + 5_000), ..view(&second) };
+    let later = LockInput { place, api_now: UnixMillis(WALL.0 + 5_000), ..input(&second) };
     let Step::Rest(rest) = decide(&later) else { panic!() };
     assert_eq!(second.status, Some(rest.status));
 }
@@ -155,7 +157,7 @@ fn only_the_next_in_the_queue_is_prepared_before_its_turn() {
     let mut lock = lock(json!({}));
     lock.metadata.finalizers = None;
     let step = |position| {
-        decide(&View { place: Place::Behind { holder: "b (x)".into(), position, delayed: false }, ..view(&lock) })
+        decide(&LockInput { place: Place::Behind { holder: "b (x)".into(), position, delayed: false }, ..input(&lock) })
     };
     assert_eq!(step(1), Step::Prepare);
     assert_eq!(held_reason(&step(2)), "Queued");
@@ -167,9 +169,9 @@ fn a_claim_that_queues_again_after_a_loss_waits_from_then_on() {
     let lost = |time: &str| {
         lock(json!({"spec": {"waitTimeout": "30s"}, "status": {"transitions": 1, "conditions": [since(time)]}}))
     };
-    assert_eq!(held_reason(&decide(&view(&lost("2026-01-01T00:00:20Z")))), "WaitTimeout");
+    assert_eq!(held_reason(&decide(&input(&lost("2026-01-01T00:00:20Z")))), "WaitTimeout");
     let recently = lost("2026-01-01T00:00:50Z");
-    assert!(matches!(decide(&view(&recently)), Step::Acquire(_)), "it was created a minute ago, and lost 10 s ago");
+    assert!(matches!(decide(&input(&recently)), Step::Acquire(_)), "it was created a minute ago, and lost 10 s ago");
 }
 
 #[test]
@@ -182,7 +184,7 @@ fn an_election_without_a_candidate_wakes_after_three_ttl() {
         lock.spec.claim = None;
         lock.spec.election = Some(Election::default());
         let contender = Err(HeldMessage::NoLeader { why: "no pod matches".into() }.into());
-        let Step::Rest(rest) = decide(&View { contender, ..view(&lock) }) else { panic!() };
+        let Step::Rest(rest) = decide(&LockInput { contender, ..input(&lock) }) else { panic!() };
         let ready = find_condition(&rest.status.conditions, LockCondition::Ready).unwrap();
         (rest.wake, ready.status.clone(), ready.message.clone())
     };
@@ -199,7 +201,7 @@ fn a_claim_without_a_holder_is_not_ready_after_three_ttl() {
         let lock = lock(json!({"spec": {"ttl": "9s"}, "status": {"transitions": 0, "conditions": [{"type": "Held",
             "status": "False", "reason": "NoCandidate", "message": "", "lastTransitionTime": at}]}}));
         let contender = Err(HeldMessage::NoCandidate { why: "pod ns/a is gone".into() }.into());
-        let Step::Rest(rest) = decide(&View { contender, ..view(&lock) }) else { panic!() };
+        let Step::Rest(rest) = decide(&LockInput { contender, ..input(&lock) }) else { panic!() };
         let ready = find_condition(&rest.status.conditions, LockCondition::Ready).unwrap();
         (rest.wake, ready.status.clone(), ready.message.starts_with("pod ns/a is gone"))
     };
@@ -210,7 +212,7 @@ fn a_claim_without_a_holder_is_not_ready_after_three_ttl() {
 #[test]
 fn an_unreadable_lock_is_refused_also_when_finished() {
     let accepted = |lock: &DistributedLock, refusal: Option<Refusal>| {
-        let Step::Rest(rest) = decide(&View { refusal, ..view(lock) }) else { panic!() };
+        let Step::Rest(rest) = decide(&LockInput { refusal, ..input(lock) }) else { panic!() };
         let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap().clone();
         (accepted.status, accepted.reason, accepted.message.contains("why"))
     };

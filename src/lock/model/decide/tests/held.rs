@@ -10,8 +10,8 @@ fn a_lease_misfit_is_reported_while_the_lock_is_served() {
         ttl: Duration::from_secs(9).into(),
         least: Duration::from_secs(30).into(),
     };
-    let view = held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
-    let Step::Keep(rest) = decide(&View { trouble: Some(misfit), ..view }) else { panic!() };
+    let input = held_input(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
+    let Step::Keep(rest) = decide(&LockInput { trouble: Some(misfit), ..input }) else { panic!() };
     let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap();
     assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("True", "LeaseTooLong"));
 }
@@ -27,11 +27,11 @@ fn a_refused_label_is_in_the_status_of_the_lock() {
     };
     let named = ("True".to_owned(), "LabelRefused".to_owned(), true);
     let held = held_lock(json!({}));
-    let view_of_held = held_view(&held, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
-    assert_eq!(accepted(&decide(&View { trouble: refused.clone(), ..view_of_held })), named);
+    let view_of_held = held_input(&held, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
+    assert_eq!(accepted(&decide(&LockInput { trouble: refused.clone(), ..view_of_held })), named);
     let free = lock(json!({}));
     let contender = Err(HeldMessage::NoLeader { why: "no pod is ready".into() }.into());
-    assert_eq!(accepted(&decide(&View { trouble: refused, contender, ..view(&free) })), named);
+    assert_eq!(accepted(&decide(&LockInput { trouble: refused, contender, ..input(&free) })), named);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_hold_without_a_round_for_one_ttl_is_sealed() {
     let terms = hold(WALL.0, 0).terms;
     let step = |asked_for: u64| {
         let named = Hold::named(terms.clone(), NOW.saturating_sub(Duration::from_secs(asked_for)), NOW);
-        decide(&held_view(&lock, Verdict::Keep, Some(named)))
+        decide(&held_input(&lock, Verdict::Keep, Some(named)))
     };
     assert!(matches!(step(8), Step::Keep(_)), "the members have not been asked yet");
     assert!(matches!(step(9), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
@@ -51,9 +51,12 @@ fn a_refused_hold_without_lock_delay_ends_at_once() {
     let mut refused = hold(WALL.0 - 2_000, 5_000);
     refused.refused = true;
     let plain = held_lock(json!({}));
-    assert!(matches!(decide(&held_view(&plain, Verdict::Keep, Some(refused.clone()))), Step::Advance(Phase::Freed(_))));
+    assert!(matches!(
+        decide(&held_input(&plain, Verdict::Keep, Some(refused.clone()))),
+        Step::Advance(Phase::Freed(_))
+    ));
     let delayed = held_lock(json!({"spec": {"lockDelay": "5s"}}));
-    let step = decide(&held_view(&delayed, Verdict::Keep, Some(refused)));
+    let step = decide(&held_input(&delayed, Verdict::Keep, Some(refused)));
     assert!(matches!(step, Step::Advance(Phase::Ending(End::Refused { .. }))));
 }
 
@@ -62,8 +65,8 @@ fn a_hold_without_session_is_lost_after_its_rejoin_delay() {
     let lock = held_lock(json!({}));
     let step = |observed_for: u64, exists: bool| {
         let observed = ObservedSince { held: NOW.saturating_sub(Duration::from_secs(observed_for)), ending: None };
-        let held = HoldView { clock: None, quorum_exists: exists, observed, ..held(Verdict::Keep, None) };
-        decide(&View { held: Some(held), ..view(&lock) })
+        let held = HoldInput { clock: None, quorum_exists: exists, observed, ..held(Verdict::Keep, None) };
+        decide(&LockInput { held: Some(held), ..input(&lock) })
     };
     assert!(matches!(step(30, true), Step::Rest(_)));
     assert!(matches!(step(31, true), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
@@ -77,7 +80,8 @@ fn a_hold_without_session_is_lost_after_its_rejoin_delay() {
 fn a_refused_specification_sets_a_condition_and_keeps_the_hold() {
     let lock = held_lock(json!({}));
     let refusal = too_long();
-    let kept = View { refusal: Some(refusal), ..held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))) };
+    let kept =
+        LockInput { refusal: Some(refusal), ..held_input(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))) };
     let Step::Keep(rest) = decide(&kept) else { panic!() };
     let accepted = rest.status.conditions.iter().find(|c| c.type_ == "Accepted").unwrap();
     assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "TTLTooLong"));
@@ -87,21 +91,21 @@ fn a_refused_specification_sets_a_condition_and_keeps_the_hold() {
 #[test]
 fn the_record_of_a_hold_is_completed_and_its_delay_only_grows() {
     let lock = held_lock(json!({}));
-    let kept = held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
+    let kept = held_input(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
     let Step::Keep(rest) = decide(&kept) else { panic!() };
     let holder = rest.status.holder.clone().unwrap();
     assert_eq!((holder.quorum, holder.key.as_deref()), (Some(quorum()), Some("ns/k")));
     let mut recorded = lock.clone();
     recorded.status = Some(rest.status);
-    let shorter = HoldView { rejoin_delay: Some(Duration::from_secs(9)), ..kept.held.clone().unwrap() };
-    let Step::Keep(rest) = decide(&View { held: Some(shorter), ..view(&recorded) }) else { panic!() };
+    let shorter = HoldInput { rejoin_delay: Some(Duration::from_secs(9)), ..kept.held.clone().unwrap() };
+    let Step::Keep(rest) = decide(&LockInput { held: Some(shorter), ..input(&recorded) }) else { panic!() };
     assert_eq!(rest.status.holder.unwrap().rejoin_delay, Some(crate::api::GoDuration::from_secs(31)));
 }
 
 #[test]
 fn a_word_with_another_token_is_taken_off() {
     let late = held_lock(json!({"metadata": {"annotations": {RELEASE_ANNOTATION: "6"}}}));
-    let step = decide(&held_view(&late, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))));
+    let step = decide(&held_input(&late, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))));
     assert_eq!(step, Step::ClearRequests(vec![RELEASE_ANNOTATION]));
 }
 
@@ -109,7 +113,7 @@ fn a_word_with_another_token_is_taken_off() {
 fn a_hold_that_cannot_be_renewed_is_handed_over_while_possible() {
     let lock = held_lock(json!({}));
     let step = |hold: &Hold, may_hand_over: bool| {
-        decide(&View { may_hand_over, ..held_view(&lock, Verdict::Keep, Some(hold.clone())) })
+        decide(&LockInput { may_hand_over, ..held_input(&lock, Verdict::Keep, Some(hold.clone())) })
     };
     let mut slipping = hold(WALL.0 - 8_100, 900);
     assert!(matches!(step(&slipping, true), Step::Keep(_)), "its renewal has not failed yet");
@@ -143,16 +147,17 @@ fn a_round_without_a_majority_does_not_end_a_valid_hold() {
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
     holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, NOW);
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, holds.get("u", &nonce))) else { panic!() };
+    let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, holds.get("u", &nonce))) else { panic!() };
     assert!(rest.status.holder.is_some());
 }
 
 #[test]
 fn an_end_is_published_then_sealed_then_confirmed_by_members() {
     let lock = held_lock(json!({}));
-    assert!(matches!(decide(&held_view(&lock, runs_out(), None)), Step::Advance(Phase::Ending(End::Suspended))));
+    assert!(matches!(decide(&held_input(&lock, runs_out(), None)), Step::Advance(Phase::Ending(End::Suspended))));
     let ending = ending_lock(json!({}));
-    let step = |sealing| decide(&View { held: Some(HoldView { sealing, ..held(runs_out(), None) }), ..view(&ending) });
+    let step =
+        |sealing| decide(&LockInput { held: Some(HoldInput { sealing, ..held(runs_out(), None) }), ..input(&ending) });
     assert_eq!(step(Sealing::Unconfirmed), Step::Seal);
     let Step::Rest(rest) = step(Sealing::RunsOut(NOW + Duration::from_secs(7))) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(7)));
@@ -166,9 +171,9 @@ fn an_end_is_published_then_sealed_then_confirmed_by_members() {
 #[test]
 fn no_wall_clock_ends_a_hold_that_runs_out() {
     let over = ending_lock(json!({"status": {"ending": {"until": "2026-01-01T00:00:01.000Z"}}}));
-    assert_eq!(decide(&held_view(&over, runs_out(), None)), Step::Seal);
+    assert_eq!(decide(&held_input(&over, runs_out(), None)), Step::Seal);
     let sealing = Sealing::RunsOut(NOW + Duration::from_secs(7));
-    let sealed = View { held: Some(HoldView { sealing, ..held(runs_out(), None) }), ..view(&over) };
+    let sealed = LockInput { held: Some(HoldInput { sealing, ..held(runs_out(), None) }), ..input(&over) };
     assert!(matches!(decide(&sealed), Step::Rest(_)));
 }
 
@@ -178,7 +183,10 @@ fn an_unconfirmed_end_stays_until_a_majority_answers() {
     let step = |seconds: u64, quorum_exists: bool| {
         let since = NOW.saturating_sub(Duration::from_secs(seconds));
         let observed = ObservedSince { held: since, ending: Some(since) };
-        decide(&View { held: Some(HoldView { observed, quorum_exists, ..held(runs_out(), None) }), ..view(&ending) })
+        decide(&LockInput {
+            held: Some(HoldInput { observed, quorum_exists, ..held(runs_out(), None) }),
+            ..input(&ending)
+        })
     };
     assert_eq!(step(30, true), Step::Seal);
     assert!(matches!(step(31, true), Step::Advance(Phase::Unconfirmed(_))));
@@ -192,7 +200,7 @@ fn an_unconfirmed_end_stays_until_a_majority_answers() {
     let since = NOW.saturating_sub(Duration::from_secs(40));
     let observed = ObservedSince { held: since, ending: Some(since) };
     let step = |lock: &DistributedLock, sealing| {
-        decide(&View { held: Some(HoldView { observed, sealing, ..held(runs_out(), None) }), ..view(lock) })
+        decide(&LockInput { held: Some(HoldInput { observed, sealing, ..held(runs_out(), None) }), ..input(lock) })
     };
     assert_eq!(step(&left, Sealing::Unconfirmed), Step::Seal);
     assert!(matches!(step(&left, Sealing::Gone), Step::Advance(Phase::RanOut(_))), "a majority has answered");
@@ -204,20 +212,20 @@ fn an_unconfirmed_end_stays_until_a_majority_answers() {
 fn the_holders_own_word_frees_the_lock_at_once() {
     let lock = held_lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
     let verdict = Verdict::Release(End::Deleted);
-    assert!(matches!(decide(&held_view(&lock, verdict, None)), Step::Advance(Phase::Freed(End::Deleted))));
+    assert!(matches!(decide(&held_input(&lock, verdict, None)), Step::Advance(Phase::Freed(End::Deleted))));
 }
 
 #[test]
 fn death_deletes_the_key_and_an_expired_seal_is_left() {
     let over = ending_lock(json!({}));
     let ended = Verdict::Release(End::Terminated);
-    assert!(matches!(decide(&held_view(&over, ended, None)), Step::Advance(Phase::Freed(_))));
+    assert!(matches!(decide(&held_input(&over, ended, None)), Step::Advance(Phase::Freed(_))));
 }
 
 #[test]
 fn a_job_is_suspended_before_its_hold_runs_out() {
     let (lock, end) = (held_lock(json!({})), End::InDoubt { doubt: "its pod vanished".into() });
-    let step = decide(&held_view(&lock, Verdict::Stop(end.clone()), Some(hold(WALL.0, 5_000))));
+    let step = decide(&held_input(&lock, Verdict::Stop(end.clone()), Some(hold(WALL.0, 5_000))));
     assert_eq!(step, Step::Advance(Phase::Stopping(end.clone())));
     let status = Draft::of(&lock, WALL).stopping(&end).finish();
     assert!(is_true(&status.conditions, LockCondition::Held) && status.stopping.is_some(), "it is held meanwhile");
@@ -230,7 +238,7 @@ fn max_hold_does_not_wake_a_hold_whose_job_is_being_stopped() {
     let wake = |extra| {
         let lock = held_lock(extra);
         let renewed = hold(WALL.0 - 1_000, 8_000);
-        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
+        let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
         rest.wake
     };
     // The lock has been held for 10 s.
@@ -250,7 +258,7 @@ fn a_lock_that_min_hold_keeps_says_so_once_and_until_when() {
         )
     };
     let message = |lock: &DistributedLock, verdict: Verdict| {
-        let Step::Keep(rest) = decide(&held_view(lock, verdict, Some(hold(WALL.0, 8_000)))) else { panic!() };
+        let Step::Keep(rest) = decide(&held_input(lock, verdict, Some(hold(WALL.0, 8_000)))) else { panic!() };
         find_condition(&rest.status.conditions, LockCondition::Held).unwrap().message.clone()
     };
     let plain = "\"a\" holds key ns/k with fencing token 7";

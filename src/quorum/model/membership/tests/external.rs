@@ -49,7 +49,7 @@ fn a_dead_external_member_that_leaves_is_not_waited_for() {
             ..MemberSummary::default()
         };
         let members: Vec<_> = lists.members().into_iter().map(member).collect();
-        decide(&View {
+        decide(&Input {
             now: at(100),
             lists: &lists,
             members: &members,

@@ -13,17 +13,15 @@ async fn until_true(what: &str, link: &MemberLink, mut is_true: impl FnMut(&Memb
             sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(3 * PATIENCE, reached).await.unwrap_or_else(|_| panic!("{what}: {:?}", link.reading()));
+    tokio::time::timeout(3 * PATIENCE, reached).await.unwrap_or_else(|_| panic!("{what}: {:?}", link.state()));
 }
 
 async fn votes_again(link: &MemberLink) {
-    let run_id = link.reading().last_process.unwrap().run_id;
+    let run_id = link.state().processes.last().unwrap().run_id.clone();
     let votes = async { while vote(link, &run_id, "k").await.is_none() {} };
     tokio::time::timeout(PATIENCE, votes).await.expect("it votes");
-    until(link, |reading| {
-        reading.observation.as_ref().is_some_and(|seen| seen.open_users.contains(&"locker-e1".to_owned()))
-    })
-    .await;
+    until(link, |state| state.observation().is_some_and(|seen| seen.open_users.contains(&"locker-e1".to_owned())))
+        .await;
 }
 
 #[tokio::test]
@@ -49,10 +47,10 @@ async fn a_member_that_refuses_connections_is_full() {
     let mut idle = Vec::new();
     until_true("full", &link, |link| {
         idle.push(std::net::TcpStream::connect(member.address()).unwrap());
-        link.reading().observation.is_some_and(|seen| seen.load.is_full())
+        link.state().observation().is_some_and(|seen| seen.load.is_full())
     })
     .await;
-    let run_id = link.reading().last_process.unwrap().run_id;
+    let run_id = link.state().processes.last().unwrap().run_id.clone();
     let refused = link.admin_session(&run_id).await.map(drop);
     assert!(
         matches!(&refused, Err(ActError::Member(error)) if *error != crate::redlock::MemberError::Refused),

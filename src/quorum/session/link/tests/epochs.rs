@@ -16,7 +16,7 @@ fn plan_with(status: serde_json::Value) -> (Plan, Vec<String>) {
 }
 
 fn open_users(link: &MemberLink) -> Vec<String> {
-    link.reading().observation.map(|observation| observation.open_users).unwrap_or_default()
+    link.state().observation().map(|observation| observation.open_users.clone()).unwrap_or_default()
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     let auth = Auth::random();
     let member = Member::new(&learning, &auth);
     let (link, _end) = linked(&member, &learning, &users, &auth).await;
-    let run_id = link.reading().last_process.unwrap().run_id;
+    let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(TERM).await.unwrap();
     admin.open(TERM, &learning.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
@@ -47,10 +47,9 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     link.admin_session(&run_id).await.unwrap().close_some(TERM, &former).await.unwrap();
     assert_eq!(vote_by(lagging, &run_id, "c").await, None, "an old connection votes no more");
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "c").await, Some(token(1_003)));
-    let seen =
-        until(&link, |reading| reading.observation.as_ref().is_some_and(|seen| seen.open_users.len() == 2)).await;
-    assert_eq!(seen.observation.unwrap().open_users, ["locker-e2", "readiness"]);
-    assert!(seen.fenced_since.is_none(), "it votes on, so no count begins");
+    let seen = until(&link, |state| state.observation().is_some_and(|seen| seen.open_users.len() == 2)).await;
+    assert_eq!(seen.observation().unwrap().open_users, ["locker-e2", "readiness"]);
+    assert!(seen.fenced_since().is_none(), "it votes on, so no count begins");
 
     // The end: the counter rises and never falls, and the clients of the new list are let in.
     link.admin_session(&run_id).await.unwrap().restore_counter(token(5_000)).await.unwrap();
@@ -72,10 +71,10 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let member = Member::new(&plan, &auth);
     let asked = ["locker-e1".to_owned(), "readiness".to_owned()];
     let (link, _end) = linked(&member, &plan, &asked, &auth).await;
-    let run_id = link.reading().last_process.unwrap().run_id;
+    let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(TERM).await.unwrap();
-    assert_eq!(link.reading().highest_epoch, Some(1), "as in its ACL file");
+    assert_eq!(link.state().highest_epoch(), Some(1), "as in its ACL file");
     admin.open(TERM, &plan.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
     let earlier = UserRule::locker(7, &auth.password("main-0", "locker-e7"));
     admin.open_more(TERM, std::slice::from_ref(&earlier)).await.unwrap();
@@ -85,13 +84,13 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let rules: Vec<UserRule> =
         plan.open_rules(&auth, "main-0").into_iter().filter(|rule| !rule.name().starts_with("billing")).collect();
     link.admin_session(&run_id).await.unwrap().close(TERM, &rules).await.unwrap();
-    let reading = link.reading();
-    assert_eq!((reading.highest_epoch, reading.last_process.unwrap().users), (Some(7), Users::Closed));
+    let state = link.state();
+    assert_eq!((state.highest_epoch(), state.processes.last().unwrap().users), (Some(7), Users::Closed));
     assert!(link.admin_session(&run_id).await.unwrap().observe_all().await.unwrap().open_users.is_empty());
 
     // The next leader observes a user that opens later, and the probes do so from then on.
     link.admin_session(&run_id).await.unwrap().open_more(TERM, &[earlier]).await.unwrap();
     link.admin_session(&run_id).await.unwrap().raise_epoch(TERM + 1).await.unwrap();
     assert_eq!(open_users(&link), ["locker-e7"]);
-    until(&link, |reading| reading.last_process.as_ref().is_some_and(|process| process.users == Users::Open)).await;
+    until(&link, |state| state.processes.last().is_some_and(|process| process.users == Users::Open)).await;
 }

@@ -9,20 +9,20 @@ async fn a_refused_password_differs_from_a_silent_process() {
     let (lost, replacement) = (Auth::random(), Auth::replacement(UnixMillis(1)));
     let mut member = Member::new(&plan, &lost);
     let (link, _end) = linked(&member, &plan, &users, &lost).await;
-    assert!(!link.reading().is_refused_by(Some("pod-1")));
+    assert!(!link.state().is_refused_by(Some("pod-1")));
 
     let target = |auth: &Auth, pod: &str| {
         link.place_at(Some((pod.into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
     };
     target(&replacement, "pod-1");
-    let reading = until(&link, |reading| reading.is_refused_by(Some("pod-1"))).await;
-    assert!(!reading.processes.answers() && !reading.is_refused_by(Some("pod-2")) && !reading.is_refused_by(None));
+    let state = until(&link, |state| state.is_refused_by(Some("pod-1"))).await;
+    assert!(!state.processes.answers() && !state.is_refused_by(Some("pod-2")) && !state.is_refused_by(None));
     // Known again: the Secret was restored in time.
     target(&lost, "pod-1");
-    until(&link, |reading| reading.processes.answers() && !reading.is_refused_by(Some("pod-1"))).await;
+    until(&link, |state| state.processes.answers() && !state.is_refused_by(Some("pod-1"))).await;
     // An answer of another pod's process is no answer of this one.
     target(&replacement, "pod-2");
-    until(&link, |reading| reading.is_refused_by(Some("pod-2"))).await;
+    until(&link, |state| state.is_refused_by(Some("pod-2"))).await;
     member.kill().await;
-    until(&link, |reading| reading.failure.is_some() && !reading.is_refused_by(Some("pod-2"))).await;
+    until(&link, |state| state.failure.is_some() && !state.is_refused_by(Some("pod-2"))).await;
 }

@@ -57,7 +57,7 @@ impl Quorum {
                 plan.lists.epoch,
                 &users,
             );
-            let run_id = until(&link, |reading| reading.processes.answers()).await.last_process.unwrap().run_id;
+            let run_id = until(&link, |state| state.processes.answers()).await.processes.last().unwrap().run_id.clone();
             let mut admin = link.admin_session(&run_id).await.unwrap();
             admin.raise_epoch(EPOCH).await.unwrap();
             admin.open(EPOCH, &plan.user_rules(&auth, link.name().as_str()), token(1)).await.unwrap();
@@ -230,7 +230,7 @@ pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
     let (link, end) = linked(&member, &plan, &users, &auth).await;
-    let run_id = link.reading().last_process.unwrap().run_id;
+    let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(EPOCH).await.unwrap();
     admin.open(EPOCH, &plan.user_rules(&auth, "main-0"), token(1)).await.unwrap();
@@ -242,18 +242,17 @@ pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
 async fn client_keys_without_expiry_and_the_average_ttl_are_observed() {
     let (member, link, _end, auth) = led().await;
     let mut client = client(&member, &auth).await;
-    let endless = |reading: &LinkReading| reading.observation.as_ref().map(Observation::endless_keys);
+    let endless = |state: &LinkState| state.observation().map(Observation::endless_keys);
     // The operator's own keys, the counter and the epoch, have no end.
-    until(&link, |reading| endless(reading) == Some(0)).await;
+    until(&link, |state| endless(state) == Some(0)).await;
     redis::cmd("SET").arg("shop/for-ever").arg("v").exec_async(&mut client).await.unwrap();
     redis::cmd("SET").arg("shop/a").arg("v").arg("PX").arg(3_600_000).exec_async(&mut client).await.unwrap();
-    until(&link, |reading| endless(reading) == Some(1)).await;
-    let is_long = |reading: &LinkReading| {
-        reading.observation.as_ref().is_some_and(|seen| seen.keyspace.average_ttl > Duration::from_secs(30))
-    };
+    until(&link, |state| endless(state) == Some(1)).await;
+    let is_long =
+        |state: &LinkState| state.observation().is_some_and(|seen| seen.keyspace.average_ttl > Duration::from_secs(30));
     until(&link, is_long).await;
     redis::cmd("DEL").arg("shop/a").arg("shop/for-ever").exec_async(&mut client).await.unwrap();
-    until(&link, |reading| endless(reading) == Some(0) && !is_long(reading)).await;
+    until(&link, |state| endless(state) == Some(0) && !is_long(state)).await;
 }
 
 /// A script of the client that runs without end. It never answers.
@@ -280,7 +279,7 @@ async fn a_script_that_keeps_a_member_busy_is_ended() {
     busy(client(&member, &auth).await, "while true do end");
     assert_eq!(until_script(&link).await, ScriptNews::Killed);
     assert_eq!(link.take_script_news(), None, "told once");
-    let run_id = link.reading().last_process.unwrap().run_id;
+    let run_id = link.state().processes.last().unwrap().run_id.clone();
     assert!(vote(&link, &run_id, "k").await.is_some(), "it votes again");
 }
 

@@ -8,7 +8,7 @@ use super::member_access::MemberAccess;
 use super::memory::Memory;
 use super::peers::Peers;
 use crate::api::DistributedLock;
-use crate::lock::model::decide::{Contender, HoldView, View, WaitReason};
+use crate::lock::model::decide::{Contender, HoldInput, LockInput, WaitReason};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
@@ -34,16 +34,16 @@ pub(super) fn observe<'a>(
     leader: &LeaderContext,
     lock: &'a DistributedLock,
     access: &Result<Access, Refusal>,
-) -> View<'a> {
+) -> LockInput<'a> {
     let LeaderContext { context, reachability, members, memory, peers, .. } = leader;
     let now = members.now();
-    let held = hold_view(context, members, memory, reachability.began(), lock);
+    let held = hold_input(context, members, memory, reachability.began(), lock);
     let (contender, place) = match &held {
         Some(_) => (Err(HeldMessage::NoCandidate { why: "already held".to_owned() }.into()), Ok(Place::First)),
         None => prospect(context, peers, memory, now, lock, access),
     };
     let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
-    View {
+    LockInput {
         lock,
         held,
         refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
@@ -58,20 +58,20 @@ pub(super) fn observe<'a>(
 }
 
 /// The hold that the status names, located by its own record. `began` is the start of this term.
-fn hold_view(
+fn hold_input(
     context: &Context,
     members: &MemberAccess,
     memory: &Memory,
     began: Boottime,
     lock: &DistributedLock,
-) -> Option<HoldView> {
+) -> Option<HoldInput> {
     let now = members.now();
     let observed = members.holds.observation_times.record(lock, now)?;
     let hold = members.adopt(lock);
     let record = members.record(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
     let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(began));
-    Some(HoldView {
+    Some(HoldInput {
         verdict: holder::verdict(context, lock, unhealthy),
         quorum_exists: record.as_ref().is_some_and(|record| members.exists(&record.quorum)),
         rejoin_delay: match record {
