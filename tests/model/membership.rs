@@ -187,52 +187,6 @@ fn name(member: usize) -> String {
     format!("main-{member}")
 }
 
-impl Change {
-    /// Whether the yes votes are sufficient for the client.
-    fn won(&self, world: &World, client: usize) -> bool {
-        let has = |list: &[usize], needed: usize| {
-            list.iter().filter(|member| world.members[**member].votes[client]).count() >= needed
-        };
-        let old = || has(&self.old, self.needed[0]);
-        let new = || has(&self.new, self.needed[1]);
-        match (world.clients[client].round, self.kinds[client]) {
-            (Stage::Old, _) => old(),
-            (Stage::Joint, Kind::Replica) if self.joint => old() && new(),
-            _ => new(),
-        }
-    }
-
-    /// Whether the member executes the client's request as its user, and its vote counts.
-    fn serves(&self, world: &World, client: usize, at: usize) -> bool {
-        let member = &world.members[at];
-        let now = &world.clients[client];
-        let in_round = matches!(now.phase, Phase::Acquiring | Phase::Extending);
-        let epoch = if in_round && self.bound_to_epoch { now.round } else { now.knows };
-        let may = match (self.kinds[client], epoch) {
-            (Kind::Replica, Stage::Old) => member.open[0],
-            (Kind::Replica, _) => member.open[1],
-            (Kind::Outside, Stage::Old) => member.open[0] && self.old.contains(&at),
-            (Kind::Outside, _) => {
-                member.open[1] && self.new.contains(&at) && (world.stage == Stage::New || !self.clients_wait)
-            }
-        };
-        may && (member.fence == ADMITTED || self.external)
-    }
-
-    /// Whether the member executes the client's request, counted or not.
-    ///
-    /// The operator never closes an external master.
-    fn executes(&self, world: &World, client: usize, at: usize) -> bool {
-        if !self.external {
-            return self.serves(world, client, at);
-        }
-        let now = &world.clients[client];
-        let in_round = matches!(now.phase, Phase::Acquiring | Phase::Extending);
-        let epoch = if in_round && self.bound_to_epoch { now.round } else { now.knows };
-        epoch != Stage::Old || !world.members[at].marked || !self.checked
-    }
-}
-
 impl Rules for Change {
     type State = World;
     type Step = Step;

@@ -58,7 +58,7 @@ impl Change {
     }
 
     /// A replica receives the next status, or an outside client reads its Secret.
-    fn receive(&self, world: &mut World, client: usize) -> bool {
+    pub(super) fn receive(&self, world: &mut World, client: usize) -> bool {
         let knows = &mut world.clients[client].knows;
         let before = *knows;
         *knows = match (before, world.stage, self.kinds[client]) {
@@ -70,7 +70,7 @@ impl Change {
         *knows != before
     }
 
-    fn end_round(world: &mut World, client: usize) {
+    pub(super) fn end_round(world: &mut World, client: usize) {
         for member in &mut world.members {
             member.votes[client] = false;
         }
@@ -78,7 +78,7 @@ impl Change {
         (client.elapsed, client.round) = (0, Stage::Old);
     }
 
-    fn over(world: &mut World, client: usize) {
+    pub(super) fn over(world: &mut World, client: usize) {
         for member in world.members.iter_mut().filter(|member| member.owner == number(client)) {
             (member.owner, member.ttl) = (NOBODY, 0);
         }
@@ -86,7 +86,7 @@ impl Change {
         world.clients[client] = Client { knows: world.clients[client].knows, ..Client::default() };
     }
 
-    fn grant(&self, world: &mut World, client: usize) -> bool {
+    pub(super) fn grant(&self, world: &mut World, client: usize) -> bool {
         let Some(valid) = granted(self.ttl, world.clients[client].elapsed).filter(|_| self.won(world, client)) else {
             return false;
         };
@@ -98,7 +98,7 @@ impl Change {
         true
     }
 
-    fn renew(&self, world: &mut World, client: usize) -> bool {
+    pub(super) fn renew(&self, world: &mut World, client: usize) -> bool {
         let Client { elapsed, valid, .. } = world.clients[client];
         if !self.won(world, client) {
             return false;
@@ -113,7 +113,7 @@ impl Change {
         true
     }
 
-    fn tick(&self, world: &mut World) {
+    pub(super) fn tick(&self, world: &mut World) {
         for member in &mut world.members[..self.members] {
             exclusion::tick(&mut member.owner, &mut member.ttl, &mut member.fence, self.delay);
         }
@@ -132,7 +132,7 @@ impl Change {
     }
 
     /// Restarts, the fence, and the change.
-    fn lead(&self, world: &mut World, step: Step) -> bool {
+    pub(super) fn lead(&self, world: &mut World, step: Step) -> bool {
         let stage = world.stage;
         let restarts_left = world.restarts < self.restarts;
         match step {
@@ -202,5 +202,51 @@ impl Change {
             }
             _ => false,
         }
+    }
+}
+
+impl Change {
+    /// Whether the yes votes are sufficient for the client.
+    pub(super) fn won(&self, world: &World, client: usize) -> bool {
+        let has = |list: &[usize], needed: usize| {
+            list.iter().filter(|member| world.members[**member].votes[client]).count() >= needed
+        };
+        let old = || has(&self.old, self.needed[0]);
+        let new = || has(&self.new, self.needed[1]);
+        match (world.clients[client].round, self.kinds[client]) {
+            (Stage::Old, _) => old(),
+            (Stage::Joint, Kind::Replica) if self.joint => old() && new(),
+            _ => new(),
+        }
+    }
+
+    /// Whether the member executes the client's request as its user, and its vote counts.
+    pub(super) fn serves(&self, world: &World, client: usize, at: usize) -> bool {
+        let member = &world.members[at];
+        let now = &world.clients[client];
+        let in_round = matches!(now.phase, Phase::Acquiring | Phase::Extending);
+        let epoch = if in_round && self.bound_to_epoch { now.round } else { now.knows };
+        let may = match (self.kinds[client], epoch) {
+            (Kind::Replica, Stage::Old) => member.open[0],
+            (Kind::Replica, _) => member.open[1],
+            (Kind::Outside, Stage::Old) => member.open[0] && self.old.contains(&at),
+            (Kind::Outside, _) => {
+                member.open[1] && self.new.contains(&at) && (world.stage == Stage::New || !self.clients_wait)
+            }
+        };
+        may && (member.fence == ADMITTED || self.external)
+    }
+
+    /// Whether the member executes the client's request, counted or not.
+    ///
+    /// The operator never closes an external master.
+    pub(super) fn executes(&self, world: &World, client: usize, at: usize) -> bool {
+        if !self.external {
+            return self.serves(world, client, at);
+        }
+        let now = &world.clients[client];
+        let in_round = matches!(now.phase, Phase::Acquiring | Phase::Extending);
+        let epoch = if in_round && self.bound_to_epoch { now.round } else { now.knows };
+        epoch != Stage::Old || !world.members[at].marked || !self.checked
     }
 }

@@ -70,11 +70,11 @@ impl Votes {
         }
     }
 
-    fn extension_ttl(&self, client: &Client) -> u8 {
+    pub(super) fn extension_ttl(&self, client: &Client) -> u8 {
         self.short_ttl.filter(|_| client.short).unwrap_or(self.ttl)
     }
 
-    fn set_again(&self, member: &mut Member, client: usize, ttl: u8, replace: bool) -> bool {
+    pub(super) fn set_again(&self, member: &mut Member, client: usize, ttl: u8, replace: bool) -> bool {
         let may = self.serves(member) && (member.owner == NOBODY || (replace && member.owner != number(client)));
         if may {
             (member.owner, member.ttl) = (number(client), ttl);
@@ -82,7 +82,7 @@ impl Votes {
         may
     }
 
-    fn grant(&self, world: &mut World, client: usize) -> bool {
+    pub(super) fn grant(&self, world: &mut World, client: usize) -> bool {
         let Some(valid) = granted(self.ttl, world.clients[client].elapsed).filter(|_| self.won(world, client)) else {
             return false;
         };
@@ -95,7 +95,7 @@ impl Votes {
         true
     }
 
-    fn renew(&self, world: &mut World, client: usize) -> bool {
+    pub(super) fn renew(&self, world: &mut World, client: usize) -> bool {
         let Client { elapsed, valid, .. } = world.clients[client];
         if !self.won(world, client) {
             return false;
@@ -116,7 +116,7 @@ impl Votes {
         true
     }
 
-    fn extended(&self, world: &mut World, client: usize, member: usize, counts: bool) -> bool {
+    pub(super) fn extended(&self, world: &mut World, client: usize, member: usize, counts: bool) -> bool {
         let ttl = self.extension_ttl(&world.clients[client]);
         let member = &mut world.members[member];
         if !self.serves(member) || member.owner != number(client) || (counts && member.votes[client] != Yes::None) {
@@ -130,7 +130,7 @@ impl Votes {
         *member != before
     }
 
-    fn apply_to_member(&self, world: &mut World, step: Step) -> bool {
+    pub(super) fn apply_to_member(&self, world: &mut World, step: Step) -> bool {
         let (Step::GhostSet(at)
         | Step::GhostGone(at)
         | Step::Restart(at)
@@ -187,5 +187,79 @@ impl Votes {
             }
         }
         true
+    }
+}
+
+impl Votes {
+    pub(super) fn begin(world: &mut World, client: usize) {
+        for member in &mut world.members {
+            member.votes[client] = Yes::None;
+            member.other[client] = member.fence != ADMITTED;
+        }
+        world.clients[client].elapsed = 0;
+    }
+
+    pub(super) fn end_round(world: &mut World, client: usize) {
+        for member in &mut world.members {
+            member.votes[client] = Yes::None;
+            member.other[client] = false;
+        }
+        let client = &mut world.clients[client];
+        (client.elapsed, client.short) = (0, false);
+    }
+
+    /// The client's attempt or hold has ended.
+    ///
+    /// Its keys are deleted now, unless a request is left that deletes them later.
+    pub(super) fn over(&self, world: &mut World, client: usize) {
+        for member in world.members.iter_mut().filter(|member| member.owner == number(client)) {
+            if !self.fresh_value {
+                continue;
+            }
+            (member.owner, member.ttl) = if self.ghosts { (GHOST, member.ttl) } else { (NOBODY, 0) };
+        }
+        Self::end_round(world, client);
+        world.clients[client] = Client { released_before: !self.fresh_value, ..Client::default() };
+    }
+
+    pub(super) fn won(&self, world: &World, client: usize) -> bool {
+        self.majorities.won(world.members[..self.members].iter().map(|member| match member.votes[client] {
+            Yes::Other if !self.bound_to_run_id => Yes::Admitted,
+            vote => vote,
+        }))
+    }
+
+    /// Records a yes, unless the member's own time reveals a step.
+    pub(super) fn vote(&self, member: &mut Member, client: usize) {
+        if !(member.stepped && self.clock_watch) {
+            member.votes[client] = if member.other[client] { Yes::Other } else { Yes::Admitted };
+        }
+    }
+
+    pub(super) fn serves(&self, member: &Member) -> bool {
+        member.fence == ADMITTED || self.external
+    }
+
+    pub(super) fn tick(&self, world: &mut World) {
+        for member in &mut world.members[..self.members] {
+            exclusion::tick(&mut member.owner, &mut member.ttl, &mut member.fence, self.delay);
+        }
+        for client in 0..2 {
+            let now = &mut world.clients[client];
+            now.elapsed = if now.phase == Phase::Idle || now.phase == Phase::Held { 0 } else { now.elapsed + 1 };
+            let ran_out = now.valid == 1;
+            now.valid = now.valid.saturating_sub(1);
+            match now.phase {
+                Phase::Acquiring if now.elapsed >= self.ttl => self.over(world, client),
+                Phase::Held if ran_out => self.over(world, client),
+                Phase::Extending if ran_out && self.continuity => self.over(world, client),
+                Phase::Extending if now.elapsed >= self.ttl && now.valid == 0 => self.over(world, client),
+                Phase::Extending if now.elapsed >= self.ttl => {
+                    world.clients[client].phase = Phase::Held;
+                    Self::end_round(world, client);
+                }
+                _ => {}
+            }
+        }
     }
 }

@@ -1,0 +1,206 @@
+//! The effects of each step.
+
+use super::*;
+
+impl Continuity {
+    pub(super) fn end_round(world: &mut World) {
+        world.round = None;
+        for member in &mut world.members {
+            (member.vote, member.other) = (Answer::None, false);
+        }
+    }
+
+    pub(super) fn ask_again(world: &mut World) {
+        (world.asked, world.sealed) = (0, 0);
+        for member in &mut world.members {
+            member.last_answer = Answer::None;
+        }
+    }
+
+    pub(super) fn count(members: &[Member; MEMBERS], of: impl Fn(&Member) -> bool) -> usize {
+        members.iter().filter(|member| of(member)).count()
+    }
+
+    pub(super) fn over(world: &mut World) {
+        world.status = Status::Over;
+        world.is_wrong |= world.belief > 0;
+        Self::ask_again(world);
+    }
+
+    pub(super) fn vote(&self, member: &mut Member, answer: Answer) {
+        if !(member.other && self.bound_to_run_id) {
+            member.vote = answer;
+        }
+    }
+
+    pub(super) fn tick(&self, world: &mut World) {
+        for member in &mut world.members {
+            member.ttl = member.ttl.saturating_sub(1);
+            if member.ttl == 0 {
+                member.key = Key::Missing;
+            }
+            let left = |(last, end): (u8, u8)| (last.saturating_sub(1), end - 1);
+            member.repair = member.repair.map(left).filter(|(last, end)| *last > 0 && *end > 0);
+            if self.last_repair.is_none() {
+                // Without a last moment it sets the key with its whole time to live.
+                member.repair = member.repair.map(|_| (self.ttl, self.ttl));
+            }
+            if member.fence >= 2 {
+                member.fence = (member.fence + 1).min(2 + self.delay);
+            }
+        }
+        world.age = (world.age + 1).min(self.ttl);
+        world.belief = world.belief.saturating_sub(1);
+        world.sealed = world.sealed.saturating_sub(1);
+        if world.members.iter().any(|member| member.last_answer != Answer::None) {
+            world.asked += 1;
+            if world.asked > self.window {
+                Self::ask_again(world);
+            }
+        }
+        world.round = world.round.map(|elapsed| elapsed + 1);
+        if world.round.is_some_and(|elapsed| granted(self.ttl, elapsed).is_none()) {
+            Self::end_round(world);
+        }
+    }
+
+    pub(super) fn won(world: &World) -> bool {
+        Self::count(&world.members, |member| member.vote == Answer::Yes) >= MAJORITY
+    }
+
+    pub(super) fn renew(&self, world: &mut World) -> bool {
+        let Some(valid) = world.round.and_then(|elapsed| granted(self.ttl, elapsed)) else { return false };
+        let elapsed = world.round.unwrap_or_default();
+        if !world.is_granted || !Self::won(world) {
+            return false;
+        }
+        world.is_wrong |= world.status == Status::Over;
+        world.belief = world.belief.max(valid);
+        for member in world.members.iter_mut().filter(|member| member.vote == Answer::Missing) {
+            let last = self.last_repair.map_or(valid, |last| last.saturating_sub(elapsed));
+            if last > 0 {
+                member.repair = member.repair.max(Some((last, valid)));
+            }
+        }
+        Self::end_round(world);
+        true
+    }
+
+    pub(super) fn member_step(&self, world: &mut World, step: Step) -> bool {
+        let out = Self::count(&world.members, |member| member.fence > 0);
+        let (age, status, granted) = (world.age, world.status, world.is_granted);
+        let in_round = world.round.is_some();
+        let (Step::Set(at)
+        | Step::Extend(at)
+        | Step::LateExtend(at)
+        | Step::Repair(at)
+        | Step::LateRepair(at)
+        | Step::Seal(at)
+        | Step::Delete(at)
+        | Step::Restart(at)
+        | Step::Observe(at)
+        | Step::Admit(at)) = step
+        else {
+            return false;
+        };
+        let member = &mut world.members[at];
+        let serves = member.fence == 0;
+        match step {
+            Step::Set(_) if serves && !member.set && member.key == Key::Missing => {
+                if self.last_set.is_some_and(|last| age >= last) {
+                    return false;
+                }
+                (member.key, member.ttl, member.set) = (Key::Held, self.ttl, true);
+                if !granted && in_round {
+                    self.vote(member, Answer::Yes);
+                }
+            }
+            Step::Extend(_) if serves && granted && in_round && member.vote == Answer::None => match member.key {
+                Key::Held => {
+                    member.ttl = member.ttl.max(self.ttl);
+                    self.vote(member, Answer::Yes);
+                }
+                Key::Missing => self.vote(member, Answer::Missing),
+                Key::Sealed => self.vote(member, Answer::Another),
+            },
+            Step::LateExtend(_) if serves && granted && member.key == Key::Held => member.ttl = self.ttl,
+            Step::Repair(_) | Step::LateRepair(_) if serves && member.key == Key::Missing => {
+                let Some((_, end)) = member.repair else { return false };
+                (member.key, member.ttl) = (Key::Held, end);
+                if step == Step::Repair(at) {
+                    member.repair = None;
+                }
+            }
+            Step::Seal(_) if serves && status == Status::Ending && member.last_answer == Answer::None => {
+                member.last_answer = Answer::Missing;
+                if member.key != Key::Missing {
+                    if self.seal {
+                        (member.key, member.ttl) = (Key::Sealed, member.ttl.max(self.least_seal));
+                    }
+                    member.last_answer = Answer::Yes;
+                    world.sealed = world.sealed.max(member.ttl);
+                }
+            }
+            Step::Delete(_) if serves && status == Status::Over && member.key == Key::Held => {
+                (member.key, member.ttl) = (Key::Missing, 0);
+            }
+            Step::Restart(_) if member.fence != 1 && (out < self.most_out || member.fence > 0) => {
+                (member.key, member.ttl, member.fence, member.other) = (Key::Missing, 0, 1, in_round);
+            }
+            Step::Observe(_) if member.fence == 1 => member.fence = 2,
+            Step::Admit(_) if member.fence >= 2 && self.admits[usize::from(member.fence - 2)] => member.fence = 0,
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
+        let answer_of = |world: &World, answer| Self::count(&world.members, |member| member.last_answer == answer);
+        match step {
+            Step::Tick => self.tick(world),
+            Step::Grant => {
+                let Some(valid) = world.round.and_then(|elapsed| granted(self.ttl, elapsed)) else { return false };
+                if world.is_granted || !Self::won(world) {
+                    return false;
+                }
+                (world.is_granted, world.belief) = (true, valid);
+                Self::end_round(world);
+            }
+            Step::Publish if world.is_granted && world.status == Status::Nothing => world.status = Status::Held,
+            Step::Begin if world.is_granted && world.round.is_none() => {
+                world.round = Some(0);
+                world.members.iter_mut().for_each(|member| member.other = member.fence > 0);
+            }
+            Step::Renew => return self.renew(world),
+            Step::Refused => {
+                let no = |member: &Member| matches!(member.vote, Answer::Missing | Answer::Another);
+                let is_fresh = world.round.is_some_and(|elapsed| elapsed <= self.window);
+                if world.status != Status::Held || !is_fresh || Self::count(&world.members, no) < MAJORITY {
+                    return false;
+                }
+                Self::over(world);
+                Self::end_round(world);
+            }
+            Step::GiveUp if world.is_granted && world.round.is_some() => Self::end_round(world),
+            Step::End if world.status == Status::Held => {
+                world.status = Status::Ending;
+                Self::ask_again(world);
+            }
+            Step::Sealed if world.status == Status::Ending && answer_of(world, Answer::Yes) >= MAJORITY => {
+                let left = world.sealed;
+                Self::ask_again(world);
+                (world.status, world.sealed) = (Status::RunsOut, left);
+            }
+            Step::Gone if world.status == Status::Ending && answer_of(world, Answer::Missing) >= MAJORITY => {
+                Self::over(world)
+            }
+            Step::RunOut if world.status == Status::RunsOut && world.sealed == 0 => Self::over(world),
+            Step::NextLeader if matches!(world.status, Status::Ending | Status::RunsOut) => {
+                world.status = Status::Ending;
+                Self::ask_again(world);
+            }
+            step => return self.member_step(world, step),
+        }
+        true
+    }
+}
