@@ -65,7 +65,7 @@ impl Quorum {
             *index != member && server.process().up && status.admitted[*index].as_ref() == Some(&server.run_id())
         };
         let others = self.servers.iter().enumerate().filter(admitted);
-        let counters: Vec<i64> = others.map(|(_, server)| server.process().counter).collect();
+        let counters: Vec<i64> = others.map(|(_, server)| server.process().master.counter).collect();
         let needed = self.servers.len() - self.majority() + 1;
         // Sometimes the counters are not available.
         let enough = counters.len() >= needed && rng.percent(70);
@@ -80,7 +80,7 @@ impl Quorum {
         status.admitted[member] = Some(server.run_id());
         self.clocks.note(server, clock.boottime());
         let mut process = server.process();
-        process.counter = process.counter.max(counter);
+        process.master.counter = process.master.counter.max(counter);
         process.open = true;
     }
 

@@ -1,8 +1,8 @@
-//! Members in memory.
-//!
-//! They do what the Lua scripts do, on tokio's paused clock, with delays, freezes and restarts.
+//! Members in memory, on tokio's paused clock, with delays, freezes and restarts.
 
-use std::collections::BTreeMap;
+#[path = "../../../../../tests/support/master.rs"]
+mod master;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use crate::redlock::{
     Reply, RunId, StoredValue,
 };
 use crate::time::{Boottime, Clock, TokioClock, UnixMicros};
+
+use master::Master;
 
 struct Request {
     commands: Vec<Command>,
@@ -25,8 +27,7 @@ pub(super) struct State {
     pub(super) run_id: RunId,
     pub(super) delay: Duration,
     pub(super) down: Option<MemberError>,
-    pub(super) keys: BTreeMap<String, (String, Boottime)>,
-    pub(super) counter: i64,
+    pub(super) master: Master,
     /// All enqueued commands, in order.
     pub(super) log: Vec<Command>,
     /// The number of executed commands.
@@ -48,8 +49,7 @@ impl Fake {
             run_id: RunId::new(format!("run of {name}")),
             delay: Duration::from_millis(1),
             down: None,
-            keys: BTreeMap::new(),
-            counter: 0,
+            master: Master::default(),
             log: Vec::new(),
             executed: 0,
         };
@@ -87,94 +87,38 @@ impl Fake {
     pub(super) fn restart(&self) {
         let mut state = self.state();
         state.run_id = RunId::new(format!("{} again", state.run_id));
-        state.keys.clear();
-        state.counter = 0;
+        state.master = Master::default();
+    }
+
+    /// The value of a key, and its last millisecond.
+    fn key(&self, key: &str) -> Option<(String, i64)> {
+        let now = self.clock.wall().0;
+        self.state().master.keys.get(key).filter(|(_, last)| now <= *last).cloned()
     }
 
     pub(super) fn value(&self, key: &str) -> Option<String> {
-        let now = self.clock.boottime();
-        self.state().keys.get(key).filter(|(_, until)| *until > now).map(|(value, _)| value.clone())
+        self.key(key).map(|(value, _)| value)
     }
 
     pub(super) fn ttl(&self, key: &str) -> Duration {
-        let now = self.clock.boottime();
-        self.state().keys.get(key).map_or(Duration::ZERO, |(_, until)| until.since(now))
+        let left = |(_, last): (String, i64)| u64::try_from(last - self.clock.wall().0).unwrap();
+        Duration::from_millis(self.key(key).map_or(0, left))
     }
 
     pub(super) fn set(&self, key: &str, value: &str, ttl: Duration) {
-        let until = self.clock.boottime() + ttl;
-        self.state().keys.insert(key.to_owned(), (value.to_owned(), until));
+        let last = self.clock.wall().0 + i64::try_from(ttl.as_millis()).unwrap();
+        self.state().master.keys.insert(key.to_owned(), (value.to_owned(), last));
     }
 
     pub(super) fn time(&self) -> UnixMicros {
         UnixMicros(self.clock.wall().0 * 1_000)
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each command")]
     fn execute(&self, command: &Command) -> Reply {
-        let (now, time) = (self.clock.boottime(), self.time());
+        let time = self.time();
         let mut state = self.state();
         state.executed += 1;
-        state.keys.retain(|_, (_, until)| *until > now);
-        let Some(key) = command.key() else { return Reply::Raised };
-        let key = key.as_str().to_owned();
-        let held = state.keys.get(&key).cloned();
-        let holder = held.as_ref().map_or(KeyState::Missing, |(value, until)| KeyState::String {
-            value: StoredValue::new(value),
-            remaining: Some(until.since(now)),
-        });
-        let ours = |value: &str| held.as_ref().is_some_and(|(held, _)| held == value);
-        match command {
-            Command::Acquire { .. } | Command::Repair { .. } if held.is_some() => match command {
-                Command::Acquire { .. } => Reply::Refused { holder, time: Some(time) },
-                _ => Reply::Done(false),
-            },
-            Command::Acquire { not_after: Some(last), .. } if time > *last => Reply::Failed(MemberError::TimedOut),
-            Command::Acquire { value, ttl, token, .. } => {
-                state.keys.insert(key, (value.expose().to_owned(), now + *ttl));
-                state.counter += i64::from(*token);
-                let number = if *token { state.counter } else { 0 };
-                Reply::Acquired { token: FencingToken::new(number).unwrap(), time: Some(time) }
-            }
-            Command::Repair { not_after, .. } if time > *not_after => Reply::Done(false),
-            Command::Repair { value, px, until, .. } => {
-                let left = u64::try_from(until.0 - time.0).unwrap_or(0);
-                let ttl = (*px).min(Duration::from_micros(left));
-                state.keys.insert(key, (value.expose().to_owned(), now + ttl));
-                Reply::Done(!ttl.is_zero())
-            }
-            Command::RaiseCounter { value, .. } | Command::Seal { value, .. } if !ours(value.expose()) => match command
-            {
-                Command::Seal { sealed, .. } if ours(sealed.expose()) => {
-                    Reply::Sealed { remaining: holder.remaining().unwrap() }
-                }
-                _ => Reply::NotOurs,
-            },
-            Command::RaiseCounter { token, .. } => {
-                state.counter = state.counter.max(token.get());
-                Reply::Raised
-            }
-            Command::Seal { sealed, lock_delay, least, .. } => {
-                let until = (held.unwrap().1 + *lock_delay).max(now + *least);
-                state.keys.insert(key, (sealed.expose().to_owned(), until));
-                Reply::Sealed { remaining: until.since(now) }
-            }
-            Command::Extend { value, ttl, .. } if ours(value.expose()) => {
-                let until = held.unwrap().1.max(now + *ttl);
-                state.keys.insert(key, (value.expose().to_owned(), until));
-                Reply::Extended { time: Some(time) }
-            }
-            Command::Extend { .. } => Reply::Refused { holder, time: Some(time) },
-            Command::Release { value, .. } => {
-                let ours = ours(value.expose());
-                if ours {
-                    state.keys.remove(&key);
-                }
-                Reply::Done(ours)
-            }
-            Command::Announce { .. } => Reply::Announced(0),
-            Command::Restore { .. } | Command::Inspect { .. } => Reply::State(holder),
-        }
+        state.master.execute(command, time)
     }
 }
 

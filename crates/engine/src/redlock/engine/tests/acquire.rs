@@ -94,7 +94,7 @@ async fn a_vote_that_comes_after_the_decision_is_not_counted() {
     let quorum = Quorum::of(3);
     // The late member would give a higher token; the majority's is published.
     quorum.members[2].state().delay = ms(20);
-    quorum.members[2].state().counter = 40;
+    quorum.members[2].state().master.counter = 40;
     let grant = granted(&quorum, "a").await;
     assert_eq!((grant.token.get(), grant.votes), (1, Votes { yes: 2, of: 3 }));
     sleep(ms(30)).await;
@@ -105,7 +105,7 @@ async fn a_vote_that_comes_after_the_decision_is_not_counted() {
 async fn late_votes_change_neither_token_nor_validity() {
     let quorum = Quorum::of(3);
     quorum.members[2].state().delay = ms(2);
-    quorum.members[2].state().counter = 40;
+    quorum.members[2].state().master.counter = 40;
     let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("a")).await;
     let Acquire::Granted(grant) = outcome else { panic!("{outcome:?}") };
     assert_eq!((grant.token.get(), grant.votes), (1, Votes { yes: 2, of: 3 }));
@@ -150,12 +150,12 @@ async fn a_grant_that_leaves_no_validity_is_expired_and_released() {
 #[tokio::test(start_paused = true)]
 async fn a_majority_confirms_the_second_round_of_differing_counters() {
     let quorum = Quorum::of(3);
-    quorum.members[0].state().counter = 6;
+    quorum.members[0].state().master.counter = 6;
     quorum.members[2].freeze(true);
     let (grant, took) = timed(&quorum, granted(&quorum, "a")).await;
     // The third vote was waited for as long as the first two took.
     assert_eq!((grant.token.get(), took), (7, ms(3)));
-    assert_eq!(quorum.members[1].state().counter, 7, "written back");
+    assert_eq!(quorum.members[1].state().master.counter, 7, "written back");
     // The validity counts both rounds.
     assert_eq!(grant.valid_until, grant.started + TTL.saturating_sub(ms(102)));
 }
@@ -163,7 +163,7 @@ async fn a_majority_confirms_the_second_round_of_differing_counters() {
 #[tokio::test(start_paused = true)]
 async fn a_write_back_counts_only_where_the_key_is_still_ours() {
     let quorum = Quorum::of(3);
-    quorum.members[0].state().counter = 6;
+    quorum.members[0].state().master.counter = 6;
     quorum.members[2].freeze(true);
     // Member 1 votes with 1 after 10 ms, and loses the key before the write-back reaches it after 20 ms.
     quorum.members.iter().for_each(|member| member.state().delay = ms(10));
@@ -175,7 +175,7 @@ async fn a_write_back_counts_only_where_the_key_is_still_ours() {
     let (outcome, ()) = tokio::join!(attempt, lose);
     assert!(matches!(outcome, Acquire::NoQuorum { refusals: 1, .. }), "{outcome:?}");
     assert!(quorum.members.iter().all(|member| releases(member) == 1));
-    assert_eq!(quorum.members[1].state().counter, 1, "a member that has lost the key stores no token");
+    assert_eq!(quorum.members[1].state().master.counter, 1, "a member that has lost the key stores no token");
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ async fn tokens_rise_from_holder_to_holder_through_any_majority() {
 async fn counters_that_differ_cost_no_second_round_when_all_vote() {
     let quorum = Quorum::of(3);
     for (member, counter) in quorum.members.iter().zip([6, 9, 3]) {
-        member.state().counter = counter;
+        member.state().master.counter = counter;
     }
     let (grant, took) = timed(&quorum, granted(&quorum, "a")).await;
     // Two members store 7 or more: any later majority meets one of them.
@@ -211,7 +211,7 @@ async fn counters_that_differ_cost_no_second_round_when_all_vote() {
 async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
     let quorum = Quorum::of(5);
     for (member, counter) in quorum.members.iter().zip([9_000, 100, 150, 40, 0]) {
-        member.state().counter = counter;
+        member.state().master.counter = counter;
     }
     quorum.members[4].freeze(true);
     let client = engine(&quorum).with_token_reach(1_000);
@@ -221,7 +221,7 @@ async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
     let outcome = client.acquire(&quorum.electorate, AcquireRequest { key: "l".into(), ..request("b") }).await;
     assert!(matches!(outcome, Acquire::Granted(grant) if grant.token.get() > 151), "{outcome:?}");
     for (member, counter) in quorum.members.iter().zip([90_000, 60_000, 30_000, 1, 0]) {
-        member.state().counter = counter;
+        member.state().master.counter = counter;
     }
     let outcome = client.acquire(&quorum.electorate, AcquireRequest { key: "m".into(), ..request("c") }).await;
     assert_eq!(outcome, Acquire::CountersApart);
@@ -232,7 +232,7 @@ async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
 #[tokio::test(start_paused = true)]
 async fn the_number_of_a_spent_counter_is_not_counted() {
     let quorum = Quorum::of(3);
-    quorum.members[0].state().counter = FencingToken::OUTLIER.get();
+    quorum.members[0].state().master.counter = FencingToken::OUTLIER.get();
     assert_eq!(granted(&quorum, "a").await.token.get(), 1);
 }
 
@@ -240,7 +240,7 @@ async fn the_number_of_a_spent_counter_is_not_counted() {
 async fn equal_lists_become_one_and_a_learner_never_counts() {
     let mut quorum = Quorum::of(4);
     for (member, counter) in quorum.members.iter().zip([29, 19, 9, 5_000]) {
-        member.state().counter = counter;
+        member.state().master.counter = counter;
     }
     let listed: Vec<_> =
         quorum.electorate.electors().iter().take(3).map(|elector| elector.member.name().clone()).collect();
@@ -248,5 +248,5 @@ async fn equal_lists_become_one_and_a_learner_never_counts() {
     quorum.electorate = Electorate::joint(electors, listed.clone(), listed);
     // The second of three, which two hold at once. The learner is ahead of all.
     assert_eq!(granted(&quorum, "a").await.token.get(), 20);
-    assert_eq!(quorum.members[2].state().counter, 10, "there was no second round");
+    assert_eq!(quorum.members[2].state().master.counter, 10, "there was no second round");
 }

@@ -103,7 +103,7 @@ async fn an_attempt_sets_nothing_after_its_last_moment() {
     let quorum = Quorum::of(3);
     let electorate = quorum.electorate.clone().with_clock_check(Arc::new(SameClock(Arc::clone(&quorum.clock))));
     assert!(matches!(engine(&quorum).acquire(&electorate, request("a")).await, Acquire::Granted(_)));
-    quorum.members.iter().for_each(|member| member.state().keys.clear());
+    quorum.members.iter().for_each(|member| member.state().master.keys.clear());
     quorum.members[0].freeze(true);
     let outcome = engine(&quorum).acquire(&electorate, request("b")).await;
     assert!(matches!(outcome, Acquire::Granted(_)), "{outcome:?}");

@@ -30,7 +30,7 @@ async fn a_seal_needs_a_majority_and_reports_a_lost_hold() {
     let redlock = engine(&quorum);
     let (key, held, sealed) = ("k".into(), value("a"), value("sealed"));
     let seal = || redlock.seal(&quorum.electorate, &key, &held, &sealed, Duration::ZERO);
-    quorum.members[0].state().keys.clear();
+    quorum.members[0].state().master.keys.clear();
     quorum.members[1].freeze(true);
     // A member that has lost the key does not confirm: a repair for it can be in flight.
     let outcome = seal().await;
@@ -38,7 +38,7 @@ async fn a_seal_needs_a_majority_and_reports_a_lost_hold() {
     quorum.members[1].freeze(false);
     sleep(ms(5)).await;
     assert!(matches!(seal().await, Seal::Sealed { .. }));
-    quorum.members[1].state().keys.clear();
+    quorum.members[1].state().master.keys.clear();
     assert_eq!(seal().await, Seal::Gone);
 }
 

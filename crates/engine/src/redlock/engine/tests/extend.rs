@@ -89,7 +89,7 @@ async fn a_batch_is_one_pipeline_and_each_hold_is_decided_by_itself() {
 async fn a_repair_ends_with_the_validity_and_spares_other_holders() {
     let quorum = Quorum::of(3);
     let grant = granted(&quorum, "a").await;
-    quorum.members[0].state().keys.clear();
+    quorum.members[0].state().master.keys.clear();
     quorum.members[1].set("k", "a", TTL);
     let outcome = extend(&quorum, "a", grant.valid_until).await;
     let Extend::Renewed { valid_until, votes, missing, .. } = outcome else { panic!("{outcome:?}") };
@@ -110,7 +110,7 @@ async fn a_repair_ends_with_the_validity_and_spares_other_holders() {
 async fn a_repair_that_arrives_after_the_validity_does_nothing() {
     let quorum = Quorum::of(3);
     let grant = granted(&quorum, "a").await;
-    quorum.members[0].state().keys.clear();
+    quorum.members[0].state().master.keys.clear();
     let Extend::Renewed { valid_until, missing, .. } = extend(&quorum, "a", grant.valid_until).await else { panic!() };
     quorum.members[0].freeze(true);
     let redlock = engine(&quorum);
@@ -132,7 +132,7 @@ async fn a_repair_that_arrives_after_the_validity_does_nothing() {
 async fn a_repair_that_arrives_after_its_last_moment_does_nothing() {
     let quorum = Quorum::of(3);
     let grant = granted(&quorum, "a").await;
-    quorum.members[0].state().keys.clear();
+    quorum.members[0].state().master.keys.clear();
     let outcome = extend(&quorum, "a", grant.valid_until).await;
     let Extend::Renewed { started, valid_until, missing, .. } = outcome else { panic!() };
     let last = repair_until(started, TTL, TIMEOUT).unwrap();
