@@ -66,7 +66,7 @@ pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
     if !observed.is_of_plan() {
         return Err(Error::Conflict);
     }
-    tracing::warn!(quorum = %observed.plan.name, epoch, "the status had lost the membership epoch");
+    tracing::warn!(quorum = %observed.plan.name, epoch, "the membership epoch in the status is lower than that of a member");
     observer.cluster.replace(&observed.quorum, |status| status.membership_epoch = Some(epoch)).await?;
     Err(Error::Later(Duration::ZERO))
 }

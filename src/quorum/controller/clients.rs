@@ -108,7 +108,7 @@ pub(super) async fn change(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Re
         is_closed(&observed.quorum, &member.name, &plan.lists) || (auth.id().is_some() && is_restarted())
     };
     if plan.lists.is_joint() && !observed.own().iter().all(closed) {
-        return Ok(vec!["users of the list before are being closed".to_owned()]);
+        return Ok(vec!["users of the former list are being closed".to_owned()]);
     }
     let (mut waiting, mut gone) = (Vec::new(), Vec::new());
     for (member, of_plan) in observed.own().iter().zip(&plan.members) {

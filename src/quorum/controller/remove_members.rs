@@ -42,7 +42,7 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
                 let quorum = observer.sources.session.quorum();
                 cluster.replace(&quorum, |status| status.members.retain(forget)).await?;
                 closed.lock().remove(&end_of(name));
-                tracing::info!(quorum = %observer.sources.session.reference(), member = name, "member has left");
+                tracing::info!(quorum = %observer.sources.session.reference(), member = name, "the member left the quorum");
             }
             Ending::Ended => wake = wake.min(cluster.after(RECHECK_AFTER)),
             Ending::Unconfirmed(until, _) | Ending::Waits(until, _) => {

@@ -5,7 +5,7 @@
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Doing {
     /// paused by the annotation redlock-operator.io/rollout: {outdated} of {all} members run the old pod template. Remove the annotation to
-    /// go on
+    /// continue
     RolloutPaused { outdated: usize, all: usize },
     /// {outdated} of {all} members run the old pod template, {next} is next, when {until}
     RolloutWaits { outdated: usize, all: usize, next: String, until: Until },
@@ -17,13 +17,13 @@ pub enum Doing {
     Switched,
     /// new passwords: {confirmed} of {all} members accept them alone
     Removing { confirmed: usize, all: usize },
-    /// {stage}; it goes on when {until}
+    /// {stage}. The operator continues when {until}
     RotationWaits { stage: Box<Doing>, until: Until },
-    /// {stage}; when your clients have read them, annotate this object with redlock-operator.io/rotate-passwords=finish, which takes the old
-    /// ones away
+    /// {stage}. When your clients have read them, annotate this object with redlock-operator.io/rotate-passwords=finish, to remove the old
+    /// ones
     AwaitsFinish { stage: Box<Doing> },
     /// the members' passwords were lost, so the operator restarts the members one by one, and each waits as after any
-    /// restart: {with_these} of {all} run with the new ones{rollout}
+    /// restart. {with_these} of {all} run with the new ones{rollout}
     Restarting { with_these: usize, all: usize, rollout: String },
     /// from {from} to {to} members: {step}
     Resizing { from: usize, to: usize, step: String },
@@ -33,14 +33,14 @@ pub enum Doing {
     BeginsWhen { until: Until },
     /// it ends when {until}
     EndsWhen { until: Until },
-    /// {members} can still run with users of the list before, and cannot be asked: the change goes on when each answers, or is known to be
-    /// dead, see status.members
+    /// {members} can still run with users of the former list, and the operator does not reach them. The change continues when each answers
+    /// or is known to be dead. See status.members
     Unclosed { members: String },
     /// it begins
     Begins,
-    /// users of the list before are being closed on {members}
+    /// users of the former list are being closed on {members}
     Closing { members: String },
-    /// locks of the list before expire, and lock clients outside the operator are admitted again when they have
+    /// locks of the former list expire, and then lock clients outside the operator are admitted again
     Expiring,
     /// it ends
     Ends,

@@ -219,10 +219,13 @@ mod tests {
     fn people_are_told_what_to_do() {
         let auth = at(2);
         let text = progress(auth.rotation().unwrap(), &members([NEW; 3]), &RotationStep::AwaitFinish);
-        assert!(text.ends_with("redlock-operator.io/rotate-passwords=finish, which takes the old ones away"), "{text}");
+        assert!(text.ends_with("redlock-operator.io/rotate-passwords=finish, to remove the old ones"), "{text}");
         let auth = at(1);
         let wait = RotationStep::Wait(vec!["q-2".into()]);
         let text = progress(auth.rotation().unwrap(), &members([NEW, NEW, AWAY]), &wait);
-        assert_eq!(text, "new passwords: 2 of 3 members accept them beside the old ones; it goes on when q-2 can vote");
+        assert_eq!(
+            text,
+            "new passwords: 2 of 3 members accept them beside the old ones. The operator continues when q-2 can vote"
+        );
     }
 }

@@ -304,8 +304,8 @@ fn every_part_of_a_change_is_told() {
     let said = [
         "from 1 to 3 members: it begins when main-1, main-2 can vote",
         "from 1 to 3 members: it begins",
-        "from 1 to 3 members: users of the list before are being closed on main-1, main-2, main-0",
-        "from 1 to 3 members: locks of the list before expire, and lock clients outside the operator are admitted again when they have",
+        "from 1 to 3 members: users of the former list are being closed on main-1, main-2, main-0",
+        "from 1 to 3 members: locks of the former list expire, and then lock clients outside the operator are admitted again",
         "from 1 to 3 members: it ends",
     ];
     assert_eq!(told.len(), said.len(), "{told:#?}");
