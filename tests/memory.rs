@@ -1,4 +1,4 @@
-//! What a lock costs in the watched cache: a replica that starts reads all of them, and holds them.
+//! The memory of a lock in the watched cache. A replica that starts reads all locks, and keeps them.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::process::Command;

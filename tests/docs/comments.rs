@@ -1,54 +1,8 @@
-//! Comments follow docs/dev/STYLE.md in the rooms of [`CLEAN`], and their references lead somewhere everywhere.
-//!
-//! `ROOM=src/lock cargo test --test docs room` checks another room, `cargo test --test docs count -- --ignored --nocapture` counts what is left.
+//! Comments follow docs/dev/STYLE.md, and their references lead somewhere.
 
-use std::{collections::BTreeMap, env, fs, path::Path};
+use std::fs;
 
 use super::{files_below, prose, root};
-
-/// Folders and files whose comments follow every rule. Add a room when it is clean.
-const CLEAN: [&str; 40] = [
-    "crates/api",
-    "crates/bench",
-    "crates/cli/src/agent",
-    "crates/cli/src/change",
-    "crates/cli/src/cluster",
-    "crates/cli/src/doctor",
-    "crates/cli/src/hold",
-    "crates/cli/src/output",
-    "crates/cli/src/report",
-    "crates/cli/src/run",
-    "crates/cli/src/show",
-    "crates/cli/src/top",
-    "crates/client/src",
-    "crates/client/tests",
-    "crates/engine/src",
-    "crates/simulation",
-    "src/evidence.rs",
-    "src/job",
-    "src/fence",
-    "src/fence.rs",
-    "src/lock",
-    "src/lock.rs",
-    "src/operator",
-    "src/operator.rs",
-    "src/quorum",
-    "src/quorum.rs",
-    "src/redis_member",
-    "src/redis_member.rs",
-    "src/runtime",
-    "src/runtime.rs",
-    "tests/chaos",
-    "tests/docs",
-    "tests/e2e",
-    "tests/generated",
-    "tests/layers.rs",
-    "tests/model",
-    "tests/redis",
-    "tests/run",
-    "tests/simulation",
-    "tests/support",
-];
 
 /// All folders with code.
 const CODE: [&str; 3] = ["crates", "src", "tests"];
@@ -102,11 +56,7 @@ fn comments_of(file: &str, text: &str) -> Vec<Comment> {
 /// All comments of the files below these folders. Generated code and patches have none.
 fn comments_below(folder: &str) -> Vec<Comment> {
     let mut files = Vec::new();
-    let path = root().join(folder);
-    match path.is_dir() {
-        true => files_below(&path, &mut files),
-        false => files.extend(path.exists().then_some(path)),
-    }
+    files_below(&root().join(folder), &mut files);
     files.sort();
     let rust = files.iter().filter(|file| file.extension().is_some_and(|it| it == "rs"));
     rust.flat_map(|file| {
@@ -138,28 +88,9 @@ fn offences(comment: &Comment) -> Vec<String> {
 }
 
 #[test]
-fn comments_of_clean_rooms_follow_the_style() {
-    let room = env::var("ROOM").ok();
-    let rooms = CLEAN.into_iter().chain(room.as_deref());
-    let bad: Vec<_> = rooms.flat_map(comments_below).flat_map(|comment| offences(&comment)).collect();
+fn comments_follow_the_style() {
+    let bad: Vec<_> = CODE.into_iter().flat_map(comments_below).flat_map(|comment| offences(&comment)).collect();
     assert!(bad.is_empty(), "{} offences:\n{}", bad.len(), bad.join("\n"));
-}
-
-/// A room is a folder of the third level, or a file beside such folders.
-fn room_of(file: &str) -> String {
-    let folder = Path::new(file).parent().unwrap();
-    folder.components().take(3).collect::<std::path::PathBuf>().display().to_string()
-}
-
-#[test]
-#[ignore = "counts the offences of each room"]
-fn count_the_offences_of_each_room() {
-    let mut rooms: BTreeMap<String, usize> = BTreeMap::new();
-    for comment in CODE.into_iter().flat_map(comments_below) {
-        *rooms.entry(room_of(&comment.file)).or_default() += offences(&comment).len();
-    }
-    rooms.iter().for_each(|(room, count)| println!("{count:5} {room}"));
-    println!("{:5} all", rooms.values().sum::<usize>());
 }
 
 /// Numbers of the rules of docs/dev/rules.md.

@@ -1,5 +1,7 @@
-//! What is written under a lock carries its token, and the store refuses an older one: `cargo run --example store redis://a redis://b redis://c`.
-//! A program that was paused for longer than its lock lived writes nothing then.
+//! A store that refuses writes with an older fencing token than that of the last write.
+//!
+//! A program that was paused for longer than its lock lived then writes nothing:
+//! `cargo run --example store redis://a redis://b redis://c`.
 
 use redlock_client::{Client, FencingToken};
 use std::sync::Mutex;
