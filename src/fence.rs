@@ -57,10 +57,10 @@ pub enum Reach {
     Answering(ObservedProcess),
 }
 
-/// All that a decision about one member depends on.
+/// The input of a decision about one member.
 #[derive(Clone, Debug)]
 pub struct FenceInput<'a> {
-    /// Now, on the clock that the sights were taken with.
+    /// Now, on the clock of the observations.
     pub now: Monotonic,
     /// The published record.
     pub record: &'a Record,
@@ -87,6 +87,10 @@ pub struct FenceInput<'a> {
     pub unreported: bool,
     /// The answering process and where it runs, as far as observed. `None` leaves the record as it is.
     pub process: Option<&'a Process>,
+    /// An external master has lost data since its admission, though it did not restart.
+    pub forgot: bool,
+    /// An external master could forget while it runs, or its process is also that of another member.
+    pub unfit: bool,
 }
 
 /// The one next step for a member.

@@ -7,31 +7,10 @@ use std::time::Duration;
 use super::decommission::EndStep;
 use super::record::{Record, State};
 use super::{
-    Evidence, FenceStep, Reach, Reason, RunId, Verdict, count_from, fenced, first_or_restarted, lost, record_state,
+    Evidence, FenceInput, FenceStep, Reach, Reason, RunId, Verdict, count_from, fenced, first_or_restarted, lost,
+    record_state,
 };
 use crate::time::Monotonic;
-
-/// All that a decision about one external member depends on.
-#[derive(Clone, Debug)]
-pub struct ExternalInput<'a> {
-    /// Now.
-    pub now: Monotonic,
-    /// The published record.
-    pub record: &'a Record,
-    /// The connection state of the member at this replica, never [`Reach::NotRunning`].
-    pub reach: &'a Reach,
-    /// How long a promise of a process before can live.
-    pub rejoin_delay: Duration,
-    /// When this replica observed the last recorded fencing of this process.
-    /// The count starts again there.
-    pub fenced_since: Option<Monotonic>,
-    /// The clock of the answering process was stepped since its admission (rule 9).
-    pub clock_jumped: bool,
-    /// It has lost data since its admission, though it did not restart.
-    pub forgot: bool,
-    /// It could forget while it runs, or is another member's process too.
-    pub unfit: bool,
-}
 
 /// The verdict on a predecessor: the fence does not wait for its death.
 pub const PREDECESSOR: Verdict = Verdict::Dead(Evidence::Discounted);
@@ -47,7 +26,7 @@ pub fn predecessor(record: &Record, current: Option<&RunId>) -> Verdict {
 }
 
 /// Decides the next step for one external member. No step opens, closes or ends a process.
-pub fn decide_external(input: &ExternalInput<'_>) -> FenceStep {
+pub fn decide_external(input: &FenceInput<'_>) -> FenceStep {
     match input.reach {
         Reach::Connecting { since } if input.record.admitted => lost(input.record, *since, input.now),
         Reach::NotRunning | Reach::Connecting { .. } => {
@@ -74,7 +53,7 @@ pub fn decide_external(input: &ExternalInput<'_>) -> FenceStep {
 }
 
 /// The process that the record admits is the one that answers.
-fn standing(input: &ExternalInput<'_>) -> FenceStep {
+fn standing(input: &FenceInput<'_>) -> FenceStep {
     match input.record.state {
         // The operator cannot end the process. The keys that its step has cut short count as forgotten, those that it prolongs only
         // refuse; so it waits like one that has restarted, and is then judged from its new time on.
@@ -144,17 +123,26 @@ mod tests {
         }
     }
 
-    fn decide(now: u64, record: &Record, reach: &Reach, since: Option<u64>, jumped: bool, unfit: bool) -> FenceStep {
-        decide_external(&ExternalInput {
+    fn input<'a>(now: u64, record: &'a Record, reach: &'a Reach, since: Option<u64>) -> FenceInput<'a> {
+        FenceInput {
             now: at(now),
             record,
             reach,
+            predecessor: &Verdict::None,
             rejoin_delay: DELAY,
             fenced_since: since.map(at),
-            clock_jumped: jumped,
+            epoch_raised: false,
+            clock_jumped: false,
+            must_restart: false,
+            unreported: false,
+            process: None,
             forgot: false,
-            unfit,
-        })
+            unfit: false,
+        }
+    }
+
+    fn decide(now: u64, record: &Record, reach: &Reach, since: Option<u64>, jumped: bool, unfit: bool) -> FenceStep {
+        decide_external(&FenceInput { clock_jumped: jumped, unfit, ..input(now, record, reach, since) })
     }
 
     fn plainly(now: u64, record: &Record, reach: &Reach) -> FenceStep {
@@ -190,16 +178,7 @@ mod tests {
     fn a_process_that_forgot_without_a_restart_waits_like_after_one() {
         let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 1));
         let step = |record: &Record, now, fenced_since: Option<u64>, forgot| {
-            decide_external(&ExternalInput {
-                now: at(now),
-                record,
-                reach: &reach,
-                rejoin_delay: DELAY,
-                fenced_since: fenced_since.map(at),
-                clock_jumped: false,
-                forgot,
-                unfit: false,
-            })
+            decide_external(&FenceInput { forgot, ..input(now, record, &reach, fenced_since) })
         };
         let fence = step(&admitted, 50, None, true);
         assert_eq!(fence, fenced(Reason::Restarted, Some(at(80)), false));

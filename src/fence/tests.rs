@@ -72,6 +72,8 @@ fn input<'a>(
         must_restart: false,
         unreported: false,
         process: None,
+        forgot: false,
+        unfit: false,
     }
 }
 

@@ -79,6 +79,8 @@ pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
         must_restart: false,
         unreported: false,
         process: None,
+        forgot: false,
+        unfit: false,
     });
     step == FenceStep::Admit
 }

@@ -121,6 +121,8 @@ impl Quorum {
                     must_restart: false,
                     unreported: false,
                     process: None,
+                    forgot: false,
+                    unfit: false,
                 });
                 if matches!(step, FenceStep::Nothing | FenceStep::Wait { .. }) {
                     break;

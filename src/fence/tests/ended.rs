@@ -70,19 +70,7 @@ fn a_process_without_later_evidence_of_its_end_never_votes() {
 fn a_process_with_a_stepped_clock_is_ended_and_never_admitted() {
     let admitted = record(State::Admitted, "a");
     let jumped = |record: &Record, reach: &Reach, clock_jumped, now| {
-        decide(&FenceInput {
-            now: at(now),
-            record,
-            reach,
-            predecessor: &Verdict::None,
-            rejoin_delay: DELAY,
-            fenced_since: None,
-            epoch_raised: true,
-            clock_jumped,
-            must_restart: false,
-            unreported: false,
-            process: None,
-        })
+        decide(&FenceInput { clock_jumped, ..input(now, record, reach, &Verdict::None, None) })
     };
     let open = answering("a", 0, Users::Open);
     let step = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };

@@ -13,7 +13,7 @@ use super::memory::Memory;
 use crate::api::requests::request;
 use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::evidence::{ContainerEvidence, container_state};
-use crate::fence::external_master::{ExternalInput, decide_external, predecessor};
+use crate::fence::external_master::{decide_external, predecessor};
 use crate::fence::predecessor::{Facts, judge};
 use crate::fence::{Evidence, FenceInput, FenceStep, Process, Reach, Record, Verdict, decide};
 use crate::quorum::model::effective;
@@ -263,36 +263,25 @@ impl MemberSnapshot {
 
     /// The decision, with the settings of this very state of the quorum.
     pub(super) fn step(&self) -> FenceStep {
-        let rejoin_delay = effective::rejoin_delay_of(&self.quorum);
-        if !self.link.plan().is_external() {
-            return decide(&FenceInput {
-                now: self.now,
-                record: &self.record,
-                reach: &self.reach,
-                predecessor: &self.verdict,
-                rejoin_delay,
-                fenced_since: self.state.fenced_since(),
-                epoch_raised: self.epoch_raised,
-                clock_jumped: self.clock_jumped,
-                must_restart: self.must_restart,
-                unreported: self.container_report == ContainerReport::Never,
-                process: self.process.as_ref(),
-            });
-        }
+        let external = self.link.plan().is_external();
         let (status, observation) = (self.quorum.status.as_ref(), self.state.observation());
-        decide_external(&ExternalInput {
+        let memories = self.recorded_memory().zip(self.memory()).filter(|_| external);
+        let input = FenceInput {
             now: self.now,
             record: &self.record,
             reach: &self.reach,
-            rejoin_delay,
+            predecessor: &self.verdict,
+            rejoin_delay: effective::rejoin_delay_of(&self.quorum),
             fenced_since: self.state.fenced_since(),
+            epoch_raised: self.epoch_raised,
             clock_jumped: self.clock_jumped,
-            forgot: self
-                .recorded_memory()
-                .zip(self.memory())
-                .is_some_and(|(recorded, now)| has_forgotten(recorded, &now)),
-            unfit: unfit(status, self.name(), observation).is_some(),
-        })
+            must_restart: self.must_restart,
+            unreported: self.container_report == ContainerReport::Never,
+            process: self.process.as_ref(),
+            forgot: memories.is_some_and(|(recorded, now)| has_forgotten(recorded, &now)),
+            unfit: external && unfit(status, self.name(), observation).is_some(),
+        };
+        if external { decide_external(&input) } else { decide(&input) }
     }
 
     /// The recorded evidence that an external master has kept its data.

@@ -158,6 +158,8 @@ impl Admission {
             must_restart: false,
             unreported: false,
             process: None,
+            forgot: false,
+            unfit: false,
         });
         let next = real.after(step, Some(&process(world, observed.process)), &verdict);
         Some((step, Published::of(&next)))
