@@ -40,7 +40,7 @@ use crate::api::RedisQuorum;
 use crate::redis_member::Authorities;
 use crate::redlock::{FencingToken, Redlock, ValueSigner};
 use crate::runtime::context::Context;
-use crate::runtime::metrics::MemberLabels;
+use crate::runtime::metrics::member_labels;
 use crate::time::Clock;
 use alarm::Alarm;
 use link::Shared;
@@ -275,7 +275,7 @@ impl QuorumSession {
 impl Drop for QuorumSession {
     fn drop(&mut self) {
         for link in self.links().iter() {
-            let labels = MemberLabels::of(&self.reference, link.name().as_str());
+            let labels = member_labels(&self.reference, link.name().as_str());
             self.context.metrics.member_latency.remove(&labels);
         }
     }

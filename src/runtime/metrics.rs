@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
-use prometheus_client::encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,68 +28,28 @@ use self::snapshot::Snapshot;
 pub use self::objects::Objects;
 pub use self::text::{classic, wants_open_metrics};
 
-/// One label, with a value from a short list.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Label {
-    name: &'static str,
-    value: &'static str,
+/// Names of labels, with their values.
+pub type Labels = Vec<(&'static str, String)>;
+
+// By what they name, for the reference.
+type Label = Labels;
+type KindLabels = Labels;
+type LockLabels = Labels;
+type QuorumLabels = Labels;
+type MemberLabels = Labels;
+type StateLabels = Labels;
+
+/// The labels of a quorum.
+fn quorum_labels(quorum: &ObjectRef<RedisQuorum>) -> Labels {
+    let namespace = quorum.namespace.clone().unwrap_or_default();
+    vec![("quorum_namespace", namespace), ("quorum", quorum.name.clone())]
 }
 
-impl EncodeLabelSet for Label {
-    fn encode(&self, encoder: &mut LabelSetEncoder) -> Result<(), std::fmt::Error> {
-        (self.name, self.value).encode(encoder.encode_label())
-    }
-}
-
-/// A member of a quorum.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct MemberLabels {
-    quorum_namespace: String,
-    quorum: String,
-    member: String,
-}
-
-/// The labels of `redlock_build_info`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BuildLabels {
-    version: &'static str,
-}
-
-/// A quorum.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QuorumLabels {
-    quorum_namespace: String,
-    quorum: String,
-}
-
-/// A lock, where the chart's value monitoring.lockMetrics lets locks be labels.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LockLabels {
-    namespace: String,
-    lock: String,
-}
-
-/// A kind of objects.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: &'static str,
-}
-
-/// A member of a quorum in a state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct StateLabels {
-    quorum_namespace: String,
-    quorum: String,
-    member: String,
-    state: String,
-}
-
-impl MemberLabels {
-    /// The labels of a member of this quorum.
-    pub fn of(quorum: &ObjectRef<RedisQuorum>, member: &str) -> Self {
-        let quorum_namespace = quorum.namespace.clone().unwrap_or_default();
-        Self { quorum_namespace, quorum: quorum.name.clone(), member: member.to_owned() }
-    }
+/// The labels of a member.
+pub fn member_labels(quorum: &ObjectRef<RedisQuorum>, member: &str) -> Labels {
+    let mut labels = quorum_labels(quorum);
+    labels.push(("member", member.to_owned()));
+    labels
 }
 
 /// A histogram for each member.
@@ -110,7 +69,7 @@ impl Counts {
 
     /// Creates the counter with zero, so that an alert can detect the first event.
     fn begin(&self, value: &'static str) {
-        drop(self.family.get_or_create(&Label { name: self.label, value }));
+        drop(self.family.get_or_create(&vec![(self.label, value.to_owned())]));
     }
 }
 
@@ -191,9 +150,9 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(process::Process));
         let r = registry.sub_registry_with_prefix("redlock");
-        let build: Family<BuildLabels, Gauge> =
+        let build: Family<Labels, Gauge> =
             add(r, ("build_info", "The version of the operator, as a label of the value 1"), Family::default());
-        build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
         let duration = "Time from the first request of an attempt to its decision";
         let wait = "Time from the creation of a claim to its first hold";
         let gap = "Time without a leader between two holds of an election";
@@ -245,15 +204,19 @@ impl Metrics {
 
     /// Counts one.
     pub fn count(&self, counts: &Counts, value: &'static str) {
-        counts.family.get_or_create(&Label { name: counts.label, value }).inc();
+        counts.family.get_or_create(&vec![(counts.label, value.to_owned())]).inc();
     }
 
     /// Records the unreadable objects of a cache, and the interruptions of its watch.
     pub(super) fn record_watch<K: Kind>(&self, kind: &'static str, cache: &Cache<K>) {
         let unreadable = i64::try_from(cache.unreadable().len()).unwrap_or(i64::MAX);
-        self.snapshot.unreadable.get_or_create(&KindLabels { kind }).set(unreadable);
+        self.snapshot.unreadable.get_or_create(&vec![("kind", kind.to_owned())]).set(unreadable);
         let interruptions = cache.interruptions();
-        self.snapshot.watch_errors.get_or_create(&KindLabels { kind }).inner().store(interruptions, Ordering::Relaxed);
+        self.snapshot
+            .watch_errors
+            .get_or_create(&vec![("kind", kind.to_owned())])
+            .inner()
+            .store(interruptions, Ordering::Relaxed);
     }
 
     /// Records the state of locks, quorums and pods, and whether this replica leads.

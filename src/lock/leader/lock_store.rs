@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,13 +15,13 @@ use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request, unless_gone};
 use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER};
 use crate::lock::model::events::LockEvent;
 use crate::runtime::cache::Guarded;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, Slot};
+use crate::runtime::metrics::Metrics;
 use crate::time::UnixMillis;
 
 /// The lock objects, with their Events and metrics.
@@ -191,24 +190,9 @@ impl LockStore {
         tokio::spawn(async move { context.event(&*lock, event.kind(), event.reason(), event.to_string()).await });
     }
 
-    /// Counts the end of a hold.
-    pub(super) fn count_end(&self, reason: HeldReason) {
-        self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
-    }
-
-    /// Records how long the last hold lasted.
-    pub(super) fn observe_hold(&self, lock: &DistributedLock) {
-        self.context.metrics.held_until_now(lock);
-    }
-
-    /// Records how long a granted lock waited.
-    pub(super) fn count_grant(&self, lock: &DistributedLock) {
-        self.context.metrics.granted(lock);
-    }
-
-    /// Records how late a renewal was published.
-    pub(super) fn observe_lateness(&self, lateness: Duration) {
-        self.context.metrics.publication_lateness.observe(lateness.as_secs_f64());
+    /// The metrics of the operator.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.context.metrics
     }
 
     /// Reads the object from the API server.

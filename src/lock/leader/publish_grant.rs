@@ -231,7 +231,7 @@ pub(super) async fn withdraw(store: &LockStore, lock: &DistributedLock) -> Resul
 
 /// Reports the grant in the log, an Event and metrics. The next step sets the leader label.
 fn announce(store: &LockStore, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) {
-    store.count_grant(held);
+    store.metrics().granted(held);
     let (name, token) = (attempt.contender.identity(), attempt.grant.token);
     tracing::info!(lock = %full_name(held), holder = name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
     let (holder, key) = (name.to_owned(), attempt.key.as_str().to_owned());

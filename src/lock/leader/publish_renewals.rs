@@ -63,7 +63,7 @@ async fn publish_in(
     }
     match store.replace_status_in(slot, &lock, status).await {
         Ok(_published) => {
-            store.observe_lateness(renewal.lateness);
+            store.metrics().publication_lateness.observe(renewal.lateness.as_secs_f64());
             Ok(())
         }
         Err(RequestError::Conflict) => {

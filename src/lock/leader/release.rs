@@ -176,8 +176,8 @@ async fn unpublish(store: &LockStore, members: &MemberAccess, lock: &Distributed
     let status = if finishes { ended.finished() } else { ended }.finish();
     let written = store.replace_status(lock, status).await?;
     members.holds.forget(&lock.uid().unwrap_or_default());
-    store.count_end(reason);
-    store.observe_hold(&written);
+    store.metrics().count(&store.metrics().ended, reason.as_str());
+    store.metrics().held_until_now(&written);
     Ok(written)
 }
 

@@ -7,7 +7,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::api::RedisQuorum;
 use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
-use crate::runtime::metrics::{MemberLabels, Metrics};
+use crate::runtime::metrics::{Metrics, member_labels};
 
 /// A member whose answers are timed. An answer that the engine did not wait for is not.
 struct Timed {
@@ -38,7 +38,7 @@ pub(super) fn timed(
     quorum: &ObjectRef<RedisQuorum>,
     member: Arc<dyn LockMember>,
 ) -> Arc<dyn LockMember> {
-    let labels = MemberLabels::of(quorum, member.name().as_str());
+    let labels = member_labels(quorum, member.name().as_str());
     let latency = metrics.member_latency.get_or_create(&labels).clone();
     Arc::new(Timed { member, latency })
 }

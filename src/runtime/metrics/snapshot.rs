@@ -13,7 +13,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::objects::Objects;
-use super::{KindLabels, Label, LockLabels, MemberLabels, QuorumLabels, StateLabels, add, add_seconds};
+use super::{
+    KindLabels, Label, LockLabels, MemberLabels, QuorumLabels, StateLabels, add, add_seconds, member_labels,
+    quorum_labels,
+};
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
 
@@ -84,7 +87,7 @@ impl Snapshot {
         self.record_restarts(objects);
         self.lock_held.clear();
         for lock in objects.locks.iter().filter(|_| objects.per_lock) {
-            let labels = LockLabels { namespace: lock.namespace().unwrap_or_default(), lock: lock.name_any() };
+            let labels = vec![("namespace", lock.namespace().unwrap_or_default()), ("lock", lock.name_any())];
             let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
             self.lock_held.get_or_create(&labels).set(i64::from(is_held));
         }
@@ -113,7 +116,8 @@ impl Snapshot {
         certificates.retain(|name, _| exists(name));
         self.certificate_expiry.clear();
         for ((quorum_namespace, quorum), at) in certificates.clone() {
-            self.certificate_expiry.get_or_create(&QuorumLabels { quorum_namespace, quorum }).set(at);
+            let labels = quorum_labels(&ObjectRef::new(&quorum).within(&quorum_namespace));
+            self.certificate_expiry.get_or_create(&labels).set(at);
         }
     }
 
@@ -127,7 +131,7 @@ impl Snapshot {
             let quorum = ObjectRef::new(quorum).within(&pod.namespace().unwrap_or_default());
             let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
             let restarts: i32 = statuses.map(|container| container.restart_count).sum();
-            let counter = self.member_restarts.get_or_create_owned(&MemberLabels::of(&quorum, member));
+            let counter = self.member_restarts.get_or_create_owned(&member_labels(&quorum, member));
             counter.inner().store(u64::try_from(restarts).unwrap_or(0), Ordering::Relaxed);
         }
     }
@@ -136,14 +140,13 @@ impl Snapshot {
     fn record_waiters(&self, objects: &Objects<'_>) {
         self.oldest_waiter.clear();
         for quorum in objects.quorums {
-            self.oldest_waiter.get_or_create(&labels_of(quorum)).set(0);
+            self.oldest_waiter.get_or_create(&quorum_labels(&ObjectRef::from_obj(&**quorum))).set(0);
         }
         for lock in objects.locks {
             let (Some(waited), Some(quorum)) = (waits_for(lock, objects.now.0), quorum_of(lock, objects)) else {
                 continue;
             };
-            let (quorum_namespace, quorum) = (quorum.namespace.unwrap_or_default(), quorum.name);
-            let oldest = self.oldest_waiter.get_or_create_owned(&QuorumLabels { quorum_namespace, quorum });
+            let oldest = self.oldest_waiter.get_or_create_owned(&quorum_labels(&quorum));
             oldest.set(oldest.get().max(waited));
         }
     }
@@ -151,7 +154,7 @@ impl Snapshot {
     fn record_locks(&self, locks: &[Arc<DistributedLock>]) {
         self.waiting.clear();
         for reason in WAITS {
-            self.waiting.get_or_create(&Label { name: "reason", value: reason.as_str() }).set(0);
+            self.waiting.get_or_create(&vec![("reason", reason.as_str().to_owned())]).set(0);
         }
         let (mut held, mut without_leader) = (0, 0);
         for (lock, status) in locks.iter().filter_map(|lock| Some((lock, lock.status.as_ref()?))) {
@@ -166,7 +169,7 @@ impl Snapshot {
             let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
             // Only reasons that this operator writes become labels.
             if let Some(reason) = HeldReason::ALL.iter().find(|ours| Some(ours.as_str()) == reason) {
-                self.waiting.get_or_create(&Label { name: "reason", value: reason.as_str() }).inc();
+                self.waiting.get_or_create(&vec![("reason", reason.as_str().to_owned())]).inc();
             }
         }
         self.held.set(held);
@@ -180,22 +183,21 @@ impl Snapshot {
         self.votes_available.clear();
         self.votes_needed.clear();
         for quorum in quorums {
+            let reference = ObjectRef::from_obj(&**quorum);
             if let Some(status) = &quorum.status {
                 let can_vote = status.members.iter().filter(|member| member.state == MemberState::Admitted);
                 let votes = can_vote.filter(|member| status.voters.contains(&member.name)).count();
-                let labels = labels_of(quorum);
+                let labels = quorum_labels(&reference);
                 self.votes_available.get_or_create(&labels).set(i64::try_from(votes).unwrap_or(i64::MAX));
                 self.votes_needed.get_or_create(&labels).set(i64::from(status.quorum.unwrap_or(0)));
             }
-            let reference = ObjectRef::from_obj(&**quorum);
             for member in quorum.status.iter().flat_map(|status| &status.members) {
                 let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
-                let labels = MemberLabels::of(&reference, &member.name);
+                let mut labels = member_labels(&reference, &member.name);
                 self.member_votes.get_or_create(&labels).set(i64::from(member.state == MemberState::Admitted));
                 self.fence_remaining.get_or_create(&labels).set(left.saturating_add(999) / 1_000);
-                let MemberLabels { quorum_namespace, quorum, member: name } = labels;
-                let state = format!("{:?}", member.state);
-                self.member_state.get_or_create(&StateLabels { quorum_namespace, quorum, member: name, state }).set(1);
+                labels.push(("state", format!("{:?}", member.state)));
+                self.member_state.get_or_create(&labels).set(1);
             }
         }
     }
@@ -211,10 +213,6 @@ const WAITS: [HeldReason; 7] = [
     HeldReason::NotAccepted,
     HeldReason::Pending,
 ];
-
-fn labels_of(quorum: &RedisQuorum) -> QuorumLabels {
-    QuorumLabels { quorum_namespace: quorum.namespace().unwrap_or_default(), quorum: quorum.name_any() }
-}
 
 /// The quorum that a lock names, or the default.
 fn quorum_of(lock: &DistributedLock, objects: &Objects<'_>) -> Option<ObjectRef<RedisQuorum>> {
