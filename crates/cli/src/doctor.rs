@@ -44,7 +44,7 @@ impl Findings {
 
 impl Answer for Findings {
     fn value(&self) -> Value {
-        let one = |finding: &Finding| json!({"about": finding.about, "state": finding.state.name(), "says": finding.says, "mend": finding.mend});
+        let one = |finding: &Finding| json!({"about": finding.about, "state": format!("{:?}", finding.state), "says": finding.says, "mend": finding.mend});
         json!({"well": self.is_well(), "items": self.0.iter().map(one).collect::<Vec<_>>()})
     }
 

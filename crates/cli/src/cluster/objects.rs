@@ -7,9 +7,6 @@ mod quorum;
 
 pub use quorum::{QuorumMember, QuorumObject, QuorumObjectSpec, QuorumObjectStatus};
 
-use std::borrow::Cow;
-
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{Resource, ResourceExt as _};
 use serde::{Deserialize, Deserializer};
@@ -20,7 +17,8 @@ use redlock_api::lenient::read_object;
 use redlock_api::{DistributedLock, DistributedLockSpec, DistributedLockStatus, MilliTime, Validity};
 
 /// A DistributedLock, with the fields that this version can read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Resource)]
+#[resource(inherit = DistributedLock)]
 pub struct LockObject {
     /// Without `managedFields`.
     pub metadata: ObjectMeta,
@@ -132,35 +130,6 @@ impl LockObject {
         let named = self.spec.quorum_ref.as_ref()?;
         let namespace = named.namespace.clone().or_else(|| self.namespace()).unwrap_or_default();
         Some((namespace, named.name.clone()))
-    }
-}
-
-impl Resource for LockObject {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        DistributedLock::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        DistributedLock::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        DistributedLock::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        DistributedLock::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

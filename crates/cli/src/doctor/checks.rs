@@ -35,18 +35,6 @@ pub enum State {
     Unknown,
 }
 
-impl State {
-    /// For programs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fine => "Fine",
-            Self::Warning => "Warning",
-            Self::Broken => "Broken",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

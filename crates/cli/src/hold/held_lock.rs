@@ -1,6 +1,5 @@
 //! A lock that this process holds, from a claim, the members or another process.
 
-use std::fmt;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -22,21 +21,12 @@ pub(crate) struct Validity {
 }
 
 /// Why a hold ended without a release by its holder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 pub(crate) enum End {
-    /// The lock was lost, with the reason.
+    /// it was lost: {0}
     Lost(String),
-    /// `--max-hold` was reached.
+    /// it was held for its maximum time
     MaxHold,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(why) => write!(f, "it was lost: {why}"),
-            Self::MaxHold => f.write_str("it was held for as long as it may be"),
-        }
-    }
 }
 
 /// Why a lock is not held.

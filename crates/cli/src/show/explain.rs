@@ -15,7 +15,7 @@ pub use chain::{Explanation, Link, QuorumState, State, member_text, of_quorum};
 
 impl Answer for Explanation {
     fn value(&self) -> Value {
-        let link = |link: &Link| json!({"about": link.about, "state": link.state.name(), "says": link.says, "toDo": link.to_do});
+        let link = |link: &Link| json!({"about": link.about, "state": format!("{:?}", link.state), "says": link.says, "toDo": link.to_do});
         json!({
             "lock": self.lock,
             "held": self.held,

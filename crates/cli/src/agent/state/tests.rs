@@ -165,7 +165,7 @@ fn a_hold_has_a_longest_time_and_a_shortest_one() {
     // Both count from the moment when the lock is held, however long the wait was.
     held(&mut state, "shop/a", 7, 60_000, 20_000);
     assert!(steps(&mut state, 21_999).iter().all(|step| !step.contains("token 7")));
-    let end = "token 7 is given back: it was held for as long as it may be";
+    let end = "token 7 is given back: it was held for its maximum time";
     assert_eq!(steps(&mut state, 22_000), [end]);
     assert!(steps(&mut state, 22_999).is_empty());
     assert_eq!(steps(&mut state, 23_000), ["end shop/a"]);

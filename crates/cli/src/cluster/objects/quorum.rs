@@ -1,8 +1,5 @@
 //! The fields of a RedisQuorum that the commands use.
 
-use std::borrow::Cow;
-
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{Resource, ResourceExt as _};
 use serde::Deserialize;
@@ -11,7 +8,8 @@ use redlock_api::lenient::{metadata, readable, readable_items};
 use redlock_api::{DEFAULT_QUORUM_ANNOTATION, GoDuration, MilliTime, RedisQuorum};
 
 /// A RedisQuorum.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = RedisQuorum)]
 pub struct QuorumObject {
     /// Without `managedFields`.
     #[serde(deserialize_with = "metadata")]
@@ -129,34 +127,5 @@ impl QuorumObject {
     pub fn voting(&self) -> usize {
         let voters = &self.status.voters;
         self.status.members.iter().filter(|member| member.votes() && voters.contains(&member.name)).count()
-    }
-}
-
-impl Resource for QuorumObject {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        RedisQuorum::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        RedisQuorum::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        RedisQuorum::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        RedisQuorum::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }

@@ -29,18 +29,6 @@ pub enum State {
     Unknown,
 }
 
-impl State {
-    /// For programs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fine => "Fine",
-            Self::Waits => "Waits",
-            Self::Stops => "Stops",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
 /// One thing that a lock needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
