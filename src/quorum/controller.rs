@@ -195,7 +195,7 @@ async fn carry_out(
         // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
         return Ok(LONGEST_BACKOFF);
     }
-    cluster.hold_finalizer().await?;
+    cluster.set_finalizer(true).await?;
     let auth = auth::ensure(cluster, session, plan, memory).await?;
     let (auth, plan) = clients::grant(cluster, session, plan, auth, &memory.applied).await?;
     let (owned, term) = (&leader.owned, &leader.term);

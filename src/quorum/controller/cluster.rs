@@ -103,17 +103,8 @@ impl<'a> Cluster<'a> {
         self.written(self.quorums.replace_status(&base.name_any(), &PostParams::default(), &next)).await
     }
 
-    /// Nothing is made for a quorum that could vanish without its members having been closed.
-    pub(super) async fn hold_finalizer(&self) -> Result<(), Error> {
-        self.set_finalizer(true).await
-    }
-
-    /// The members can promise nothing any more.
-    pub(super) async fn release_finalizer(&self) -> Result<(), Error> {
-        self.set_finalizer(false).await
-    }
-
-    async fn set_finalizer(&self, held: bool) -> Result<(), Error> {
+    /// Adds or removes the finalizer. With it the quorum cannot vanish before its members are closed.
+    pub(super) async fn set_finalizer(&self, held: bool) -> Result<(), Error> {
         let quorum = self.session.quorum();
         let mut finalizers = quorum.finalizers().to_vec();
         if finalizers.iter().any(|finalizer| finalizer == QUORUM_FINALIZER) == held {

@@ -97,7 +97,7 @@ pub(super) async fn end(
     if let Some(plan) = &plan {
         copies::delete_all(cluster, &sources.session.quorum(), plan).await?;
     }
-    cluster.release_finalizer().await?;
+    cluster.set_finalizer(false).await?;
     Ok(RESYNC)
 }
 
