@@ -212,11 +212,6 @@ impl QuorumSession {
         }
     }
 
-    /// No token above this one can be published yet.
-    pub fn token_floor(&self) -> FencingToken {
-        self.tokens.floor()
-    }
-
     /// Makes sure that the floor in etcd is at least `token`, before that token is published.
     /// When every member is lost, the sequence continues above the floor.
     pub async fn ensure_token_floor(&self, token: FencingToken) -> Result<(), FloorError> {

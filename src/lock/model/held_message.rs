@@ -18,8 +18,6 @@ pub enum HeldMessage {
     /// {why}. The operator no longer renews the hold. The next holder can get the lock at {until}, or when the container
     /// of this holder terminates if that is earlier
     Ending { why: String, until: MilliTime },
-    /// {why}. The operator no longer renews the hold, which runs out within one ttl
-    RunsOut { why: String },
     /// {why}. The validity of the hold has run out. The lock is granted again when a majority of the members confirms
     /// that
     RunOut { why: String },
@@ -82,9 +80,7 @@ impl HeldMessage {
     pub const fn reason(&self) -> HeldReason {
         match self {
             Self::Held { .. } | Self::HeldForMinimum { .. } => HeldReason::Held,
-            Self::Stopping { .. } | Self::Ending { .. } | Self::RunsOut { .. } | Self::RunOut { .. } => {
-                HeldReason::Ending
-            }
+            Self::Stopping { .. } | Self::Ending { .. } | Self::RunOut { .. } => HeldReason::Ending,
             Self::Lost { .. } => HeldReason::Expired,
             Self::Suspended => HeldReason::Suspended,
             Self::WaitTimeout => HeldReason::WaitTimeout,

@@ -101,11 +101,6 @@ impl Holds {
         self.table.lock().contains_key(uid)
     }
 
-    /// All holds of the table.
-    pub fn all(&self) -> Vec<Hold> {
-        self.table.lock().values().cloned().collect()
-    }
-
     /// Subscribes to the locks whose hold was renewed, failed to renew, or was lost.
     pub fn news(&self) -> broadcast::Receiver<ObjectRef<DistributedLock>> {
         self.news.subscribe()

@@ -1,7 +1,5 @@
 //! The members whose votes count at this moment, and whether there are enough.
 
-use std::time::Duration;
-
 use super::latency::timed;
 use super::{MemberLink, QuorumSession};
 use crate::api::RedisQuorum;
@@ -40,18 +38,6 @@ impl QuorumSession {
         Electorate::joint(electors.collect(), names(former), names(&lists.voters)).with_clock_check(self.clocks.clone())
     }
 
-    /// Resolves when locks can be taken.
-    ///
-    /// Then the secrets are known, and a majority of the members is admitted and connected.
-    pub async fn ready(&self) {
-        let mut announcements = self.announcements.subscribe();
-        while !self.is_ready() {
-            // Connections send no announcements here, so check from time to time.
-            let news = async { while announcements.recv().await.is_ok_and(|about| about != self.reference) {} };
-            let _ = tokio::time::timeout(Duration::from_millis(100), news).await;
-        }
-    }
-
     /// Whether a majority of the members answers this replica, where it votes. A fenced member answers, too: it is fenced for every
     /// replica.
     pub fn is_reached(&self) -> bool {
@@ -64,20 +50,5 @@ impl QuorumSession {
             voter.is_some_and(|voter| !matches!(*voter.link().borrow(), Link::Down(_)))
         };
         lists.in_force().all(|list| list.iter().filter(answers).count() >= majority(list))
-    }
-
-    /// Whether [`QuorumSession::ready`] would resolve at once.
-    pub fn is_ready(&self) -> bool {
-        let quorum = self.quorum();
-        let lists = Lists::of(&quorum);
-        let links = self.links();
-        let connected = |name: &&String| {
-            let Some(link) = links.iter().find(|link| link.name().as_str() == **name) else { return false };
-            let admitted = self.voting_run_id(&quorum, link);
-            let open = link.voter(lists.epoch).map(|voter| voter.link().borrow().clone());
-            matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
-        };
-        let has_majority = |list: &[String]| list.iter().filter(connected).count() >= majority(list);
-        self.auth.borrow().is_some() && lists.in_force().all(has_majority)
     }
 }

@@ -22,16 +22,6 @@ pub enum Guarded<K> {
     Unreadable(Box<Unreadable>),
 }
 
-impl<K> Guarded<K> {
-    /// The object, if it can be read.
-    pub fn read(&self) -> Option<&K> {
-        match self {
-            Self::Read(object) => Some(object),
-            Self::Unreadable(_) => None,
-        }
-    }
-}
-
 impl<K: Kind> Guarded<K> {
     /// The object, as far as it can be read.
     pub fn object(self) -> Option<K> {
@@ -123,13 +113,13 @@ mod tests {
         odd["metadata"]["managedFields"] = json!([{"manager": "m", "time": "9999-12-31T23:59:59Z"}]);
         assert!(serde_json::from_value::<DistributedLock>(odd.clone()).is_err());
         let read: Guarded<DistributedLock> = serde_json::from_value(odd.clone()).unwrap();
-        assert!(read.read().is_some());
+        assert!(matches!(read, Guarded::Read(_)));
         odd["metadata"]["creationTimestamp"] = json!("9999-12-31T23:59:59Z");
         odd["metadata"]["deletionTimestamp"] = json!("9999-12-31T23:59:59Z");
         odd["metadata"]["finalizers"] = json!(["f"]);
         let read: Guarded<DistributedLock> = serde_json::from_value(odd).unwrap();
         let metadata = read.meta();
-        assert!(read.read().is_none());
+        assert!(matches!(read, Guarded::Unreadable(_)));
         assert_eq!((metadata.uid.as_deref(), metadata.resource_version.as_deref()), (Some("odd"), Some("7")));
         assert_eq!((metadata.deletion_timestamp.is_some(), &metadata.finalizers), (true, &Some(vec!["f".to_owned()])));
     }

@@ -10,8 +10,11 @@ use redlock_operator::{
     api::RedisQuorum,
     lock::{self, replica::hold_table::Holds},
     operator::{self, Keeping},
-    quorum::session::Sessions,
-    redis_member::{Connect, Machine, Stream, Tcp},
+    quorum::{
+        model::lists::Lists,
+        session::{MemberLink, QuorumSession, Sessions},
+    },
+    redis_member::{Connect, Link, Machine, Stream, Tcp},
     redlock::BoxFuture,
     runtime::{
         context::{self, Context},
@@ -97,9 +100,19 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     let Keeping { sessions, holds } = operator::keep(&context, &leadership, &CancellationToken::new(), &mut tasks);
     tasks.detach_all();
     let session = poll::until(START_LIMIT, "a session", || async { Ok(sessions.get(&reach.quorum)) }).await?;
-    session.ready().await;
+    poll::until(START_LIMIT, "a majority of the members", || async { Ok(is_connected(&session).then_some(())) })
+        .await?;
     tokio::spawn(lead(context, sessions, holds, leadership));
     Ok(())
+}
+
+/// Whether a majority of the members lets this replica vote.
+fn is_connected(session: &QuorumSession) -> bool {
+    let (links, lists) = (session.links(), Lists::of(&session.quorum()));
+    let is_open = |link: &&Arc<MemberLink>| {
+        link.voter(lists.epoch).is_some_and(|voter| matches!(*voter.link().borrow(), Link::Open(_)))
+    };
+    links.iter().filter(is_open).count() >= lists.majority()
 }
 
 /// TCP to the addresses of [`Reach::place`].
