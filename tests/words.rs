@@ -20,7 +20,7 @@ const RETIRED: [&str; 20] = [
 ];
 
 /// Methods of foreign traits, and this file.
-const FOREIGN: [&str; 3] = ["from_parts", "into_parts", "words"];
+const FOREIGN: [&str; 4] = ["from_parts", "into_parts", "from_request_parts", "words"];
 
 /// Longest list of terms in `src/lib.rs`.
 const MOST_TERMS: usize = 25;
