@@ -104,7 +104,7 @@ impl World {
                 wrong.push(format!("{name} would wait for {}, but {why}", lock.key()));
             }
             if self.is_eligible(lock, &status) && !locks.iter().any(|(_, other)| self.serves(other, lock)) {
-                wrong.push(format!("nobody holds the key of {name}, {}", lock.key()));
+                wrong.push(format!("nobody holds the key of {name}, {}: {:?}", lock.key(), status.conditions));
             }
             let slots = usize::try_from(lock.spec.slots).unwrap_or(1);
             let holders =
