@@ -92,7 +92,10 @@ impl World {
         for (object, lock) in &locks {
             let (name, status) = (object.name(), lock.status.clone().unwrap_or_default());
             if object.is_deleting() {
-                wrong.push(format!("lock {name} is still Terminating: {:?}", status.conditions));
+                // The claim of a pod is held until the pod's containers have ended.
+                if !self.owner_runs(object) {
+                    wrong.push(format!("lock {name} is still Terminating: {:?}", status.conditions));
+                }
                 continue;
             }
             let accepted = refusals::accepted(object);
@@ -124,6 +127,13 @@ impl World {
             }
         }
         wrong
+    }
+
+    fn owner_runs(&self, object: &Shared) -> bool {
+        let owners = object.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners
+            .filter(|owner| owner["kind"] == "Pod")
+            .any(|owner| owner["uid"].as_str().is_some_and(|uid| self.cluster.cluster.truth().pod_runs(uid)))
     }
 
     /// Whether a claim or an election waits only for the key.

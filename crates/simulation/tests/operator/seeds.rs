@@ -74,7 +74,6 @@ fn no_seed_whose_candidates_elect_by_a_lease_violates_anything() {
 
 /// Runs the first ninety seeds, which the other tests do not run.
 #[test]
-#[ignore = "open"]
 fn no_seed_with_the_whole_api_violates_anything() {
     if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
         return;
