@@ -136,6 +136,7 @@ release: ## Everything that a release publishes, in dist/
 ifeq ($(ONLY),failover)
 bench: up ## Measure how soon the next leader follows one that was killed
 	@dev/e2e.sh failover
+	@$(if $(filter 1,$(WRITE)),UPDATE=1 cargo test --workspace --locked --quiet --test generated figures_of_failovers)
 else
 bench: ## Measure the library against a floor and the lock clients of others (ONLY=core)
 ifeq ($(ONLY),)

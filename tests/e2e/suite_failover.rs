@@ -1,7 +1,6 @@
 //! `make bench ONLY=failover`: the time from a fault of the leader to the next leader.
 
 mod elections;
-mod plot;
 mod programs;
 
 use std::time::Duration;
@@ -27,10 +26,22 @@ const ROUNDS: usize = 20;
 const LONG: Duration = Duration::from_secs(90);
 const NAMES: [&str; 2] = ["app-0", "app-1"];
 
-/// With `WRITE=1` writes the figures of this run into docs, in place of earlier ones with the same names.
+/// With `WRITE=1` writes the times of this run into docs/failover.tsv, in milliseconds, in place of earlier ones with the same names.
+///
+/// tests/generated draws the table and the picture from that file.
 fn keep_figures(bench: &Bench) -> anyhow::Result<()> {
-    if std::env::var("WRITE").is_ok_and(|write| write == "1") {
-        plot::write(&bench.figures, &checkout().join("docs"))?;
+    if !std::env::var("WRITE").is_ok_and(|write| write == "1") {
+        return Ok(());
     }
-    Ok(())
+    let path = checkout().join("docs/failover.tsv");
+    let mut lines: Vec<String> = std::fs::read_to_string(&path)?.lines().map(str::to_owned).collect();
+    for (name, times) in bench.figures.rows() {
+        let times: Vec<_> = times.iter().map(|time| time.as_millis().to_string()).collect();
+        let (start, line) = (format!("{name}\t"), format!("{name}\t{}", times.join(" ")));
+        match lines.iter_mut().find(|line| line.starts_with(&start)) {
+            Some(earlier) => *earlier = line,
+            None => lines.push(line),
+        }
+    }
+    Ok(std::fs::write(path, lines.join("\n") + "\n")?)
 }

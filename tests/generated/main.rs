@@ -6,6 +6,7 @@
 mod argo;
 mod bundle;
 mod chart;
+mod failover;
 mod overrides;
 mod picture;
 mod reference;

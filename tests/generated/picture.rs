@@ -52,8 +52,7 @@ impl Picture {
     }
 
     fn text(&mut self, x: f64, y: f64, class: &str, anchor: &str, text: &str) {
-        writeln!(self.svg, r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#)
-            .unwrap();
+        write_text(&mut self.svg, (x, y), class, anchor, text);
     }
 
     /// A bar in the row at `y`, with a text in its middle.
@@ -147,6 +146,11 @@ impl Picture {
             self.text(x, AXIS + 20.0, "", "middle", &format!("{second} s"));
         }
     }
+}
+
+/// A text of a picture.
+pub(crate) fn write_text(svg: &mut String, (x, y): (f64, f64), class: &str, anchor: &str, text: &str) {
+    writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#).unwrap();
 }
 
 fn draw(recording: &Value) -> String {
