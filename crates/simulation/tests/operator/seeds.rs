@@ -29,8 +29,12 @@ fn seeds() -> Vec<u64> {
     if !named.is_empty() {
         return named.split_whitespace().map(|seed| seed.parse().expect("SEED holds numbers")).collect();
     }
-    let first = number("FIRST").unwrap_or(0);
-    (first..first + number("SEEDS").unwrap_or(DEFAULT_SEEDS)).collect()
+    range(number("FIRST").unwrap_or(0), number("SEEDS").unwrap_or(DEFAULT_SEEDS))
+}
+
+/// The seeds from `first` on, without the open ones.
+fn range(first: u64, count: u64) -> Vec<u64> {
+    (first..first + count).filter(|seed| !OPEN.contains(seed)).collect()
 }
 
 #[test]
@@ -57,7 +61,7 @@ fn no_seed_whose_jobs_hold_locks_violates_anything() {
         return;
     }
     let seeds = number("SEEDS").map_or(DEFAULT_JOB_SEEDS, |seeds| seeds / 4);
-    let counts = run((LOCKED_JOBS..LOCKED_JOBS + seeds).collect());
+    let counts = run(range(LOCKED_JOBS, seeds));
     let happened = ["jobs_started", "jobs_stopped", "jobs_released", "job_pods"];
     assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds), "too little happened");
 }
@@ -68,7 +72,7 @@ fn no_seed_whose_candidates_elect_by_a_lease_violates_anything() {
         return;
     }
     let seeds = number("SEEDS").map_or(DEFAULT_ELECTOR_SEEDS, |seeds| seeds / 4);
-    let counts = run((ELECTORS..ELECTORS + seeds).collect());
+    let counts = run(range(ELECTORS, seeds));
     assert!(seeds < CONTROL_SEEDS || counts["led"] > seeds * 1_000, "too little happened");
 }
 
@@ -79,7 +83,7 @@ fn no_seed_with_the_whole_api_violates_anything() {
         return;
     }
     let seeds = number("SEEDS").map_or(DEFAULT_WIDE_SEEDS, |seeds| seeds / 2);
-    let counts = run((WIDE..WIDE + seeds).collect());
+    let counts = run(range(WIDE, seeds));
     assert!(seeds < CONTROL_SEEDS || counts["grants"] > seeds, "too little happened");
 }
 
@@ -89,8 +93,7 @@ fn run(all: Vec<u64>) -> BTreeMap<String, u64> {
     let mut wrong = BTreeMap::new();
     let mut counts = BTreeMap::<String, u64>::new();
     let mut warnings = BTreeMap::<String, u64>::new();
-    let all = all.into_iter().filter(|seed| !OPEN.contains(seed));
-    runner::run_all(all, &[], |outcome| {
+    runner::run_all(all.into_iter(), &[], |outcome| {
         let violations = outcome.violations();
         if !violations.is_empty() {
             println!("SEED={}: {violations:#?}", outcome.seed);
