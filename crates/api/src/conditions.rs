@@ -91,7 +91,7 @@ pub fn cut(message: String) -> String {
     if kept.len() < message.len() { kept.to_owned() } else { message }
 }
 
-/// The first characters of a text, at most so many.
+/// The beginning of a text, of at most this number of characters.
 #[must_use]
 pub fn beginning(text: &str, characters: usize) -> &str {
     match text.char_indices().nth(characters) {

@@ -9,7 +9,7 @@ const SHORTEST_ID: usize = 32;
 
 /// Returns the text without the details of one attempt.
 ///
-/// Those are ports of connections, addresses of a peer, pauses, times, and IDs of requests and containers.
+/// It loses the ports of connections, addresses of a peer, pauses, times, and IDs of requests and containers.
 pub(super) fn steady(message: &str) -> String {
     let mut steady: Vec<String> = Vec::new();
     for word in message.split(' ') {

@@ -21,7 +21,7 @@ fn settings_lowered_while_a_longer_lock_is_renewed() {
 #[test]
 fn settings_raised_and_lowered_before_anybody_looks() {
     let rules = Settings { counts_by_specification: false, ..Settings::new() };
-    violated("settings, a count goes on for another specification", rules);
+    violated("settings, a count continues for another specification", rules);
 }
 
 #[test]
