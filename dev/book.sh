@@ -10,10 +10,7 @@ set -euo pipefail
 MDBOOK_VERSION=0.4.52
 BOOK=$ROOT/target/book
 cd "$ROOT"
-if [[ $("$BIN/mdbook" --version 2>/dev/null) != "mdbook v$MDBOOK_VERSION" ]]; then
-  step "Building mdBook $MDBOOK_VERSION (two minutes the first time)"
-  cargo install --quiet --debug --locked --version "=$MDBOOK_VERSION" --root "$LOCAL" mdbook
-fi
+cargo_tool mdbook "$MDBOOK_VERSION" "$BIN/mdbook" --version
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

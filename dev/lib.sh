@@ -57,6 +57,16 @@ with_progress() {
   if ((SECONDS - start >= 5)); then say "    done in $((SECONDS - start)) s"; fi
 }
 
+# cargo_tool CRATE VERSION COMMAND...: build the program of a crate, unless COMMAND prints this version of it.
+cargo_tool() {
+  local crate=$1 version=$2
+  shift 2
+  if [[ $("$@" 2>/dev/null) != "$crate "?(v)"$version" ]]; then
+    step "Building $crate $version (some minutes the first time)"
+    cargo install --quiet --debug --locked --version "=$version" --root "$LOCAL" "$crate"
+  fi
+}
+
 # wait_until SECONDS WHAT COMMAND...: poll until the command succeeds.
 wait_until() {
   local limit=$1 what=$2 start=$SECONDS next=20

@@ -26,10 +26,7 @@ fetch() {
     least) fetch_toolchain "$NIGHTLY" ;;
     api)
       fetch_toolchain "$NIGHTLY" || return 1
-      if [[ $("$PUBLIC_API" public-api --version 2>/dev/null) != "cargo-public-api $PUBLIC_API_VERSION" ]]; then
-        step "Building cargo-public-api $PUBLIC_API_VERSION (some minutes the first time)"
-        cargo install --quiet --debug --locked --version "=$PUBLIC_API_VERSION" --root "$LOCAL" cargo-public-api
-      fi
+      cargo_tool cargo-public-api "$PUBLIC_API_VERSION" "$PUBLIC_API" public-api --version
       # A nightly toolchain that is newer than the tool may write what it cannot read.
       printed >"$LOCAL/public-api.txt" || { say "cargo-public-api $PUBLIC_API_VERSION cannot read what this $NIGHTLY writes" && return 1; }
       ;;

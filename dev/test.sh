@@ -94,10 +94,7 @@ prepare() {
   fi
   # Looked for again by the step that needs it.
   "$ROOT/dev/library.sh" fetch api || say "cargo-public-api cannot be fetched"
-  if [[ $("$DENY" --version 2>/dev/null) != "cargo-deny $DENY_VERSION" ]]; then
-    step "Building cargo-deny $DENY_VERSION (some minutes the first time)"
-    cargo install --quiet --debug --locked --version "=$DENY_VERSION" --root "$LOCAL" cargo-deny
-  fi
+  cargo_tool cargo-deny "$DENY_VERSION" "$DENY" --version
 }
 prepared() {
   local seen=0 next=20 start=$SECONDS
