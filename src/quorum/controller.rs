@@ -161,14 +161,13 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         return Ok(Action::requeue(FIRST_BACKOFF));
     };
     let (memory, cluster) = (leader.memory(session.uid()), Cluster::new(context, &session));
-    let sources = Sources::new(context, &leader.sessions, &session, &leader.votes, &memory, term.epoch);
+    let (sessions, votes) = (&leader.sessions, &leader.votes);
+    let sources = Sources { context, sessions, session: &session, cluster: &cluster, votes, memory: &memory, term };
     session.update(quorum);
     let quorum = session.quorum();
     let pause = match plan::validate(&quorum) {
-        _ if quorum.metadata.deletion_timestamp.is_some() => {
-            decommission::end(&sources, &cluster, term, &memory.closed, &memory.kept).await?
-        }
-        Ok(plan) => match carry_out(&leader, &cluster, sources, &plan).await {
+        _ if quorum.metadata.deletion_timestamp.is_some() => decommission::end(&sources).await?,
+        Ok(plan) => match carry_out(&leader.owned, sources, &plan).await {
             Err(Error::Later(pause)) => pause,
             outcome => outcome?,
         },
@@ -183,22 +182,16 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
 }
 
 /// Carries out the spec of a quorum that stays, and returns the pause until it is reconciled again.
-async fn carry_out(
-    leader: &Leader,
-    cluster: &Cluster<'_>,
-    sources: Sources<'_>,
-    plan: &Plan,
-) -> Result<Duration, Error> {
-    let (context, session, memory) = (&leader.context, sources.session, sources.memory);
+async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<Duration, Error> {
+    let Sources { context, session, cluster, memory, term, .. } = sources;
     let namespace = context.namespaces.cluster_named(&plan.namespace);
     if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
         // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
         return Ok(LONGEST_BACKOFF);
     }
     cluster.set_finalizer(true).await?;
-    let auth = auth::ensure(cluster, session, plan, memory).await?;
-    let (auth, plan) = clients::grant(cluster, session, plan, auth, &memory.applied).await?;
-    let (owned, term) = (&leader.owned, &leader.term);
+    let auth = auth::ensure(&sources, plan).await?;
+    let (auth, plan) = clients::grant(&sources, plan, auth).await?;
     let observer = Observer { sources, context, cluster, term, owned, memory, plan: &plan, auth: &auth };
     let due = steps(&observer).await;
     if !matches!(due, Err(Error::Conflict | Error::Later(_))) {

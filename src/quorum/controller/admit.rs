@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::timeout;
 
-use super::cluster::Cluster;
 use super::error::Error;
 use super::fencing::{close_users, write};
 use super::observe::Observer;
@@ -34,11 +33,8 @@ use crate::time::UnixMillis;
 /// For the counters of the others: they are taken where they can be had.
 const COUNTERS_TIMEOUT: Duration = Duration::from_millis(600);
 
-pub(super) async fn admit(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    snapshot: &MemberSnapshot,
-) -> Result<(), Error> {
+pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
+    let cluster = observer.cluster;
     let Some(process) = &snapshot.process else { return Ok(()) };
     let (session, name, external) = (observer.sources.session, snapshot.name(), snapshot.link.plan().is_external());
     let mut admin = snapshot.link.admin_session(&process.run_id).await?;
@@ -74,9 +70,9 @@ pub(super) async fn admit(
         // A member that the new number would leave too far behind would refuse it.
         token_levelling::level_counters(session, counter).await;
     }
-    record_admission(observer, cluster, &again, counter).await?;
+    record_admission(observer, &again, counter).await?;
     if !external {
-        open(observer, cluster, admin, counter, snapshot).await?;
+        open(observer, admin, counter, snapshot).await?;
     }
     let (member, process) = (name.to_owned(), process.run_id.clone());
     cluster.publish_event(QuorumEvent::Admitted { member, process }).await;
@@ -91,22 +87,21 @@ pub(super) async fn admit(
 /// The write has the admission, and the floor above all tokens that the counter of the process can give out.
 async fn record_admission(
     observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
     snapshot: &MemberSnapshot,
     counter: FencingToken,
 ) -> Result<(), Error> {
     let record = snapshot.record.after(FenceStep::Admit, snapshot.process.as_ref(), &snapshot.verdict);
     let external = snapshot.link.plan().is_external();
-    let admitted_at = publish::admitted_at(cluster, snapshot);
+    let admitted_at = publish::admitted_at(observer.cluster, snapshot);
     let stamps = Stamps {
         admitted_at: MilliTime::from_millis(admitted_at),
-        operator_epoch: Some(observer.sources.epoch),
+        operator_epoch: Some(observer.term.epoch),
         // The record of an external master decides which epochs ended there, not an admission.
         epoch: (!external).then_some(observer.plan.lists.epoch),
         ..Stamps::default()
     };
     let floor = floor_of(&snapshot.quorum).max(counter.saturating_add(FLOOR_STEP));
-    let written = cluster.replace(&snapshot.quorum, |status| {
+    let written = observer.cluster.replace(&snapshot.quorum, |status| {
         status.token_floor = Some(floor.get());
         publish_named(status, snapshot.name(), &record, stamps);
         if let Some(member) = status.members.iter_mut().find(|member| external && member.name == snapshot.name()) {
@@ -120,19 +115,18 @@ async fn record_admission(
 /// counted again.
 async fn open(
     observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
     mut admin: AdminSession<'_>,
     counter: FencingToken,
     snapshot: &MemberSnapshot,
 ) -> Result<(), Error> {
     let rules = observer.plan.open_rules(observer.auth, snapshot.name());
-    let Err(error) = admin.open(observer.sources.epoch, &rules, counter).await else { return Ok(()) };
+    let Err(error) = admin.open(observer.term.epoch, &rules, counter).await else { return Ok(()) };
     drop(admin);
     tracing::warn!(member = snapshot.name(), %error, "the users were not opened, so the member is fenced again");
     let snapshot = snapshot.by(observer.sources.session.quorum());
-    let rejoin_at = Some(cluster.now() + effective::current(&snapshot.quorum).rejoin_delay());
+    let rejoin_at = Some(observer.cluster.now() + effective::current(&snapshot.quorum).rejoin_delay());
     let step = FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at, close: true };
-    write(observer, cluster, &snapshot, step).await?;
+    write(observer, &snapshot, step).await?;
     close_users(observer, &snapshot).await?;
     Err(error.into())
 }

@@ -2,26 +2,25 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use parking_lot::Mutex;
+use serde::Serialize;
 
 use super::certificates::Tls;
-use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
-use super::memory::{Applied, KeptObjects, SECRETS_PERIOD};
+use super::memory::{Applied, SECRETS_PERIOD};
 use super::observe::Observer;
-use super::owned::{Owned, keep};
+use super::owned::keep;
 use super::{clients, copies};
 use crate::api::QUORUM_LABEL;
-use crate::api::requests::is_ours;
+use crate::api::requests::{Namespaced, is_ours};
 use crate::quorum::model::build::{Objects, OperatorPods, Transport, build};
 use crate::quorum::model::expose::SUFFIX;
-use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
+use crate::runtime::cache::{Cache, Kind};
 
 /// Writes every object that the quorum consists of.
 pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied, Error> {
     let (replica, pods) = (&observer.context.replica, &observer.context.pods);
-    let (cluster, memory, kept) = (observer.cluster, observer.memory, &observer.memory.kept);
+    let memory = observer.memory;
     let labels = pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
     let operator = OperatorPods::new(&replica.namespace, &labels.unwrap_or_default());
     let mut objects = build(observer.plan, observer.auth, &operator, &tls.transport);
@@ -31,10 +30,10 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
         objects.stateful_sets.clear();
     }
     let secrets = (objects.config.clone(), objects.clients.clone());
-    let mut applied = keep_secrets(observer, cluster, kept, &memory.applied, secrets, &tls.transport).await?;
+    let mut applied = keep_secrets(observer, secrets, &tls.transport).await?;
     let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
     in_the_way.extend(memory.auth_obstacle.lock().clone());
-    in_the_way.extend(keep_objects(cluster, observer.owned, kept, observer.plan, &objects).await?);
+    in_the_way.extend(keep_objects(observer, &objects).await?);
     applied.obstacle =
         (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);
     if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
@@ -50,27 +49,25 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
 /// The Secrets, before the StatefulSets whose pods need them. They are read one by one, so not every time.
 async fn keep_secrets(
     observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    kept: &Mutex<KeptObjects>,
-    memory: &Mutex<Option<Applied>>,
     secrets: (Secret, Vec<Secret>),
     transport: &Transport,
 ) -> Result<Applied, Error> {
+    let (cluster, memory) = (observer.cluster, &observer.memory.applied);
     let now = cluster.now();
     let remembered = memory.lock().clone().filter(|applied| applied.secrets == secrets);
     if let Some((applied, due)) = remembered.and_then(|applied| applied.fresh_for(now).map(|due| (applied, due))) {
         return Ok(Applied { due, ..applied });
     }
-    let (plan, mut blocked_config) = (observer.plan, None);
-    let mut blocked_clients = clients::change(observer, cluster).await?;
+    let (sources, plan, mut blocked_config) = (&observer.sources, observer.plan, None);
+    let mut blocked_clients = clients::change(observer).await?;
     let clients_changed = blocked_clients.is_empty();
     if clients_changed {
-        blocked_config = keep(cluster, kept, plan, &secrets.0, None).await?;
+        blocked_config = keep(sources, plan, &secrets.0, None).await?;
     }
     for secret in &secrets.1 {
-        blocked_clients.extend(keep(cluster, kept, plan, secret, None).await?);
+        blocked_clients.extend(keep(sources, plan, secret, None).await?);
     }
-    blocked_clients.extend(copies::keep(observer, cluster, transport).await?);
+    blocked_clients.extend(copies::keep(observer, transport).await?);
     blocked_clients.extend(clients::without_grants(&observer.observe()));
     let config_kept = clients_changed && blocked_config.is_none();
     let (at, due) = (cluster.now(), RESYNC);
@@ -79,41 +76,38 @@ async fn keep_secrets(
     Ok(applied)
 }
 
-/// Everything else. What is in the way.
-async fn keep_objects(
-    cluster: &Cluster<'_>,
-    owned: &Owned,
-    kept: &Mutex<KeptObjects>,
-    plan: &Plan,
-    objects: &Objects,
-) -> Result<Vec<String>, Error> {
+/// Keeps everything else. Returns what is in the way.
+async fn keep_objects(observer: &Observer<'_>, objects: &Objects) -> Result<Vec<String>, Error> {
     // Named one by one: an object that is added to `Objects` must not be forgotten here.
     let Objects { config: _, services, disruption_budget, network_policy, clients: _, stateful_sets } = objects;
-    let (namespace, mut in_the_way) = (&plan.namespace, Vec::new());
-    for service in services {
-        let live = owned.services.named(namespace, &service.name_any());
-        in_the_way.extend(keep(cluster, kept, plan, service, live.as_deref()).await?);
-    }
-    hide(cluster, owned, plan).await?;
-    if let Some(budget) = disruption_budget {
-        let live = owned.budgets.named(namespace, &budget.name_any());
-        in_the_way.extend(keep(cluster, kept, plan, budget, live.as_deref()).await?);
-    }
-    if let Some(policy) = network_policy {
-        let live = owned.policies.named(namespace, &policy.name_any());
-        in_the_way.extend(keep(cluster, kept, plan, policy, live.as_deref()).await?);
-    }
-    for set in stateful_sets {
-        let live = owned.stateful_sets.named(namespace, &set.name_any());
-        in_the_way.extend(keep(cluster, kept, plan, set, live.as_deref()).await?);
+    let owned = observer.owned;
+    let mut in_the_way = keep_watched(observer, &owned.services, services).await?;
+    hide(observer).await?;
+    in_the_way.extend(keep_watched(observer, &owned.budgets, disruption_budget).await?);
+    in_the_way.extend(keep_watched(observer, &owned.policies, network_policy).await?);
+    in_the_way.extend(keep_watched(observer, &owned.stateful_sets, stateful_sets).await?);
+    Ok(in_the_way)
+}
+
+/// Keeps objects of a watched kind. Returns what is in the way.
+async fn keep_watched<'k, K: Kind + Namespaced + Serialize>(
+    observer: &Observer<'_>,
+    cache: &Cache<K>,
+    objects: impl IntoIterator<Item = &'k K>,
+) -> Result<Vec<String>, Error> {
+    let mut in_the_way = Vec::new();
+    for object in objects {
+        let live = cache.named(&observer.plan.namespace, &object.name_any());
+        in_the_way.extend(keep(&observer.sources, observer.plan, object, live.as_deref()).await?);
     }
     Ok(in_the_way)
 }
 
 /// Removes the Services by which members are reached from outside, except those of the plan.
-async fn hide(cluster: &Cluster<'_>, owned: &Owned, plan: &Plan) -> Result<(), Error> {
+async fn hide(observer: &Observer<'_>) -> Result<(), Error> {
+    let plan = observer.plan;
     let wanted = |name: &str| plan.expose.is_some() && plan.members.iter().any(|m| m.external_name() == name);
-    for service in owned.services.all() {
+    for service in observer.owned.services.all() {
         let name = service.name_any();
         let ours = service.namespace().as_deref() == Some(plan.namespace.as_str())
             && service.labels().get(QUORUM_LABEL) == Some(&plan.name)
@@ -122,7 +116,7 @@ async fn hide(cluster: &Cluster<'_>, owned: &Owned, plan: &Plan) -> Result<(), E
         if !ours || ends || !name.ends_with(SUFFIX) || wanted(&name) {
             continue;
         }
-        if cluster.delete(service.as_ref()).await? {
+        if observer.cluster.delete(service.as_ref()).await? {
             tracing::info!(quorum = %plan.name, service = %name, "deleted a Service, because the member is no longer exposed");
         }
     }

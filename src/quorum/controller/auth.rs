@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
-use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::error::{Error, LONGEST_BACKOFF};
-use super::memory::{Applied, Memory};
 use super::owned::refused;
 use super::publish;
+use super::snapshot::Sources;
 use crate::api::requests::{is_ours, put};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
@@ -19,7 +18,7 @@ use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lost_secrets::{Found, Input, SecretsStep, decide};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
-use crate::quorum::session::{QuorumSession, auth_of, records_loss};
+use crate::quorum::session::{auth_of, records_loss};
 
 /// The result of a change of the secrets.
 pub(super) enum Stored {
@@ -33,15 +32,10 @@ pub(super) enum Stored {
 ///
 /// Where they are lost, the status records it, and this reconciliation ends. `missing_since` is the time since which they
 /// have been missing, with no copy here.
-pub(super) async fn ensure(
-    cluster: &Cluster<'_>,
-    session: &QuorumSession,
-    plan: &Plan,
-    memory: &Memory,
-) -> Result<Auth, Error> {
-    let (applied, missing_since) = (&memory.applied, &memory.auth_missing_since);
+pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, Error> {
+    let Sources { session, cluster, memory, .. } = sources;
     let (in_use, now) = (session.auth(), cluster.now());
-    let fresh = applied.lock().as_ref().is_some_and(|applied| applied.fresh_for(now).is_some());
+    let fresh = memory.applied.lock().as_ref().is_some_and(|applied| applied.fresh_for(now).is_some());
     if let Some(in_use) = in_use.clone().filter(|_| fresh) {
         return Ok(in_use);
     }
@@ -50,11 +44,11 @@ pub(super) async fn ensure(
         None => Found::Nothing,
         Some(secret) => auth_of(secret, &plan.uid).map_or(Found::Useless, Found::Secrets),
     };
-    let has_members = in_use.is_none() && stored.is_none() && has_members(cluster, session, plan).await?;
+    let has_members = in_use.is_none() && stored.is_none() && has_members(sources, plan).await?;
     let is_missing = stored.is_none() && in_use.is_none() && records_loss(&session.quorum());
     let now = cluster.now();
     let missing_since = {
-        let mut since = missing_since.lock();
+        let mut since = memory.auth_missing_since.lock();
         *since = is_missing.then(|| since.unwrap_or(now));
         *since
     };
@@ -81,15 +75,15 @@ pub(super) async fn ensure(
             return Ok(auth);
         }
         SecretsStep::AwaitCopy { until } => {
-            return refuse(cluster, session, &gone(plan), until.since(now)).await;
+            return refuse(sources, &gone(plan), until.since(now)).await;
         }
         SecretsStep::AwaitPerson => {
-            return refuse(cluster, session, &useless(plan), LONGEST_BACKOFF).await;
+            return refuse(sources, &useless(plan), LONGEST_BACKOFF).await;
         }
         SecretsStep::Adopt(stored) => stored,
-        SecretsStep::MakeFirst => make(cluster, session, plan, Auth::random()).await?,
+        SecretsStep::MakeFirst => make(sources, plan, Auth::random()).await?,
         SecretsStep::MakeAnew => {
-            let made = make(cluster, session, plan, Auth::replacement(cluster.api_now())).await?;
+            let made = make(sources, plan, Auth::replacement(cluster.api_now())).await?;
             cluster.publish_event(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
             made
         }
@@ -99,20 +93,15 @@ pub(super) async fn ensure(
 }
 
 /// Publishes why nothing can be done without the secrets, and ends this reconciliation.
-async fn refuse(
-    cluster: &Cluster<'_>,
-    session: &QuorumSession,
-    problem: &Problem,
-    pause: Duration,
-) -> Result<Auth, Error> {
-    publish::refuse(cluster, &session.quorum(), problem).await?;
+async fn refuse(sources: &Sources<'_>, problem: &Problem, pause: Duration) -> Result<Auth, Error> {
+    publish::refuse(sources.cluster, &sources.session.quorum(), problem).await?;
     Err(Error::Later(pause))
 }
 
 /// Creates the auth Secret of a quorum without passwords. A refusal is published, and ends this reconciliation.
-async fn make(cluster: &Cluster<'_>, session: &QuorumSession, plan: &Plan, auth: Auth) -> Result<Auth, Error> {
-    match refusal_of(plan, create(cluster, plan, &auth).await)? {
-        Some(objects) => refuse(cluster, session, &Problem::InTheWay { objects }, LONGEST_BACKOFF).await,
+async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth, Error> {
+    match refusal_of(plan, create(sources.cluster, plan, &auth).await)? {
+        Some(objects) => refuse(sources, &Problem::InTheWay { objects }, LONGEST_BACKOFF).await,
         None => Ok(auth),
     }
 }
@@ -150,14 +139,8 @@ async fn write_over(cluster: &Cluster<'_>, plan: &Plan, found: &Secret, auth: &A
 
 /// A change of the secrets: to the Secret first, and only over the state that this was decided on. A conflict is another state: the
 /// next reconciliation begins with that.
-pub(super) async fn store(
-    cluster: &Cluster<'_>,
-    session: &QuorumSession,
-    applied: &Mutex<Option<Applied>>,
-    plan: &Plan,
-    in_use: &Auth,
-    next: Auth,
-) -> Result<Stored, Error> {
+pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, next: Auth) -> Result<Stored, Error> {
+    let Sources { session, cluster, memory, .. } = sources;
     let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
     let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
     match found {
@@ -172,7 +155,7 @@ pub(super) async fn store(
             if let Some(stored) = stored.filter(|stored| stored.supersedes(in_use)) {
                 session.set_auth(stored);
             }
-            *applied.lock() = None;
+            *memory.applied.lock() = None;
             Err(Error::Conflict)
         }
     }
@@ -181,12 +164,12 @@ pub(super) async fn store(
 /// Whether members exist that were started with secrets.
 ///
 /// Then new secrets would only lock the operator out.
-async fn has_members(cluster: &Cluster<'_>, session: &QuorumSession, plan: &Plan) -> Result<bool, Error> {
-    if session.quorum().status.as_ref().is_some_and(|status| status.membership_epoch.is_some()) {
+async fn has_members(sources: &Sources<'_>, plan: &Plan) -> Result<bool, Error> {
+    if sources.session.quorum().status.as_ref().is_some_and(|status| status.membership_epoch.is_some()) {
         return Ok(true);
     }
     let Some(first) = plan.members.first() else { return Ok(false) };
-    let found: Option<StatefulSet> = cluster.get(&plan.namespace, &first.name).await?;
+    let found: Option<StatefulSet> = sources.cluster.get(&plan.namespace, &first.name).await?;
     Ok(found.is_some_and(|set| is_ours(&set, &plan.uid)))
 }
 

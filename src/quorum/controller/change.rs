@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::admit::counters_of_others;
 use super::clients::former_users_on_file;
-use super::cluster::Cluster;
 use super::decide;
 use super::error::{Error, RESYNC};
 use super::observe::{Observed, Observer};
@@ -36,11 +35,11 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
             ChangeStep::Wait(_) => break,
             ChangeStep::WaitUntil(until) => return Ok(until),
             ChangeStep::OpenNext(names) => open_next(&observed, &names).await,
-            ChangeStep::Close(names) => close_former_users(observer, cluster, &names).await?,
+            ChangeStep::Close(names) => close_former_users(observer, &names).await?,
             // The plan is of other lists.
-            ChangeStep::Switch if switch(observer, cluster).await? => return Err(Error::Later(Duration::ZERO)),
+            ChangeStep::Switch if switch(observer).await? => return Err(Error::Later(Duration::ZERO)),
             ChangeStep::Switch => break,
-            ChangeStep::Finish => match finish(observer, cluster).await? {
+            ChangeStep::Finish => match finish(observer).await? {
                 None => return Err(Error::Later(Duration::ZERO)),
                 Some(failed) => failed,
             },
@@ -88,7 +87,8 @@ async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
 }
 
 /// The one write from which on both lists count. Decided again on what the API server has; false if something came between.
-async fn switch(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<bool, Error> {
+async fn switch(observer: &Observer<'_>) -> Result<bool, Error> {
+    let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
     if decide::change(&observed) != ChangeStep::Switch {
         return Ok(false);
@@ -101,12 +101,8 @@ async fn switch(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<bool, 
 }
 
 /// Closes the users of earlier epochs, each member confirmed and recorded alone. Gives what failed.
-async fn close_former_users(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    names: &[String],
-) -> Result<Vec<String>, Error> {
-    let on_file = former_users_on_file(cluster, observer.plan).await?;
+async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result<Vec<String>, Error> {
+    let on_file = former_users_on_file(observer.cluster, observer.plan).await?;
     let mut failures = Vec::new();
     for name in names {
         let observed = observer.observe();
@@ -126,7 +122,7 @@ async fn close_former_users(
             continue;
         }
         // By the state that names this process. Another process would be opened under the new epoch.
-        let written = cluster.replace(&observed.quorum, |status| {
+        let written = observer.cluster.replace(&observed.quorum, |status| {
             if let Some(member) = status.members.iter_mut().find(|member| member.name == *name) {
                 member.epoch = Some(lists.epoch);
             }
@@ -138,7 +134,8 @@ async fn close_former_users(
 }
 
 /// The new list goes on alone, above every token that the old one has given out. `None` when it does; else what failed.
-async fn finish(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option<Vec<String>>, Error> {
+async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
+    let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
     let lists = &observed.plan.lists;
     let is_still = decide::change(&observed) == ChangeStep::Finish;

@@ -4,13 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Secret;
-use parking_lot::Mutex;
 
 use super::auth::{self, Stored};
 use super::cluster::Cluster;
 use super::error::Error;
-use super::memory::Applied;
 use super::observe::{Observed, Observer};
+use super::snapshot::Sources;
 use crate::api::requests::is_ours;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
@@ -19,7 +18,7 @@ use crate::quorum::model::member::{MemberSummary, StartedWith};
 use crate::quorum::model::membership::is_closed;
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::record::admitted_run_id;
-use crate::quorum::session::{ActError, QuorumSession};
+use crate::quorum::session::ActError;
 use crate::redis_member::acl::UserRule;
 
 /// The difference between the ACL files of two plans.
@@ -36,14 +35,12 @@ struct Difference {
 /// This comes before anything is made of these secrets. Where it cannot be stored, a new client is granted nothing: the
 /// plan continues without it.
 pub(super) async fn grant<'p>(
-    cluster: &Cluster<'_>,
-    session: &QuorumSession,
+    sources: &Sources<'_>,
     plan: &'p Plan,
     auth: Auth,
-    applied: &Mutex<Option<Applied>>,
 ) -> Result<(Auth, Cow<'p, Plan>), Error> {
     let Some(next) = auth.granting(&plan.clients) else { return Ok((auth, Cow::Borrowed(plan))) };
-    match auth::store(cluster, session, applied, plan, &auth, next.clone()).await? {
+    match auth::store(sources, plan, &auth, next.clone()).await? {
         Stored::Done => Ok((next, Cow::Borrowed(plan))),
         Stored::InTheWay => {
             let mut granted = plan.clone();
@@ -98,8 +95,8 @@ pub(super) async fn open_new(observer: &Observer<'_>) {
 ///
 /// Clients that were removed lose their rights, and those that changed get their new ones. The result says what is in
 /// the way. The files must stay as they are until nothing is, since they are the memory of who has rights.
-pub(super) async fn change(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Vec<String>, Error> {
-    let (plan, auth) = (observer.plan, observer.auth);
+pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>, Error> {
+    let (cluster, plan, auth) = (observer.cluster, observer.plan, observer.auth);
     let Some(config) = config(cluster, plan).await? else { return Ok(Vec::new()) };
     let observed = observer.observe();
     // A member that does not run with these secrets is closed by its restart, which needs the files.

@@ -12,7 +12,6 @@ use crate::api::requests::request;
 use crate::api::{
     CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL, RedisQuorum,
 };
-use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{Transport, client_secret};
 use crate::quorum::model::plan::{ClientPlan, Plan};
@@ -29,23 +28,14 @@ struct Copies {
 /// Keeps the Secrets of clients in the clients' own namespaces, and returns what is in the way.
 ///
 /// They are kept in the namespaces that the administrator lists, and nowhere else.
-pub(super) async fn keep(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    transport: &Transport,
-) -> Result<Vec<String>, Error> {
-    let (plan, observed) = (observer.plan, observer.observe());
+pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Result<Vec<String>, Error> {
+    let (cluster, plan, observed) = (observer.cluster, observer.plan, observer.observe());
     let exists = |name: &str| observed.namespaces.iter().any(|namespace| is_there(namespace, name));
     let accepts = |client: &ClientPlan| cluster.takes_copies(&client.namespace) && exists(&client.namespace);
     let copies = sort(plan, &recorded(&observed.quorum, plan), accepts);
     let (mut blocked, mut left) = (Vec::new(), Vec::new());
     for copy in &copies.stale {
         if let Err(error) = delete(cluster, plan, copy).await {
-            // The administrator has taken the namespace off the list, and with it the right to look.
-            if matches!(&error, Error::Request(error) if error.refusal(&[403]).is_some()) {
-                tracing::warn!(secret = full_name(plan, copy), "no right to delete this copy of a client's Secret");
-                continue;
-            }
             let error = error.to_string();
             blocked.push(Blocked::NotDeleted { name: full_name(plan, copy), error }.to_string());
             left.push(copy.clone());
@@ -58,7 +48,7 @@ pub(super) async fn keep(
         if too_many.contains(copy) {
             blocked.push(Blocked::Waits { name: full_name(plan, copy) }.to_string());
         } else if let Some(client) = plan.clients.iter().find(|client| client.name == copy.client) {
-            blocked.extend(write(cluster, plan, observer.auth, transport, client).await?);
+            blocked.extend(write(observer, transport, client).await?);
         }
     }
     Ok(blocked)
@@ -68,25 +58,14 @@ pub(super) async fn keep(
 pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<(), Error> {
     let copies = sort(plan, &recorded(quorum, plan), |_| false);
     for copy in &copies.stale {
-        match delete(cluster, plan, copy).await {
-            // This operator has no rights there, or no longer: the quorum need not stay for that.
-            Err(Error::Request(error)) if error.refusal(&[403]).is_some() => {
-                tracing::warn!(secret = full_name(plan, copy), "no right to delete this copy of a client's Secret");
-            }
-            outcome => outcome?,
-        }
+        delete(cluster, plan, copy).await?;
     }
     Ok(())
 }
 
-async fn write(
-    cluster: &Cluster<'_>,
-    plan: &Plan,
-    auth: &Auth,
-    transport: &Transport,
-    client: &ClientPlan,
-) -> Result<Option<String>, Error> {
-    let desired = client_secret(plan, auth, transport, client, &client.namespace);
+async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPlan) -> Result<Option<String>, Error> {
+    let (cluster, plan) = (observer.cluster, observer.plan);
+    let desired = client_secret(plan, observer.auth, transport, client, &client.namespace);
     let name = desired.name_any();
     let found: Option<Secret> = cluster.get(&client.namespace, &name).await?;
     if found.is_some_and(|found| !is_copy(&found, plan, &client.name)) {
@@ -100,13 +79,25 @@ async fn write(
     Ok(written.err().map(|error| Blocked::NotWritten { name, error: error.to_string() }.to_string()))
 }
 
-/// This very object, if it is a copy of ours.
+/// Deletes a Secret, if it is a copy of ours.
+///
+/// An operator without the right to delete it leaves it. The administrator has taken the namespace off the list, and the
+/// quorum need not stay for that.
 async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result<(), Error> {
-    let found: Option<Secret> = cluster.get(&copy.namespace, &plan.client_secret_name(&copy.client)).await?;
-    if let Some(found) = found.filter(|found| is_copy(found, plan, &copy.client))
-        && cluster.delete(&found).await?
-    {
-        tracing::info!(secret = full_name(plan, copy), "deleted the copy of a client's Secret");
+    let secret = full_name(plan, copy);
+    let deleted = async {
+        let found: Option<Secret> = cluster.get(&copy.namespace, &plan.client_secret_name(&copy.client)).await?;
+        match found.filter(|found| is_copy(found, plan, &copy.client)) {
+            Some(found) => cluster.delete(&found).await,
+            None => Ok(false),
+        }
+    };
+    match deleted.await {
+        Ok(true) => tracing::info!(secret, "deleted the copy of a client's Secret"),
+        Err(Error::Request(error)) if error.refusal(&[403]).is_some() => {
+            tracing::warn!(secret, "no right to delete this copy of a client's Secret");
+        }
+        outcome => drop(outcome?),
     }
     Ok(())
 }

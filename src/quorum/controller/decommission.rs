@@ -4,18 +4,14 @@
 //! No single member has to answer. An unreachable member is left behind when the others share a member with every
 //! majority. Then nothing can be granted without them, and everything that was granted has expired.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use parking_lot::Mutex;
 
-use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
-use super::memory::KeptObjects;
 use super::owned::remove;
 use super::settle::raise_epoch;
 use super::snapshot::Sources;
@@ -35,7 +31,6 @@ use crate::quorum::model::status::refused;
 use crate::quorum::model::{effective, facts, plan};
 use crate::quorum::session::{MemberLink, auth_of};
 use crate::redlock::MemberName;
-use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
 /// Maximum number of held locks that the message names.
@@ -60,18 +55,9 @@ pub(super) enum Ending {
     Waits(Option<Monotonic>, String),
 }
 
-/// When each process or external member was closed for good.
-type Closed = Mutex<HashMap<String, Monotonic>>;
-
 /// Carries the deletion as far as it goes; how long nothing has to be done unless something happens.
-pub(super) async fn end(
-    sources: &Sources<'_>,
-    cluster: &Cluster<'_>,
-    term: &Term,
-    closed: &Closed,
-    kept: &Mutex<KeptObjects>,
-) -> Result<Duration, Error> {
-    let quorum = sources.session.quorum();
+pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration, Error> {
+    let (cluster, quorum) = (sources.cluster, sources.session.quorum());
     if !quorum.finalizers().iter().any(|finalizer| finalizer == QUORUM_FINALIZER) {
         return Ok(RESYNC);
     }
@@ -79,7 +65,7 @@ pub(super) async fn end(
     let (mut wake, mut waits, mut ended, mut unconfirmed) = (RESYNC, Vec::new(), Vec::new(), Vec::new());
     for link in sources.session.links().iter() {
         let leaver = Leaver { link, plan: plan.as_ref(), deleted: true };
-        let (until, list, what) = match end_member(sources, cluster, term, &leaver, closed, kept).await? {
+        let (until, list, what) = match end_member(sources, &leaver).await? {
             Ending::Ended => (None, &mut ended, link.name().to_string()),
             Ending::Unconfirmed(until, what) => (until, &mut unconfirmed, what),
             Ending::Waits(until, what) => (until, &mut waits, what),
@@ -91,7 +77,7 @@ pub(super) async fn end(
         waits.append(&mut unconfirmed);
     }
     if !waits.is_empty() {
-        publish_waits(sources, cluster, &waits).await?;
+        publish_waits(sources, &waits).await?;
         return Ok(wake);
     }
     if let Some(plan) = &plan {
@@ -102,21 +88,15 @@ pub(super) async fn end(
 }
 
 /// Carries the end of one member as far as it goes.
-pub(super) async fn end_member(
-    sources: &Sources<'_>,
-    cluster: &Cluster<'_>,
-    term: &Term,
-    leaver: &Leaver<'_>,
-    closed: &Closed,
-    kept: &Mutex<KeptObjects>,
-) -> Result<Ending, Error> {
+pub(super) async fn end_member(sources: &Sources<'_>, leaver: &Leaver<'_>) -> Result<Ending, Error> {
+    let (cluster, closed) = (sources.cluster, &sources.memory.closed);
     let (Leaver { link, plan, deleted }, quorum) = (leaver, sources.session.quorum());
     let (name, state) = (link.name(), link.state());
     // Without a floor no member was ever admitted, and nothing was promised.
     let lingers = *deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
     let record = record_named(quorum.status.as_ref(), name.as_str());
     if link.plan().is_external() {
-        return end_external(sources, cluster, link, &record, lingers, closed).await;
+        return end_external(sources, link, &record, lingers).await;
     }
     let pod = sources.pod_of(link, &quorum);
     let reach = state.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), cluster.now());
@@ -146,15 +126,15 @@ pub(super) async fn end_member(
         EndStep::Unconfirmed { node, until } => {
             let is_refused = state.is_refused_by(pod.as_ref().and_then(|pod| pod.uid()).as_deref());
             if let Some(plan) = plan
-                && is_unclosable(sources, cluster, plan, is_refused).await?
+                && is_unclosable(sources, plan, is_refused).await?
             {
                 // Then its end is what there is to wait for.
-                remove::<StatefulSet>(cluster, kept, plan, name.as_str()).await?;
+                remove::<StatefulSet>(sources, plan, name.as_str()).await?;
             }
             Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref()))
         }
         EndStep::Close => match (plan, &reach) {
-            (Some(plan), Reach::Answering(_)) => close_for_good(sources, cluster, term, plan, link, closed).await,
+            (Some(plan), Reach::Answering(_)) => close_for_good(sources, plan, link).await,
             _ => Ending::Waits(None, format!("{name} is to be closed")),
         },
     })
@@ -163,12 +143,11 @@ pub(super) async fn end_member(
 /// Neither closed nor ended: its admission is taken from the record.
 async fn end_external(
     sources: &Sources<'_>,
-    cluster: &Cluster<'_>,
     link: &MemberLink,
     record: &Record,
     lingers: bool,
-    closed: &Closed,
 ) -> Result<Ending, Error> {
+    let (cluster, closed) = (sources.cluster, &sources.memory.closed);
     let (name, quorum, now) = (link.name().as_str(), sources.session.quorum(), cluster.now());
     let until = now + effective::current(&quorum).rejoin_delay();
     let left_since = closed.lock().get(&end_of(name)).copied();
@@ -198,49 +177,32 @@ pub(super) fn end_of(name: &str) -> String {
 }
 
 /// Whether the member's secrets are lost: it refuses those that are known, or there are none.
-async fn is_unclosable(
-    sources: &Sources<'_>,
-    cluster: &Cluster<'_>,
-    plan: &Plan,
-    is_refused: bool,
-) -> Result<bool, Error> {
+async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> Result<bool, Error> {
     if sources.session.auth().is_some() {
         return Ok(is_refused);
     }
-    let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
+    let found: Option<Secret> = sources.cluster.get(&plan.namespace, &plan.auth_name()).await?;
     Ok(found.is_none_or(|secret| auth_of(&secret, &plan.uid).is_none()))
 }
 
 /// A failure is waited out: the member is tried again, or proves dead.
-async fn close_for_good(
-    sources: &Sources<'_>,
-    cluster: &Cluster<'_>,
-    term: &Term,
-    plan: &Plan,
-    link: &MemberLink,
-    closed: &Closed,
-) -> Ending {
+async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Ending {
     let name = link.name();
-    match close(sources, cluster, term, plan, link).await {
+    match close(sources, plan, link).await {
         Ok((process, now, until)) => {
-            closed.lock().insert(process, now);
+            sources.memory.closed.lock().insert(process, now);
             Ending::Waits(Some(until), format!("{name} is closed, its locks run out"))
         }
         Err(error) => {
             tracing::info!(member = %name, error = &error as &dyn std::error::Error, "member not closed yet");
-            Ending::Waits(Some(cluster.now() + Duration::from_secs(1)), format!("{name} is to be closed"))
+            Ending::Waits(Some(sources.cluster.after(Duration::from_secs(1))), format!("{name} is to be closed"))
         }
     }
 }
 
 /// The closed process, the moment of its closing, and the end of its promises.
-async fn close(
-    sources: &Sources<'_>,
-    cluster: &Cluster<'_>,
-    term: &Term,
-    plan: &Plan,
-    link: &MemberLink,
-) -> Result<(String, Monotonic, Monotonic), Error> {
+async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<(String, Monotonic, Monotonic), Error> {
+    let Sources { cluster, term, .. } = sources;
     let (name, delay) = (link.name().as_str(), effective::current(&sources.session.quorum()).rejoin_delay());
     let (Some(auth), Some(last)) = (sources.session.auth(), link.state().processes.last().cloned()) else {
         return Err(Error::Gone);
@@ -263,8 +225,8 @@ async fn close(
     Ok((last.run_id.to_string(), now, now + delay))
 }
 
-async fn publish_waits(sources: &Sources<'_>, cluster: &Cluster<'_>, waits: &[String]) -> Result<(), Error> {
-    let quorum = sources.session.quorum();
+async fn publish_waits(sources: &Sources<'_>, waits: &[String]) -> Result<(), Error> {
+    let (cluster, quorum) = (sources.cluster, sources.session.quorum());
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
     let held = lost_locks(&locks::all(&sources.held_locks(&quorum)));
     let lost = held.as_ref().map(QuorumEvent::to_string);

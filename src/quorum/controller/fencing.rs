@@ -1,6 +1,5 @@
 //! A process that must not vote: its record, its users, and its Event.
 
-use super::cluster::Cluster;
 use super::error::Error;
 use super::observe::Observer;
 use super::snapshot::MemberSnapshot;
@@ -18,16 +17,12 @@ pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapsh
     let quorum = observer.sources.session.quorum();
     let since = users_since(quorum.status.as_ref(), snapshot.name(), &observer.plan.lists);
     let rules = observer.plan.closing_rules(observer.auth, snapshot.name(), since);
-    Ok(snapshot.link.admin_session(&process.run_id).await?.close(observer.sources.epoch, &rules).await?)
+    Ok(snapshot.link.admin_session(&process.run_id).await?.close(observer.term.epoch, &rules).await?)
 }
 
 /// Writes the record that a step leads to.
-pub(super) async fn write(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    snapshot: &MemberSnapshot,
-    step: FenceStep,
-) -> Result<(), Error> {
+pub(super) async fn write(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: FenceStep) -> Result<(), Error> {
+    let cluster = observer.cluster;
     let next = snapshot.record.after(step, snapshot.process.as_ref(), &snapshot.verdict);
     // By the wall clock, for users. A step without a time leaves it as it is.
     let rejoin_at = match step {
@@ -47,11 +42,11 @@ pub(super) async fn write(
 
 pub(super) async fn publish_fenced_event(
     observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
     snapshot: &MemberSnapshot,
     reason: Reason,
     rejoin_at: Option<Monotonic>,
 ) {
+    let cluster = observer.cluster;
     let until = rejoin_at.and_then(|at| cluster.wall_time(at, snapshot.now));
     let until = until.map_or_else(|| "it is safe".to_owned(), |until: MilliTime| until.to_string());
     let member = snapshot.name().to_owned();

@@ -121,7 +121,7 @@ impl<'a> Observer<'a> {
         let mut observed = Observed {
             plan,
             auth: self.auth,
-            epoch: self.sources.epoch,
+            epoch: self.term.epoch,
             now,
             boottime,
             rejoin_delay: effective::rejoin_delay_of(&quorum),
@@ -155,7 +155,7 @@ impl<'a> Observer<'a> {
         let state = observed.link(&plan.name).map(|(_, state)| state);
         let answering = state.and_then(LinkState::answering);
         let admitted = answering.is_some_and(|answering| record.admits(&answering.run_id));
-        let obeys = answering.is_some() && state.is_some_and(|state| state.raised() == Some(self.sources.epoch));
+        let obeys = answering.is_some() && state.is_some_and(|state| state.raised() == Some(self.term.epoch));
         let is_open = answering.is_some_and(|answering| answering.users == Users::Open);
         let votes = admitted && (external || (obeys && is_open));
         let next = UserRule::locker_name(lists.epoch + 1);

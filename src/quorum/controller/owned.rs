@@ -19,9 +19,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::cluster::Cluster;
 use super::error::Error;
 use super::memory::{Digest, Kept, KeptObjects};
+use super::snapshot::Sources;
 use crate::api::QUORUM_LABEL;
 use crate::api::requests::{Namespaced, RequestError, is_ours, put};
 use crate::quorum::model::blocked::Blocked;
@@ -58,12 +58,12 @@ impl Owned {
 /// Makes an object what it should be; `live` is the watched object, if there is one. The result names the obstacle, if there is one:
 /// another owner's object has the name, ours is being deleted, or the API server refuses.
 pub(super) async fn keep<K: Namespaced + Serialize>(
-    cluster: &Cluster<'_>,
-    kept: &Mutex<KeptObjects>,
+    sources: &Sources<'_>,
     plan: &Plan,
     desired: &K,
     live: Option<&K>,
 ) -> Result<Option<String>, Error> {
+    let (cluster, kept) = (sources.cluster, &sources.memory.kept);
     let kept_before = kept.lock().get(&key_of(desired)).cloned();
     let wanted = digest(desired);
     let is_kept = |found: &&K| {
@@ -98,17 +98,13 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
 
 /// Deletes an object of a member, if it is ours; whether there is none any more. Asked of the API server: a watch that has
 /// just begun has no memory of it.
-pub(super) async fn remove<K: Namespaced>(
-    cluster: &Cluster<'_>,
-    kept: &Mutex<KeptObjects>,
-    plan: &Plan,
-    name: &str,
-) -> Result<bool, Error> {
+pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, name: &str) -> Result<bool, Error> {
+    let Sources { cluster, memory, .. } = sources;
     let found = cluster.get::<K>(&plan.namespace, name).await?;
     let Some(found) = found.filter(|found| is_ours(found, &plan.uid)) else { return Ok(true) };
     if found.meta().deletion_timestamp.is_none() {
         // Its end is as it should be, and is not to be undone.
-        kept.lock().remove(&key_of(&found));
+        memory.kept.lock().remove(&key_of(&found));
         cluster.delete(&found).await?;
     }
     Ok(false)

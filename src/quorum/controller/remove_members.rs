@@ -21,9 +21,9 @@ const RECHECK_AFTER: Duration = Duration::from_secs(2);
 ///
 /// It returns when to check them again. They wait for no other member, and no other member waits for them.
 pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
-    let (plan, cluster, term) = (observer.plan, observer.cluster, observer.term);
-    let (closed, kept, mut wake) = (&observer.memory.closed, &observer.memory.kept, cluster.after(RESYNC));
-    for link in observer.sources.session.links().iter() {
+    let (sources, plan, cluster) = (&observer.sources, observer.plan, observer.cluster);
+    let (closed, mut wake) = (&observer.memory.closed, cluster.after(RESYNC));
+    for link in sources.session.links().iter() {
         let name = link.name().as_str();
         if plan.member(name).is_some() {
             // It was added again before it had left. A later end begins with its own time.
@@ -31,18 +31,17 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
             continue;
         }
         let leaver = Leaver { link, plan: Some(plan), deleted: false };
-        let standing = end_member(&observer.sources, cluster, term, &leaver, closed, kept).await?;
+        let standing = end_member(sources, &leaver).await?;
         // Only its record names these objects, so they go first. An external master has none.
         let removed = link.plan().is_external()
-            || (remove::<StatefulSet>(cluster, kept, plan, name).await?
-                & remove::<Service>(cluster, kept, plan, name).await?);
+            || (remove::<StatefulSet>(sources, plan, name).await? & remove::<Service>(sources, plan, name).await?);
         match standing {
             Ending::Ended if removed => {
                 let forget = |member: &crate::api::MemberStatus| member.name != name;
-                let quorum = observer.sources.session.quorum();
+                let quorum = sources.session.quorum();
                 cluster.replace(&quorum, |status| status.members.retain(forget)).await?;
                 closed.lock().remove(&end_of(name));
-                tracing::info!(quorum = %observer.sources.session.reference(), member = name, "the member left the quorum");
+                tracing::info!(quorum = %sources.session.reference(), member = name, "the member left the quorum");
             }
             Ending::Ended => wake = wake.min(cluster.after(RECHECK_AFTER)),
             Ending::Unconfirmed(until, _) | Ending::Waits(until, _) => {

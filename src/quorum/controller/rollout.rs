@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::certificates::{self, Tls};
-use super::cluster::Cluster;
 use super::decide;
 use super::error::{Error, RESYNC};
 use super::fencing::{close_users, publish_fenced_event, write};
@@ -45,7 +44,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
         return Ok(Some(LOCKS_PERIOD));
     }
     if matches!(step, RolloutStep::CloseAndReplace(_)) {
-        match close_for_update(observer, cluster, link, observed.quorum.clone()).await {
+        match close_for_update(observer, link, observed.quorum.clone()).await {
             Ok(true) => {}
             Ok(false) => return Ok(Some(LOCKS_PERIOD)),
             // It is recorded as closed, so it is replaced next, and its successor waits for its death.
@@ -68,7 +67,6 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
 /// something else to do with it.
 async fn close_for_update(
     observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
     link: &Arc<MemberLink>,
     quorum: Arc<RedisQuorum>,
 ) -> Result<bool, Error> {
@@ -81,8 +79,8 @@ async fn close_for_update(
     }
     // No time brings it back: its successor gets one.
     let step = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
-    write(observer, cluster, &snapshot, step).await?;
-    publish_fenced_event(observer, cluster, &snapshot, Reason::Updating, None).await;
+    write(observer, &snapshot, step).await?;
+    publish_fenced_event(observer, &snapshot, Reason::Updating, None).await;
     close_users(observer, &snapshot).await?;
     Ok(true)
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::auth::{self, Stored};
-use super::cluster::Cluster;
 use super::decide;
 use super::error::{Error, RESYNC};
-use super::memory::{Applied, Passwords};
+use super::memory::Passwords;
 use super::observe::{Observed, Observer};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::events::QuorumEvent;
@@ -28,7 +27,7 @@ pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Resu
 }
 
 async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Result<Option<Duration>, Error> {
-    let (auth, plan, passwords) = (observer.auth, observer.plan, &observer.memory.passwords);
+    let (auth, plan) = (observer.auth, observer.plan);
     // Neither disturbs the other: a change waits for passwords that are under way before it is joint.
     if plan.lists.is_joint() {
         return Ok(None);
@@ -50,7 +49,7 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
                 (next, event)
             }
             RotationStep::Confirm { name, cut } => {
-                if let Err(error) = confirm(&observed, &name, cut, passwords).await {
+                if let Err(error) = confirm(&observed, &name, cut, &observer.memory.passwords).await {
                     tracing::info!(member = %name, %error, "passwords not set yet");
                     return Ok(Some(AFTER_FAILURE));
                 }
@@ -61,7 +60,7 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
                 continue;
             }
         };
-        change(observer.cluster, observer, &observer.memory.applied, next, event).await?;
+        change(observer, next, event).await?;
         return Ok(Some(Duration::ZERO));
     }
     Ok(Some(AFTER_FAILURE))
@@ -82,18 +81,10 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mut
 }
 
 /// To the Secret first, and only over the state that this was decided on.
-async fn change(
-    cluster: &Cluster<'_>,
-    observer: &Observer<'_>,
-    applied: &Mutex<Option<Applied>>,
-    next: Auth,
-    event: QuorumEvent,
-) -> Result<(), Error> {
-    let session = observer.sources.session;
-    let stored = auth::store(cluster, session, applied, observer.plan, observer.auth, next).await?;
-    if let Stored::InTheWay = stored {
+async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Result<(), Error> {
+    if let Stored::InTheWay = auth::store(&observer.sources, observer.plan, observer.auth, next).await? {
         return Err(Error::Conflict);
     }
-    cluster.publish_event(event).await;
+    observer.cluster.publish_event(event).await;
     Ok(())
 }

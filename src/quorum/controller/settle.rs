@@ -60,7 +60,7 @@ async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
             FenceStep::Nothing => return keep_memory(cluster, &snapshot).await.map(|()| None),
             FenceStep::Wait { until } => return Ok(until),
             FenceStep::RestartProcess => {
-                restart_process(observer, cluster, &snapshot).await?;
+                restart_process(observer, &snapshot).await?;
                 return Ok(None);
             }
             FenceStep::RaiseEpoch => {
@@ -70,12 +70,12 @@ async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
             }
             FenceStep::Admit => match publish::wait_for_announced(cluster, &snapshot) {
                 Some(until) => return Ok(Some(until)),
-                None => admit::admit(observer, cluster, &snapshot).await?,
+                None => admit::admit(observer, &snapshot).await?,
             },
             FenceStep::WriteFenced { reason, rejoin_at, close } => {
-                fence(observer, cluster, &snapshot, (reason, rejoin_at, close)).await?;
+                fence(observer, &snapshot, (reason, rejoin_at, close)).await?;
             }
-            step => write(observer, cluster, &snapshot, step).await?,
+            step => write(observer, &snapshot, step).await?,
         }
     }
     Ok(Some(cluster.now() + AFTER_FAILURE))
@@ -97,32 +97,27 @@ pub(super) async fn raise_epoch(term: &Term, admin: &mut AdminSession<'_>) -> Re
 
 async fn fence(
     observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
     snapshot: &MemberSnapshot,
     (reason, rejoin_at, close): (Reason, Option<Monotonic>, bool),
 ) -> Result<(), Error> {
     let step = FenceStep::WriteFenced { reason, rejoin_at, close };
     // A busy process obeys no command.
     let close = close && reason != Reason::Busy;
-    if close && snapshot.record.admitted && !is_still_to_be_fenced(observer, cluster, snapshot).await? {
+    if close && snapshot.record.admitted && !is_still_to_be_fenced(observer, snapshot).await? {
         return Ok(());
     }
-    write(observer, cluster, snapshot, step).await?;
-    publish_fenced_event(observer, cluster, snapshot, reason, rejoin_at).await;
+    write(observer, snapshot, step).await?;
+    publish_fenced_event(observer, snapshot, reason, rejoin_at).await;
     if close { close_users(observer, snapshot).await } else { Ok(()) }
 }
 
 /// Observes an admitted process again before it is fenced.
 ///
 /// The last observation can be from before its opening.
-async fn is_still_to_be_fenced(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    snapshot: &MemberSnapshot,
-) -> Result<bool, Error> {
+async fn is_still_to_be_fenced(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<bool, Error> {
     let Some(process) = &snapshot.process else { return Ok(false) };
     snapshot.link.admin_session(&process.run_id).await?.observe().await?;
-    let again = observer.sources.observe(&snapshot.link, cluster.read().await?).await?;
+    let again = observer.sources.observe(&snapshot.link, observer.cluster.read().await?).await?;
     Ok(matches!(again.step(), FenceStep::WriteFenced { close: true, .. }))
 }
 
@@ -148,15 +143,11 @@ async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result
 /// There are three reasons. Its clock was stepped, so its keys end at wrong moments and must go, and the operator's
 /// Redis user cannot shut a process down. Or a script keeps it busy. Or no later evidence could prove its end, because
 /// no status of its pod will show its container. The pod is deleted by its UID, so that no later pod is meant.
-async fn restart_process(
-    observer: &Observer<'_>,
-    cluster: &Cluster<'_>,
-    snapshot: &MemberSnapshot,
-) -> Result<(), Error> {
+async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
     let Some(process) = snapshot.process.as_ref().or_else(|| snapshot.record.may_be_open()) else { return Ok(()) };
     let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);
     let Some(pod) = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid)) else { return Ok(()) };
-    if pod.metadata.deletion_timestamp.is_none() && cluster.delete(pod.as_ref()).await? {
+    if pod.metadata.deletion_timestamp.is_none() && observer.cluster.delete(pod.as_ref()).await? {
         let (pod, reason) = (pod.name_any(), snapshot.record.reason);
         tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted the pod, to end its process");
     }

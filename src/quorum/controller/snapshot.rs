@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
 
+use super::cluster::Cluster;
 use super::error::Error;
 use super::locks::{self, HeldLock, HeldVotes};
 use super::memory::Memory;
@@ -24,19 +25,23 @@ use crate::quorum::model::status::{has_forgotten, memory, unfit};
 use crate::quorum::session::{LinkState, MemberLink, QuorumSession, Sessions};
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
-/// Sources for observing members: caches, sessions and this leader's epoch.
+/// Everything that the leader has of one quorum in its term.
+///
+/// These are caches, sessions, the API server and its memory.
 #[derive(Clone, Copy)]
 pub(super) struct Sources<'a> {
-    context: &'a Context,
+    pub(super) context: &'a Context,
     /// They have the histories of nodes.
-    sessions: &'a Sessions,
+    pub(super) sessions: &'a Sessions,
     pub(super) session: &'a QuorumSession,
-    votes: &'a HeldVotes,
+    pub(super) cluster: &'a Cluster<'a>,
+    pub(super) votes: &'a HeldVotes,
     pub(super) memory: &'a Memory,
-    /// The epoch of this leader.
-    pub(super) epoch: i64,
+    /// Its epoch opens and closes users.
+    pub(super) term: &'a Term,
 }
 
 /// All that is known of a member at one moment.
@@ -61,18 +66,7 @@ pub(super) struct MemberSnapshot {
     must_restart: bool,
 }
 
-impl<'a> Sources<'a> {
-    pub(super) const fn new(
-        context: &'a Context,
-        sessions: &'a Sessions,
-        session: &'a QuorumSession,
-        votes: &'a HeldVotes,
-        memory: &'a Memory,
-        epoch: i64,
-    ) -> Self {
-        Self { context, sessions, session, votes, memory, epoch }
-    }
-
+impl Sources<'_> {
     /// The locks that are held on the quorum.
     pub(super) fn held_locks(&self, quorum: &RedisQuorum) -> Vec<HeldLock> {
         locks::held(self.context, self.votes, quorum)
@@ -104,7 +98,7 @@ impl<'a> Sources<'a> {
         };
         let clocks = self.session.clocks();
         Ok(MemberSnapshot {
-            epoch_raised: state.raised() == Some(self.epoch),
+            epoch_raised: state.raised() == Some(self.term.epoch),
             clock_jumped: state.processes.last().is_some_and(|last| clocks.step_of(&last.run_id).is_some()),
             must_restart: link.is_stuck() && self.may_be_restarted(&quorum, name, now),
             link: link.clone(),
