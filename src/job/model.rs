@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
 
-use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
+use crate::api::conditions::{HeldReason, LockCondition, is_true};
 use crate::api::{
     Claim, DistributedLock, DistributedLockSpec, GoDuration, JOB_MAX_HOLD_ANNOTATION, JOB_MIN_HOLD_ANNOTATION,
     JOB_ON_WAIT_TIMEOUT_ANNOTATION, JOB_QUORUM_ANNOTATION, JOB_TTL_ANNOTATION, JOB_WAIT_TIMEOUT_ANNOTATION, QuorumRef,
@@ -148,9 +148,7 @@ fn with_claim(job: &Job, lock: &DistributedLock) -> Step {
     if !is_of_it {
         return Step::Publish(JobEvent::NameTaken { claim: name });
     }
-    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let message = |condition| find_condition(conditions, condition).map(|it| it.message.clone()).unwrap_or_default();
-    if let Some(finished) = find_condition(conditions, LockCondition::Finished).filter(|it| it.status == "True") {
+    if let Some(finished) = lock.condition(LockCondition::Finished).filter(|it| it.status == "True") {
         let timed_out = finished.reason == HeldReason::WaitTimeout.as_str();
         return match () {
             () if !is_suspended(job) || lock.metadata.deletion_timestamp.is_some() => Step::Nothing,
@@ -159,12 +157,11 @@ fn with_claim(job: &Job, lock: &DistributedLock) -> Step {
             () => Step::Publish(JobEvent::Ended { claim: name, why: finished.message.clone() }),
         };
     }
-    let refused = find_condition(conditions, LockCondition::Accepted).is_some_and(|it| it.status == "False");
-    let is_held = is_true(conditions, LockCondition::Held);
-    if refused && !is_held {
-        return Step::Publish(JobEvent::NotAccepted { claim: name, why: message(LockCondition::Accepted) });
+    let refused = lock.condition(LockCondition::Accepted).filter(|it| it.status == "False");
+    match refused.filter(|_| !is_true(lock.conditions(), LockCondition::Held)) {
+        Some(refused) => Step::Publish(JobEvent::NotAccepted { claim: name, why: refused.message.clone() }),
+        None => Step::Nothing,
     }
-    Step::Nothing
 }
 
 /// Whether its annotation asks for that.

@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::api::DistributedLock;
-use crate::api::conditions::{LockCondition, find_condition, is_true};
+use crate::api::conditions::{LockCondition, is_true};
 use crate::time::{Clock as _, SystemClock};
 
 /// Between the deletion of the claim and its end.
@@ -116,9 +116,8 @@ async fn until_held(
 
 /// The messages of the conditions of a lock.
 fn conditions_text(lock: &DistributedLock) -> String {
-    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let reasons = [LockCondition::Accepted, LockCondition::Held].into_iter().filter_map(|type_| {
-        let condition = find_condition(conditions, type_)?;
+        let condition = lock.condition(type_)?;
         Some(format!("{}={} ({}): {}", condition.type_, condition.status, condition.reason, condition.message))
     });
     let reasons = reasons.collect::<Vec<_>>().join("; ");

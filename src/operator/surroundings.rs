@@ -28,7 +28,7 @@ impl ReplicaReachability {
 
 /// Whether a majority of the members has a running process. The leader opens these members, also for locks that wait.
 fn runs(quorum: &RedisQuorum) -> bool {
-    let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+    let members = quorum.members();
     let running = members.iter().filter(|member| member.state != MemberState::Pending).count();
     running > members.len() / 2
 }

@@ -161,7 +161,7 @@ fn installation(quorum: &Guarded<RedisQuorum>) -> &str {
 fn held_on(lock: &Guarded<DistributedLock>) -> Option<Option<String>> {
     match lock {
         Guarded::Read(lock) => {
-            let holder = lock.status.as_ref()?.holder.as_ref()?;
+            let holder = lock.holder()?;
             Some(holder.quorum.as_ref().map(|quorum| quorum.uid.clone()))
         }
         Guarded::Unreadable(raw) => {

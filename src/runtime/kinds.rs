@@ -57,8 +57,7 @@ impl Kind for DistributedLock {
     }
 
     fn keys(&self) -> Vec<String> {
-        let holder = self.status.as_ref().and_then(|status| status.holder.as_ref());
-        let held = holder.map(|holder| keys::held_on(holder.quorum.as_ref().map(|quorum| quorum.uid.as_str())));
+        let held = self.holder().map(|holder| keys::held_on(holder.quorum.as_ref().map(|quorum| quorum.uid.as_str())));
         let job = self.spec.claim.as_ref().and_then(|claim| claim.job_name.as_deref());
         let job = job.map(|job| keys::claims_of_job(&self.namespace().unwrap_or_default(), job));
         let lease = self.lease().map(|lease| keys::lease(&self.namespace().unwrap_or_default(), lease));

@@ -33,7 +33,7 @@ impl Limits {
     pub fn has_no_room(&self, quorum: &RedisQuorum, namespace: &[impl AsRef<RedisQuorum>]) -> bool {
         let age =
             |quorum: &RedisQuorum| (quorum.metadata.creation_timestamp.as_ref().map(|it| it.0), quorum.name_any());
-        let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+        let members = quorum.members();
         let has_begun = members.iter().any(|member| member.state != MemberState::Pending || member.run_id.is_some());
         let older = || namespace.iter().filter(|other| age(other.as_ref()) < age(quorum)).count();
         !has_begun && namespace.len() > self.quorums && older() >= self.quorums

@@ -247,8 +247,7 @@ impl Metrics {
 
     /// Notes how long the last hold of a lock lasted.
     pub fn held_until_now(&self, lock: &DistributedLock) {
-        let past = lock.status.as_ref().and_then(|status| status.history.first());
-        if let Some((from, to)) = past.and_then(|past| Some((past.from?, past.to))) {
+        if let Some((from, to)) = lock.past().and_then(|past| Some((past.from?, past.to))) {
             let held = u64::try_from(to.as_millis() - from.as_millis()).unwrap_or(0);
             self.hold_duration.observe(Duration::from_millis(held).as_secs_f64());
         }

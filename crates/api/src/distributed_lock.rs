@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::GoDuration;
 use super::schema::{add_rules, rule};
 
+mod accessors;
 mod lenient;
 mod liveness;
 mod rules;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::GoDuration;
 use super::schema::{add_rules, label_name};
 
+mod accessors;
 mod outside;
 mod pod;
 mod rules;

@@ -56,8 +56,7 @@ fn held_elsewhere(context: &Context, store: &LockStore) -> Option<HeldQuorum> {
 
 /// The quorum of a hold, if the lock names no quorum.
 fn held_by_default(lock: &DistributedLock) -> Option<HeldQuorum> {
-    let status = lock.status.as_ref().filter(|_| lock.spec.quorum_ref.is_none())?;
-    status.holder.as_ref()?.quorum.clone()
+    lock.holder().filter(|_| lock.spec.quorum_ref.is_none())?.quorum.clone()
 }
 
 /// The first existing quorum by name that is not the wanted one.

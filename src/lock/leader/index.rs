@@ -9,7 +9,6 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use crate::api::DistributedLock;
-use crate::api::conditions::{LockCondition, is_true};
 use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, SharedRef, designation, refs};
 use crate::lock::model::queue::{Age, age};
 use crate::lock::model::verdict::is_ending;
@@ -89,8 +88,6 @@ struct Facts {
 
 impl Facts {
     fn of(lock: &DistributedLock) -> Self {
-        let status = lock.status.as_ref();
-        let finished = status.is_some_and(|status| is_true(&status.conditions, LockCondition::Finished));
         Self {
             entry: Entry::of(lock),
             namespace: lock.namespace().unwrap_or_default(),
@@ -98,17 +95,16 @@ impl Facts {
             quorums: quorums(lock),
             bond: Bond::of(lock),
             generation: lock.metadata.generation,
-            nonce: status.and_then(|status| status.holder.as_ref()?.nonce.clone()),
-            ending: status.is_some_and(|status| status.ending.is_some()),
-            over: finished || lock.metadata.deletion_timestamp.is_some(),
+            nonce: lock.holder().and_then(|holder| holder.nonce.clone()),
+            ending: lock.ending().is_some(),
+            over: lock.is_finished() || lock.metadata.deletion_timestamp.is_some(),
         }
     }
 }
 
 /// The quorums whose changes concern a lock: the one that it names, and the one that it is held on.
 fn quorums(lock: &DistributedLock) -> Vec<Designation> {
-    let status = lock.status.as_ref();
-    let held = status.and_then(|status| status.holder.as_ref()?.quorum.as_ref());
+    let held = lock.holder().and_then(|holder| holder.quorum.as_ref());
     let recorded = held.map(|quorum| Some((quorum.namespace.clone(), quorum.name.clone())));
     [designation(lock)].into_iter().chain(recorded).collect()
 }

@@ -17,7 +17,7 @@ use super::lock_store::LockStore;
 use super::progress::Error;
 use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request};
-use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION, LockHolder};
+use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
 use crate::lock::model::refusal::Refusal;
@@ -61,14 +61,13 @@ struct JobHold {
 
 impl JobHold {
     fn of(lock: &DistributedLock) -> Option<Self> {
-        let status = lock.status.as_ref()?;
-        let holder = status.holder.as_ref()?;
+        let holder = lock.holder()?;
         Some(Self {
             lock: full_name(lock),
             namespace: lock.namespace().unwrap_or_default(),
             name: holder.job_name.clone()?,
             uid: holder.job_uid.clone()?,
-            token: status.fencing_token?,
+            token: lock.fencing_token()?,
         })
     }
 
@@ -95,7 +94,7 @@ impl JobSync {
     pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), Error> {
         let Some(held) = JobHold::of(lock) else { return self.ensure_none(lock).await };
         let Some(job) = self.cached(&held.namespace, &held.name).filter(|job| held.is(job)) else { return Ok(()) };
-        if lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
+        if lock.stopping().is_some() {
             let is_stopped = is_suspended(&job) && stopping_token(&job) == Some(held.token);
             return if is_stopped { Ok(()) } else { Ok(suspend(&self.client, &held, Stop::Any).await.map(drop)?) };
         }
@@ -114,12 +113,11 @@ impl JobSync {
     /// This covers a start with an unknown outcome.
     pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), Error> {
         let Some(claim) = lock.spec.claim.as_ref() else { return Ok(()) };
-        let (Some(name), None) = (claim.job_name.as_deref(), holder(lock)) else { return Ok(()) };
+        let (Some(name), None) = (claim.job_name.as_deref(), lock.holder()) else { return Ok(()) };
         let namespace = lock.namespace().unwrap_or_default();
         let Some(job) = self.cached(&namespace, name) else { return Ok(()) };
         // A Job that released its lock continues without it.
-        let past = lock.status.as_ref().and_then(|status| status.history.first());
-        let past = past.filter(|past| past.reason != HeldReason::Released.as_str());
+        let past = lock.past().filter(|past| past.reason != HeldReason::Released.as_str());
         let last = past.and_then(|past| past.fencing_token);
         let is_ours = last.is_some() && template_token(&job) == last && stopping_token(&job) != last;
         if !is_ours || is_suspended(&job) || is_finished(&job) {
@@ -135,10 +133,6 @@ impl JobSync {
     }
 }
 
-fn holder(lock: &DistributedLock) -> Option<&LockHolder> {
-    lock.status.as_ref()?.holder.as_ref()
-}
-
 /// Suspends the Job of the hold that the status names. Returns `None` if the holder is not a Job.
 ///
 /// The first phase of an end publishes an Event if the API server refuses.
@@ -149,7 +143,7 @@ pub(super) async fn stop(
 ) -> Result<Option<Stopped>, RequestError> {
     let Some(held) = JobHold::of(lock) else { return Ok(None) };
     let stopped = suspend(store.client(), &held, which).await?;
-    let is_first = lock.status.as_ref().is_some_and(|status| status.stopping.is_none() && status.ending.is_none());
+    let is_first = lock.stopping().is_none() && lock.ending().is_none();
     if let (Stopped::Refused(cause), true) = (&stopped, is_first) {
         let (job, cause) = (format!("{}/{}", held.namespace, held.name), cause.clone());
         store.event(&Arc::new(lock.clone()), LockEvent::JobNotSuspended { job, cause });

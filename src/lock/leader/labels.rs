@@ -125,12 +125,12 @@ pub(super) fn name_of(lock: &DistributedLock) -> Name {
 /// The pod that needs the leader label, if the lock wants one.
 fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
     lock.spec.election.as_ref().filter(|election| election.leader_label && !is_unconfirmed(lock))?;
-    lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
+    lock.holder()?.pod_name.as_deref()
 }
 
 /// Name and UID of the pod that needs the label.
 fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
-    let holder = lock.status.as_ref()?.holder.as_ref()?;
+    let holder = lock.holder()?;
     Some((leader_label_wanted(lock)?, holder.pod_uid.as_deref()?))
 }
 

@@ -21,8 +21,7 @@ use crate::time::Boottime;
 /// The quorum and the key of a lock, if the namespace has room for it. A hold continues in any case.
 pub(super) fn access(leader: &LeaderContext, lock: &DistributedLock) -> Result<Access, Refusal> {
     let limits = &leader.context.replica.settings.limits;
-    let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
-    if !is_held && leader.peers.index.has_older(lock, limits.locks) {
+    if lock.holder().is_none() && leader.peers.index.has_older(lock, limits.locks) {
         let namespace = lock.namespace().unwrap_or_default();
         return Err(Refusal::TooManyLocks { namespace, limit: limits.locks });
     }

@@ -12,9 +12,7 @@ use crate::runtime::context::Context;
 ///
 /// That is the recorded quorum of its hold, or else the quorum that its specification selects.
 pub fn serves_quorum_of(context: &Context, lock: &DistributedLock) -> bool {
-    let status = lock.status.as_ref();
-    let recorded = status.and_then(|status| status.holder.as_ref()?.quorum.as_ref());
-    let quorum = match recorded {
+    let quorum = match lock.holder().and_then(|holder| holder.quorum.as_ref()) {
         Some(recorded) => {
             context.quorums.get(&recorded.reference()).filter(|quorum| HeldQuorum::of(quorum) == *recorded)
         }
@@ -35,7 +33,7 @@ pub(super) fn named_quorum(context: &Context, lock: &DistributedLock) -> Option<
 ///
 /// The installation that serves its quorum possibly does not watch the lock, and would never remove it.
 pub(super) fn awaits_only_finalizer(lock: &DistributedLock) -> bool {
-    let is_free = lock.status.as_ref().is_none_or(|status| status.holder.is_none() && status.ending.is_none());
+    let is_free = lock.holder().is_none() && lock.ending().is_none();
     let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
     lock.metadata.deletion_timestamp.is_some() && is_free && has_finalizer
 }

@@ -111,7 +111,7 @@ impl Peers {
         match HoldRecord::of(lock) {
             Some(record) => has(&record, &access.quorum, &access.key),
             // Its status has no record of the place.
-            None if queue::holds(lock) => true,
+            None if lock.holder().is_some() => true,
             None => access::of(&self.context, lock)
                 .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
         }
@@ -122,7 +122,7 @@ impl Peers {
     /// They are taken as last written here.
     pub(super) fn holders(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
         let mut holders = self.newest(&self.index.holders(lock));
-        holders.retain(|peer| peer.uid() != lock.uid() && queue::holds(peer) && self.is_on(access, peer));
+        holders.retain(|peer| peer.uid() != lock.uid() && peer.holder().is_some() && self.is_on(access, peer));
         holders.sort_by_key(|peer| queue::age(peer));
         holders
     }
@@ -130,7 +130,7 @@ impl Peers {
     /// The election that can use this key, among all that hold it or wait for it.
     fn election(&self, lock: &DistributedLock, access: &Access) -> Option<Arc<DistributedLock>> {
         let mut elections = self.newest(&self.index.elections(lock));
-        elections.retain(|other| (queue::holds(other) || queue::is_queued(other)) && self.is_on(access, other));
+        elections.retain(|other| (other.holder().is_some() || queue::is_queued(other)) && self.is_on(access, other));
         queue::election_in_use(&elections).cloned()
     }
 

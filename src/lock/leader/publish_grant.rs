@@ -223,7 +223,7 @@ fn withdrawn(lock: &DistributedLock, api_now: UnixMillis) -> DistributedLockStat
 ///
 /// A write that changes the object does this. A status that names a holder needs no such write, because that grant was one.
 pub(super) async fn withdraw(store: &LockStore, lock: &DistributedLock) -> Result<(), RequestError> {
-    if lock.status.as_ref().is_none_or(|status| status.holder.is_none()) {
+    if lock.holder().is_none() {
         store.replace_status(lock, withdrawn(lock, store.api_now())).await?;
     }
     Ok(())

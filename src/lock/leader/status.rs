@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use super::due_renewals::{DueRenewals, is_mere_renewal};
 use super::lock_store::LockStore;
-use crate::api::conditions::{AcceptedReason, LockCondition, find_condition};
+use crate::api::conditions::{AcceptedReason, LockCondition};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::Rest;
@@ -29,9 +29,8 @@ pub(super) async fn publish(
         let (accepted, message) = (refusal.reason.clone(), refusal.message.clone());
         store.event(&written, LockEvent::Refused { accepted, message });
     }
-    let conditions = |lock: &'_ DistributedLock| lock.status.as_ref().map(|status| status.conditions.clone());
-    let is_new = without_candidate(&conditions(lock).unwrap_or_default()).is_none();
-    if let Some(ready) = without_candidate(&conditions(&written).unwrap_or_default()).filter(|_| is_new) {
+    let is_new = without_candidate(lock.conditions()).is_none();
+    if let Some(ready) = without_candidate(written.conditions()).filter(|_| is_new) {
         let why = ready.message.clone();
         let is_election = lock.spec.election.is_some();
         store.event(&written, if is_election { LockEvent::NoLeader { why } } else { LockEvent::NoHolder { why } });
@@ -62,7 +61,7 @@ pub(super) async fn clear_requests(
     names: &[&str],
 ) -> Result<Arc<DistributedLock>, RequestError> {
     let cleared = store.clear_annotations(lock, names).await?;
-    if let Some(token) = lock.status.as_ref().and_then(|status| status.fencing_token) {
+    if let Some(token) = lock.fencing_token() {
         store.event(&cleared, LockEvent::ReleaseRefused { token });
     }
     Ok(cleared)
@@ -70,10 +69,8 @@ pub(super) async fn clear_requests(
 
 /// The condition that refuses the spec or has a fault, if its reason is new.
 fn new_fault<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Option<&'a Condition> {
-    let accepted =
-        |lock: &'a DistributedLock| find_condition(&lock.status.as_ref()?.conditions, LockCondition::Accepted);
-    let earlier = before.status.as_ref().and_then(|status| find_condition(&status.conditions, LockCondition::Accepted));
-    let now = accepted(after).filter(|now| now.reason != AcceptedReason::Accepted.as_str())?;
+    let earlier = before.condition(LockCondition::Accepted);
+    let now = after.condition(LockCondition::Accepted).filter(|now| now.reason != AcceptedReason::Accepted.as_str())?;
     let reported = earlier.is_some_and(|earlier| earlier.status == now.status && earlier.reason == now.reason);
     (!reported).then_some(now)
 }

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
 use super::nodes;
-use crate::api::conditions::{HeldReason, LockCondition, find_condition, transition_time};
+use crate::api::conditions::{HeldReason, LockCondition, transition_time};
 use crate::api::{DistributedLock, Election, MilliTime, PRIORITY_ANNOTATION, PastHold, Preference};
 use crate::evidence;
 use crate::evidence::obstacle::obstacle;
@@ -198,10 +198,9 @@ pub fn prefer<'a>(candidates: &'a [Candidate], preference: Preference, ended: Op
 /// It comes last for one ttl, and at least for the time of a change of the operator's leader. The time of transition of the condition Held
 /// is of the API server's clock, in whole seconds.
 pub fn last_holder(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
-    let status = lock.status.as_ref()?;
-    let held = find_condition(&status.conditions, LockCondition::Held).filter(|held| held.status == "False")?;
+    let held = lock.condition(LockCondition::Held).filter(|held| held.status == "False")?;
     let recent = lock.spec.ttl.get().max(CHANGE_OF_LEADER) + Duration::from_secs(1);
-    status.history.first().filter(|_| now < transition_time(held).plus(recent)).map(|last| last.identity.as_str())
+    lock.past().filter(|_| now < transition_time(held).plus(recent)).map(|last| last.identity.as_str())
 }
 
 /// The wait of a pod that failed its check as the leader: the number of holds in a row, and its end.

@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
-use super::queue::{Age, Turn, age, holds, is_queued, slots, turn};
+use super::queue::{Age, Turn, age, is_queued, slots, turn};
 use super::status::LAST_POSITION;
 use crate::api::DistributedLock;
-use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true};
+use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status};
 
 /// A lock by its name.
 pub type LockRef = ObjectRef<DistributedLock>;
@@ -83,12 +83,10 @@ pub fn designation(lock: &DistributedLock) -> Designation {
 impl Entry {
     /// The entry of a lock by the watch.
     pub fn of(lock: &DistributedLock) -> Self {
-        let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let finished = find_condition(conditions, LockCondition::Finished)
-            .filter(|_| is_true(conditions, LockCondition::Finished))
-            .map(|finished| finished.last_transition_time.0.as_second());
+        let finished = lock.condition(LockCondition::Finished).filter(|_| lock.is_finished());
+        let finished = finished.map(|finished| finished.last_transition_time.0.as_second());
         let has_held = lock.status.as_ref().is_some_and(|status| status.transitions > 0);
-        let (waits, age) = (is_queued(lock), age(lock));
+        let (waits, holds, age) = (is_queued(lock), lock.holder().is_some(), age(lock));
         Self {
             key: lock.key(),
             group: Arc::new(Group {
@@ -100,8 +98,8 @@ impl Entry {
             age,
             waits,
             able: waits && is_able(lock),
-            holds: holds(lock),
-            elects: lock.spec.election.is_some() && (waits || holds(lock)),
+            holds,
+            elects: lock.spec.election.is_some() && (waits || holds),
             ended: finished.filter(|_| has_held),
         }
     }
@@ -112,7 +110,7 @@ impl Entry {
 /// A judgement of every lock in the queue for each of the others would cost the square of their number.
 fn is_able(lock: &DistributedLock) -> bool {
     let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
-    is_accepted(lock) && condition(lock, LockCondition::Held).is_none_or(has_candidate)
+    is_accepted(lock) && lock.condition(LockCondition::Held).is_none_or(has_candidate)
 }
 
 /// Whether a lock is served. This includes a lock without a status, which was not judged yet.
@@ -120,11 +118,7 @@ pub fn is_accepted(lock: &DistributedLock) -> bool {
     let is_served = |accepted: &Condition| {
         accepted.status == Status::True.as_str() || accepted.reason == AcceptedReason::KeyShapeConflict.as_str()
     };
-    condition(lock, LockCondition::Accepted).is_none_or(is_served)
-}
-
-fn condition(lock: &DistributedLock, condition: LockCondition) -> Option<&Condition> {
-    find_condition(lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default(), condition)
+    lock.condition(LockCondition::Accepted).is_none_or(is_served)
 }
 
 /// Copies of the references of a table.

@@ -24,9 +24,7 @@ pub fn end_of_delay(until: MilliTime, delay: Duration) -> Option<MilliTime> {
 /// The rest of the delay of a hold that ends, at most `longest`. Without a clock it is the whole delay.
 pub fn left_of_delay(lock: &DistributedLock, now: Option<UnixMillis>, longest: Duration) -> Duration {
     let delay = lock_delay(lock, longest);
-    let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref());
-    let until = ending.and_then(|ending| ending.until);
-    match (until, now) {
+    match (lock.ending().and_then(|ending| ending.until), now) {
         _ if delay.is_zero() => Duration::ZERO,
         (Some(until), Some(now)) => UnixMillis::from(until).since(now).min(longest),
         _ => delay,

@@ -73,7 +73,7 @@ impl Writes {
         }
         let spec = &lock.spec;
         let wanted = lock.metadata.deletion_timestamp.is_none() && !spec.suspend && spec.unreadable.is_none();
-        let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
+        let unheld = lock.holder().is_none();
         match self.open {
             // A holder without a nonce can be this grant.
             _ if !unheld && holder_nonce(lock).is_none() => Next::GiveUp,

@@ -23,7 +23,7 @@ impl HoldRecord {
     ///
     /// `None` without a holder, or if another client removed a part of it.
     pub fn of(lock: &DistributedLock) -> Option<Self> {
-        let holder = lock.status.as_ref()?.holder.as_ref()?;
+        let holder = lock.holder()?;
         let (quorum, key) = (holder.quorum.clone()?, LockKey::new(holder.key.clone()?));
         Some(Self { quorum, key, rejoin_delay: holder.rejoin_delay?.get() })
     }

@@ -15,7 +15,6 @@ use kube::ResourceExt;
 
 use super::instance::Instance;
 use super::queue::age;
-use crate::api::conditions::{LockCondition, is_true};
 use crate::api::jobs::has_condition;
 pub use crate::api::jobs::{asked_lock, is_finished, is_suspended};
 use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
@@ -187,14 +186,11 @@ pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> R
 /// The oldest unfinished claim on the same Job that is older than `lock`.
 #[must_use]
 pub fn older_claim<'a>(claims: &'a [Arc<DistributedLock>], lock: &DistributedLock) -> Option<&'a DistributedLock> {
-    let finished = |claim: &DistributedLock| {
-        claim.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished))
-    };
     let same_job = |claim: &DistributedLock| {
         let uid = |lock: &DistributedLock| lock.spec.claim.as_ref().and_then(|claim| claim.job_uid.clone());
         uid(claim).is_none() || uid(lock).is_none() || uid(claim) == uid(lock)
     };
-    let others = claims.iter().map(|claim| &**claim).filter(|claim| !finished(claim) && same_job(claim));
+    let others = claims.iter().map(|claim| &**claim).filter(|claim| !claim.is_finished() && same_job(claim));
     others.filter(|claim| age(claim) < age(lock)).min_by_key(|claim| age(claim))
 }
 

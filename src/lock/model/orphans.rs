@@ -7,7 +7,6 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use crate::api::DistributedLock;
-use crate::api::conditions::{LockCondition, is_true};
 use crate::redlock::{KeyState, LockValue, Nonce, Occupant, ValueSigner};
 
 /// The values of these keys.
@@ -33,10 +32,7 @@ pub fn of(lock: &DistributedLock, signer: &ValueSigner, occupants: &[Occupant]) 
 ///
 /// No grant of the claim is open.
 pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, occupants: &[Occupant]) -> Option<LockValue> {
-    let finished = |lock: &DistributedLock| {
-        lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished))
-    };
-    peers.iter().filter(|peer| finished(peer)).find_map(|peer| of(peer, signer, occupants))
+    peers.iter().filter(|peer| peer.is_finished()).find_map(|peer| of(peer, signer, occupants))
 }
 
 /// Whether a value or a seal of one of these locks is among the occupants.
@@ -51,15 +47,14 @@ pub fn is_of_any<'a>(
 
 /// The nonce of the hold in the status.
 pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
-    lock.status.as_ref()?.holder.as_ref()?.nonce.as_deref()?.parse().ok()
+    lock.holder()?.nonce.as_deref()?.parse().ok()
 }
 
 /// Whether the status can refer to this attempt.
 ///
 /// The holder in the status relies on its hold.
 fn is_named(lock: &DistributedLock, nonce: &Nonce) -> bool {
-    let holder = lock.status.as_ref().and_then(|status| status.holder.as_ref());
-    let named = holder.map(|holder| holder.nonce.as_deref().unwrap_or_default());
+    let named = lock.holder().map(|holder| holder.nonce.as_deref().unwrap_or_default());
     named.is_some_and(|named| named.parse().map_or(true, |named: Nonce| named == *nonce))
 }
 

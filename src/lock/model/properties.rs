@@ -75,7 +75,7 @@ proptest! {
         let held_for = HeldFor::of(&lock, clock, now);
         let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, api_now: wall, held_for };
         let verdict = verdict::judge(&lock, &evidence);
-        let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
+        let is_held = lock.holder().is_some();
         let held = is_held.then(|| HoldInput {
             verdict: verdict.clone(),
             hold: None,

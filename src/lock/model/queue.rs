@@ -9,7 +9,6 @@ use kube::ResourceExt;
 
 use super::refusal::Refusal;
 use super::status::{LAST_POSITION, full_name};
-use crate::api::conditions::{LockCondition, is_true};
 use crate::api::{DistributedLock, LockHolder};
 
 /// Maximum number of holders named in a waiter's condition.
@@ -43,7 +42,7 @@ pub enum Place {
 /// `holders` are the other holders of the key. `ahead` is the number of able locks of its shape before it. With several slots, as many
 /// locks go first at once as slots are free.
 pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize) -> Place {
-    let held = || holders.iter().filter_map(|peer| Some((peer, peer.status.as_ref()?.holder.as_ref()?)));
+    let held = || holders.iter().filter_map(|peer| Some((peer, peer.holder()?)));
     let delayed = held().all(|(peer, _)| is_delayed(peer));
     match slots(lock).saturating_sub(held().count()) {
         0 => Place::Behind { holder: named(held()), position: ahead + 1, delayed },
@@ -70,8 +69,7 @@ pub fn predecessors_needed(lock: &DistributedLock) -> usize {
 
 /// Whether other locks must wait for its lockDelay, because its holder did not release it.
 fn is_delayed(peer: &DistributedLock) -> bool {
-    let ends = peer.status.as_ref().is_some_and(|status| status.ending.is_some());
-    ends && peer.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero())
+    peer.ending().is_some() && peer.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero())
 }
 
 /// The maximum in the schema. An object without validation must not exhaust the memory.
@@ -87,8 +85,7 @@ pub fn free_slots(lock: &DistributedLock, holders: &[&DistributedLock]) -> Vec<O
     if lock.spec.slots <= 1 {
         return vec![None];
     }
-    let holder = |peer: &DistributedLock| peer.status.as_ref()?.holder.as_ref()?.slot;
-    let taken: Vec<_> = holders.iter().filter_map(|peer| holder(peer)).collect();
+    let taken: Vec<_> = holders.iter().filter_map(|peer| peer.holder()?.slot).collect();
     (0..lock.spec.slots.min(MOST_SLOTS)).filter(|slot| !taken.contains(slot)).map(Some).collect()
 }
 
@@ -116,14 +113,7 @@ pub fn shape_conflict(
 ///
 /// The oldest of `elections` comes first. Pods of two elections would lead alternately, and each election would wait for the other.
 pub fn election_in_use<T: Deref<Target = DistributedLock>>(elections: &[T]) -> Option<&T> {
-    elections.iter().find(|election| holds(election)).or(elections.first())
-}
-
-/// Whether a key in Redis can belong to a hold of this object.
-///
-/// A hold that ends still has its key, even without an answer of the members.
-pub(in crate::lock) fn holds(lock: &DistributedLock) -> bool {
-    lock.status.as_ref().is_some_and(|status| status.holder.is_some())
+    elections.iter().find(|election| election.holder().is_some()).or(elections.first())
 }
 
 /// Creation time, namespace and name of an object.
@@ -146,10 +136,8 @@ pub(in crate::lock) fn turn(lock: &DistributedLock) -> Turn {
 
 /// Whether a lock waits for its turn.
 pub(in crate::lock) fn is_queued(lock: &DistributedLock) -> bool {
-    let status = lock.status.as_ref();
-    lock.metadata.deletion_timestamp.is_none()
-        && !lock.spec.suspend
-        && status.is_none_or(|status| status.holder.is_none() && !is_true(&status.conditions, LockCondition::Finished))
+    let is_ready = lock.metadata.deletion_timestamp.is_none() && !lock.spec.suspend;
+    is_ready && lock.holder().is_none() && !lock.is_finished()
 }
 
 #[cfg(test)]
@@ -290,6 +278,6 @@ mod tests {
     #[test]
     fn an_object_that_neither_holds_nor_waits_fixes_nothing() {
         let over = shaped("a", "2026-01-01T00:00:00Z", 1, finished());
-        assert!(!holds(&over) && !is_queued(&over));
+        assert!(over.holder().is_none() && !is_queued(&over));
     }
 }

@@ -39,8 +39,7 @@ pub(in crate::lock) fn patience(lock: &DistributedLock) -> Option<Duration> {
 
 /// Time until a lock without a candidate is no longer ready, if that is in the future.
 pub(in crate::lock) fn until_unready(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
-    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let left = left(conditions, patience(lock)?, Timestamp::from_millisecond(now.0).ok()?);
+    let left = left(lock.conditions(), patience(lock)?, Timestamp::from_millisecond(now.0).ok()?);
     (!left.is_zero()).then_some(left)
 }
 

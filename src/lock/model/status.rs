@@ -286,8 +286,7 @@ impl Draft {
 
 /// Whether the holder has lost the lock by its status, and no majority has confirmed that.
 pub fn is_unconfirmed(lock: &DistributedLock) -> bool {
-    let Some(status) = lock.status.as_ref().filter(|status| status.holder.is_some()) else { return false };
-    let held = find_condition(&status.conditions, LockCondition::Held);
+    let held = lock.condition(LockCondition::Held).filter(|_| lock.holder().is_some());
     held.is_some_and(|held| held.status == "False" && held.reason == HeldReason::NoQuorum.as_str())
 }
 
@@ -299,11 +298,7 @@ fn shortened(text: &str) -> Option<String> {
 /// Time until a finished claim is deleted.
 pub fn remaining_after_finish(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
     let keep = lock.spec.ttl_after_finished?.get();
-    let finished = find_condition(
-        lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default(),
-        LockCondition::Finished,
-    )?;
-    Some(keep.saturating_sub(now.since(transition_time(finished))))
+    Some(keep.saturating_sub(now.since(transition_time(lock.condition(LockCondition::Finished)?))))
 }
 
 /// `namespace/name` for messages.

@@ -13,7 +13,7 @@ use super::end::{Doubt, End};
 use super::held_for::HeldFor;
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
-use crate::api::conditions::{HeldReason, LockCondition, find_condition, transition_time};
+use crate::api::conditions::{HeldReason, LockCondition, transition_time};
 use crate::api::{
     BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
     Stopping,
@@ -89,7 +89,7 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_FORCE_ANNOTATION) {
         return Verdict::Release(End::BrokenByForce { reason: reason.to_owned() });
     }
-    if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
+    if let Some(ending) = lock.ending() {
         return judge_ending(lock, evidence, ending);
     }
     if let Some(error) = lock.spec.unreadable.clone() {
@@ -124,10 +124,11 @@ fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 /// A claim that ended early in one place then does not run again in another. `minHold` keeps the lock, not the work. A Job with a pod in
 /// doubt is stopped, because a second pod would work with the same token.
 fn judge_minimum(lock: &DistributedLock, evidence: &Evidence, after: Verdict) -> Verdict {
-    let is_stopping = lock.status.as_ref().is_some_and(|status| status.stopping.is_some());
     match &evidence.liveness {
         _ if is_deleting(lock) && evidence.namespace_ends => Verdict::LetExpire(End::NamespaceEnds),
-        Liveness::Job(JobEvidence { doubt: Some(doubt), state, .. }) if !is_stopping && !state.is_over() => {
+        Liveness::Job(JobEvidence { doubt: Some(doubt), state, .. })
+            if lock.stopping().is_none() && !state.is_over() =>
+        {
             Verdict::Stop(End::InDoubt { doubt: doubt.clone() })
         }
         _ => match after {
@@ -142,7 +143,7 @@ fn judge_minimum(lock: &DistributedLock, evidence: &Evidence, after: Verdict) ->
 /// Its pods can work through their grace period. Only proven death ends the hold immediately, and only if each pod that the Job counts is
 /// observed.
 fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> Verdict {
-    if let Some(stopping) = lock.status.as_ref().and_then(|status| status.stopping.as_ref()) {
+    if let Some(stopping) = lock.stopping() {
         return judge_stopping(lock, evidence, job, stopping);
     }
     let goes = job.state.is_over();
@@ -174,8 +175,7 @@ fn stop_first(verdict: Verdict) -> Verdict {
 /// It does not after an end by a user or a limit, even if the hold was lost while the Job was being stopped.
 pub fn is_to_run_again(lock: &DistributedLock, reason: HeldReason) -> bool {
     let is_loss = |reason| matches!(reason, HeldReason::Expired | HeldReason::HolderGone | HeldReason::Suspended);
-    let stopping = lock.status.as_ref().and_then(|status| status.stopping.as_ref());
-    is_loss(reason) && stopping.is_none_or(|stopping| HeldReason::named(&stopping.reason).is_some_and(is_loss))
+    is_loss(reason) && lock.stopping().is_none_or(|stopping| HeldReason::named(&stopping.reason).is_some_and(is_loss))
 }
 
 /// The verdict on the hold of a suspended Job.
@@ -251,8 +251,7 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 ///
 /// An operator that does not reach its API server would otherwise keep the lock from the other clusters, and no pod would lead.
 fn has_idle_lease(lock: &DistributedLock, api_now: UnixMillis) -> bool {
-    let published = lock.status.as_ref().and_then(|status| status.valid_until);
-    lock.lease().is_some() && published.is_some_and(|until| UnixMillis::from(until) <= api_now)
+    lock.lease().is_some() && lock.valid_until().is_some_and(|until| UnixMillis::from(until) <= api_now)
 }
 
 /// Whether the namespace is being deleted.
@@ -263,9 +262,8 @@ pub fn is_ending(namespace: &Namespace) -> bool {
 
 /// Whether the holder released the lock: the annotation has the token of this hold.
 fn is_released(lock: &DistributedLock) -> bool {
-    let token = lock.status.as_ref().and_then(|status| status.fencing_token);
     let released = annotation(lock, RELEASE_ANNOTATION).and_then(|released| released.trim().parse().ok());
-    released.is_some() && released == token
+    released.is_some() && released == lock.fencing_token()
 }
 
 pub(in crate::lock) fn is_deleting(lock: &DistributedLock) -> bool {
@@ -286,8 +284,7 @@ fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
 /// The time of transition of the condition Held has the same clock. A hold that began on a cordoned node continues, because a leader steps
 /// down once for each cordon.
 pub fn was_held_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
-    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let held = find_condition(conditions, LockCondition::Held).filter(|held| held.status == "True");
+    let held = lock.condition(LockCondition::Held).filter(|held| held.status == "True");
     held.is_some_and(|held| transition_time(held) < moment)
 }
 
@@ -328,13 +325,12 @@ pub fn belongs_to(pod: &Pod, owner: &OwnerReference) -> bool {
 ///
 /// `complete` is false for Jobs, because a pod that was deleted by force before this replica started is not in the cache and can still run.
 pub(in crate::lock) fn all_of(instances: Vec<Instance>, complete: bool) -> Instance {
-    let nothing = || Instance::doubt(Doubt::NoPods);
     if instances.contains(&Instance::Running) {
         return Instance::Running;
     }
     let doubt = instances.iter().find(|instance| matches!(instance, Instance::Doubt(_))).cloned();
     doubt.unwrap_or_else(|| match () {
-        () if instances.is_empty() => nothing(),
+        () if instances.is_empty() => Instance::doubt(Doubt::NoPods),
         () if complete => Instance::Terminated,
         () => Instance::doubt(Doubt::OtherPods),
     })

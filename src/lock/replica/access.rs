@@ -127,7 +127,7 @@ fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refus
 ///
 /// No majority of them was ever admitted, so no lock can be held.
 fn starts_first(quorum: &RedisQuorum) -> bool {
-    let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+    let members = quorum.members();
     let is_first = |member: &MemberStatus| match member.reason {
         Some(reason) => matches!(reason, FenceReason::FirstStart | FenceReason::Joining),
         None => member.run_id.is_none() && member.predecessor.is_none(),
@@ -138,7 +138,7 @@ fn starts_first(quorum: &RedisQuorum) -> bool {
 
 /// The refusal of a starting quorum, with the time at which a majority of its members can vote.
 fn starting(quorum: &RedisQuorum) -> Refusal {
-    let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+    let members = quorum.members();
     let waiting = || members.iter().filter(|member| member.state != MemberState::Admitted);
     let mut times: Vec<_> = waiting().filter_map(|member| member.rejoin_at).collect();
     times.sort_by_key(|at| at.as_millis());

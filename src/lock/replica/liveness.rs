@@ -112,8 +112,7 @@ impl Record {
 }
 
 async fn ask_holder(context: &Context, lock: &DistributedLock, liveness: &Liveness) -> Result<(), String> {
-    let holder = lock.status.as_ref().and_then(|status| status.holder.as_ref());
-    let Some(pod_name) = holder.and_then(|holder| holder.pod_name.as_deref()) else { return Ok(()) };
+    let Some(pod_name) = lock.holder().and_then(|holder| holder.pod_name.as_deref()) else { return Ok(()) };
     let pod = context.pods.named(&lock.namespace().unwrap_or_default(), pod_name);
     ask_pod(pod.as_deref(), liveness, &*context.network, probe_timeout(lock)).await
 }

@@ -18,9 +18,8 @@ pub struct ObservationTimes(Mutex<HashMap<String, (Option<String>, ObservedSince
 impl ObservationTimes {
     /// Records the status of `lock` at `now`. Returns `None` without a holder.
     pub fn record(&self, lock: &DistributedLock, now: Boottime) -> Option<ObservedSince> {
-        let (uid, status) = (lock.uid().unwrap_or_default(), lock.status.as_ref());
-        let is_ending = status.is_some_and(|status| status.ending.is_some());
-        let Some(holder) = status.and_then(|status| status.holder.as_ref()) else {
+        let uid = lock.uid().unwrap_or_default();
+        let Some(holder) = lock.holder() else {
             self.forget(&uid);
             return None;
         };
@@ -29,7 +28,7 @@ impl ObservationTimes {
         let earlier = table.get(&uid).filter(|(earlier, _)| *earlier == nonce).map(|(_, observed)| *observed);
         let mut observed = earlier.unwrap_or(ObservedSince { held: now, ending: None });
         // A cache that lags behind can have the state before the end. The first observation stays.
-        observed.ending = observed.ending.or(is_ending.then_some(now));
+        observed.ending = observed.ending.or(lock.ending().map(|_| now));
         table.insert(uid, (nonce, observed));
         Some(observed)
     }

@@ -104,7 +104,7 @@ async fn record_admission(
     let written = observer.cluster.replace(&snapshot.quorum, |status| {
         status.token_floor = Some(floor.get());
         publish_named(status, snapshot.name(), &record, stamps);
-        if let Some(member) = status.members.iter_mut().find(|member| external && member.name == snapshot.name()) {
+        if let Some(member) = status.member_mut(snapshot.name()).filter(|_| external) {
             member.memory = snapshot.memory();
         }
     });

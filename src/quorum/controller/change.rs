@@ -109,8 +109,8 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
         if !observed.is_of_plan() {
             return Err(Error::Conflict);
         }
-        let (lists, status) = (&observed.plan.lists, observed.quorum.status.as_ref());
-        let mut rules = observed.plan.former_rules(observed.auth, name, users_since(status, name, lists));
+        let lists = &observed.plan.lists;
+        let mut rules = observed.plan.former_rules(observed.auth, name, users_since(&observed.quorum, name, lists));
         let is_named = |rule: &&UserRule| rules.iter().any(|named| named.name() == rule.name());
         let removed: Vec<_> = on_file.get(name).into_iter().flatten().filter(|rule| !is_named(rule)).cloned().collect();
         rules.extend(removed);
@@ -123,7 +123,7 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
         }
         // By the state that names this process. Another process would be opened under the new epoch.
         let written = observer.cluster.replace(&observed.quorum, |status| {
-            if let Some(member) = status.members.iter_mut().find(|member| member.name == *name) {
+            if let Some(member) = status.member_mut(name) {
                 member.epoch = Some(lists.epoch);
             }
         });

@@ -16,7 +16,7 @@ use super::owned::remove;
 use super::settle::raise_epoch;
 use super::snapshot::Sources;
 use super::{copies, locks};
-use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::api::conditions::{CommonReason, QuorumCondition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::decommission::{EndInput, EndStep, decide_end};
 use crate::fence::external_master::{PREDECESSOR, decide_external_end};
@@ -94,7 +94,7 @@ pub(super) async fn end_member(sources: &Sources<'_>, leaver: &Leaver<'_>) -> Re
     let (name, state) = (link.name(), link.state());
     // Without a floor no member was ever admitted, and nothing was promised.
     let lingers = *deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
-    let record = record_named(quorum.status.as_ref(), name.as_str());
+    let record = record_named(&quorum, name.as_str());
     if link.plan().is_external() {
         return end_external(sources, link, &record, lingers).await;
     }
@@ -210,7 +210,7 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
     let mut admin = link.admin_session(&last.run_id).await?;
     raise_epoch(term, &mut admin).await?;
     let quorum = sources.session.quorum();
-    let record = record_named(quorum.status.as_ref(), name);
+    let record = record_named(&quorum, name);
     let until = cluster.now() + delay;
     let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: true };
     let process = record.process.clone().filter(|process| process.run_id == last.run_id);
@@ -219,7 +219,7 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
     let rejoin_at = MilliTime::from_millis(cluster.api_now().0.saturating_add(left));
     let stamps = Stamps { rejoin_at, ..Stamps::default() };
     cluster.replace(&quorum, |status| publish_named(status, name, &next, stamps)).await?;
-    let since = users_since(quorum.status.as_ref(), name, &plan.lists);
+    let since = users_since(&quorum, name, &plan.lists);
     admin.close(term.epoch, &plan.closing_rules(&auth, name, since)).await?;
     let now = cluster.now();
     Ok((last.run_id.to_string(), now, now + delay))
@@ -232,9 +232,8 @@ async fn publish_waits(sources: &Sources<'_>, waits: &[String]) -> Result<(), Er
     let lost = held.as_ref().map(QuorumEvent::to_string);
     let waits = waits.iter().chain(&lost).map(String::as_str).collect::<Vec<_>>().join("; ");
     let problem = Problem::Deleting { waits };
-    let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let begins = find_condition(conditions, QuorumCondition::Ready)
-        .is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
+    let begins =
+        quorum.condition(QuorumCondition::Ready).is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
     cluster.replace(&quorum, |status| refused(status, &problem, generation, now)).await?;
     if let Some(held) = held.filter(|_| begins) {
         cluster.publish_event(held).await;
@@ -268,7 +267,7 @@ fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
         (quorum.spec.tls, quorum.spec.expose) = Default::default();
         quorum.spec.external.clear();
         // An odd number, and none of them missing: whom there is to close is read off the status.
-        let own = quorum.status.as_ref()?.members.iter().filter(|member| member.external.is_none()).count();
+        let own = quorum.members().iter().filter(|member| member.external.is_none()).count();
         quorum.spec.members = i32::try_from(own | 1).ok()?;
         plan::validate(&quorum).ok()
     })

@@ -15,7 +15,7 @@ use crate::time::Monotonic;
 pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
     let Some(process) = &snapshot.process else { return Ok(()) };
     let quorum = observer.sources.session.quorum();
-    let since = users_since(quorum.status.as_ref(), snapshot.name(), &observer.plan.lists);
+    let since = users_since(&quorum, snapshot.name(), &observer.plan.lists);
     let rules = observer.plan.closing_rules(observer.auth, snapshot.name(), since);
     Ok(snapshot.link.admin_session(&process.run_id).await?.close(observer.term.epoch, &rules).await?)
 }

@@ -47,10 +47,9 @@ pub(super) fn all(held: &[HeldLock]) -> Vec<String> {
 /// that ends needs no vote any more.
 pub(super) fn incomplete(held: &[HeldLock], members: usize, dead: usize) -> Vec<String> {
     names(held, |lock, votes| {
-        let ends = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
         // The count as well: votes from before a member joined say of the others only that they have the key.
         let enough = votes.is_some_and(|votes| votes.of == members && votes.yes >= members - dead);
-        !ends && !enough
+        lock.ending().is_none() && !enough
     })
 }
 

@@ -151,7 +151,7 @@ impl<'a> Observer<'a> {
     fn summary(&self, plan: &MemberPlan, observed: &Observed<'_>) -> MemberSummary {
         let (quorum, lists) = (&observed.quorum, &self.plan.lists);
         let (external, own) = (plan.is_external(), !plan.is_external());
-        let record = record_named(quorum.status.as_ref(), &plan.name);
+        let record = record_named(quorum, &plan.name);
         let state = observed.link(&plan.name).map(|(_, state)| state);
         let answering = state.and_then(LinkState::answering);
         let admitted = answering.is_some_and(|answering| record.admits(&answering.run_id));

@@ -21,7 +21,6 @@ use crate::quorum::model::facts;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
-use crate::quorum::model::record::member_named;
 use crate::quorum::model::status;
 use crate::quorum::model::unanswered::Unanswered;
 use crate::redlock::MemberError;
@@ -112,7 +111,7 @@ pub(super) fn admitted_at(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> i
 
 /// Milliseconds until the announced time. `None` without one, and where a wrong clock has announced it.
 fn until_announced(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Option<i64> {
-    let published = member_named(snapshot.quorum.status.as_ref(), snapshot.name())?;
+    let published = snapshot.quorum.member(snapshot.name())?;
     let left = published.rejoin_at?.as_millis() - cluster.api_now().0;
     (left <= ANNOUNCED_WITHIN).then_some(left)
 }
@@ -128,9 +127,7 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
         }
         // Before anything depends on it: a member that leaves has to be reached when the specification no longer names it.
         let Some(external) = &member.external else { continue };
-        let Some(published) = status.members.iter_mut().find(|published| published.name == member.name) else {
-            continue;
-        };
+        let Some(published) = status.member_mut(&member.name) else { continue };
         // Another address is another master.
         if published.external.as_ref().is_none_or(|published| published.address == external.address) {
             published.external = Some(external.published());
@@ -148,7 +145,7 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     basics(status, observed.plan);
     for (member, external_address) in observed.plan.members.iter().zip(&observed.external_addresses) {
         let Some((link, _)) = observed.link(&member.name) else { continue };
-        if let Some(published) = status.members.iter_mut().find(|published| published.name == member.name) {
+        if let Some(published) = status.member_mut(&member.name) {
             published.pod_name = Some(member.pod_name());
             published.address = link.address().or_else(|| published.address.take());
             published.external_address = external_address.as_ref().map(ToString::to_string);
@@ -177,15 +174,13 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
         let (name, agreement) = (link.name(), &observed.agreement);
         let plan = observed.plan.member(name.as_str()).unwrap_or(link.plan());
         let Some(external) = &plan.external else { continue };
-        let unfit = status::unfit(Some(status), name.as_str(), state.observation());
+        let unfit = status::unfit(&status.members, name.as_str(), state.observation());
         let unfit = unfit.filter(|_| state.processes.answers()).map(|why| format!("its votes do not count: {why}"));
         let trouble = || match &state.failure {
             Some(refused @ MemberError::Refused) => Some(Unanswered::of(external, refused).to_string()),
             _ => agreement.trouble(name).map(str::to_owned),
         };
-        let Some(published) = status.members.iter_mut().find(|published| published.name == name.as_str()) else {
-            continue;
-        };
+        let Some(published) = status.member_mut(name.as_str()) else { continue };
         published.address = Some(external.address.clone());
         published.message = unfit.or_else(trouble);
         let leaves = !observed.lists.wanted.contains(&published.name);

@@ -131,7 +131,7 @@ async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result
         return Ok(());
     }
     let keep = |status: &mut RedisQuorumStatus| {
-        if let Some(member) = status.members.iter_mut().find(|member| member.name == snapshot.name()) {
+        if let Some(member) = status.member_mut(snapshot.name()) {
             member.memory = Some(memory);
         }
     };

@@ -20,7 +20,7 @@ use crate::fence::{Evidence, FenceInput, FenceStep, Process, Reach, Record, Verd
 use crate::quorum::model::effective;
 use crate::quorum::model::facts::{self, ContainerReport, Whereabouts};
 use crate::quorum::model::plan::Plan;
-use crate::quorum::model::record::{member_named, record_named};
+use crate::quorum::model::record::record_named;
 use crate::quorum::model::status::{has_forgotten, memory, unfit};
 use crate::quorum::session::{LinkState, MemberLink, QuorumSession, Sessions};
 use crate::redlock::RunId;
@@ -91,7 +91,7 @@ impl Sources<'_> {
         quorum: Arc<RedisQuorum>,
     ) -> Result<MemberSnapshot, Error> {
         let (now, state, name) = (self.context.clock.monotonic(), link.state(), link.name().as_str());
-        let record = record_named(quorum.status.as_ref(), name);
+        let record = record_named(&quorum, name);
         let (reach, process, container_report, verdict) = match link.plan().is_external() {
             true => self.at_external(&record, &state, now),
             false => self.at_pod(link, &quorum, &record, &state, now).await?,
@@ -238,8 +238,7 @@ impl Sources<'_> {
             let answers = self.session.link(&member.name).is_some_and(|link| link.answers());
             member.reason == Some(FenceReason::Busy) || (member.state != MemberState::Admitted && !answers)
         };
-        let members = quorum.status.iter().flat_map(|status| &status.members);
-        let others = members.filter(|member| member.name != name && is_away(member));
+        let others = quorum.members().iter().filter(|member| member.name != name && is_away(member));
         let others: Vec<&str> = others.map(|member| member.name.as_str()).collect();
         are_all_back(&mut self.memory.away.lock(), &others, now, effective::rejoin_delay_of(quorum))
     }
@@ -252,13 +251,13 @@ impl MemberSnapshot {
 
     /// The same snapshot, by another state of the quorum.
     pub(super) fn by(&self, quorum: Arc<RedisQuorum>) -> Self {
-        Self { record: record_named(quorum.status.as_ref(), self.name()), quorum, ..self.clone() }
+        Self { record: record_named(&quorum, self.name()), quorum, ..self.clone() }
     }
 
     /// The decision, with the settings of this very state of the quorum.
     pub(super) fn step(&self) -> FenceStep {
         let external = self.link.plan().is_external();
-        let (status, observation) = (self.quorum.status.as_ref(), self.state.observation());
+        let (members, observation) = (self.quorum.members(), self.state.observation());
         let memories = self.recorded_memory().zip(self.memory()).filter(|_| external);
         let input = FenceInput {
             now: self.now,
@@ -273,14 +272,14 @@ impl MemberSnapshot {
             unreported: self.container_report == ContainerReport::Never,
             process: self.process.as_ref(),
             forgot: memories.is_some_and(|(recorded, now)| has_forgotten(recorded, &now)),
-            unfit: external && unfit(status, self.name(), observation).is_some(),
+            unfit: external && unfit(members, self.name(), observation).is_some(),
         };
         if external { decide_external(&input) } else { decide(&input) }
     }
 
     /// The recorded evidence that an external master has kept its data.
     pub(super) fn recorded_memory(&self) -> Option<&MemoryStatus> {
-        member_named(self.quorum.status.as_ref(), self.name())?.memory.as_ref()
+        self.quorum.member(self.name())?.memory.as_ref()
     }
 
     /// The same of the process that answers.

@@ -72,7 +72,7 @@ pub fn quorum_of(
 /// The record of the hold decides this, not the specification and not the default of now. A lock whose record a user has removed can be
 /// held anywhere.
 pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum) -> bool {
-    let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return false };
+    let Some(holder) = lock.holder() else { return false };
     holder.quorum.as_ref().is_none_or(|recorded| quorum.uid().as_ref() == Some(&recorded.uid))
 }
 

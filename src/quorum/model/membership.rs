@@ -15,8 +15,8 @@ use kube::ResourceExt;
 
 use super::lists::{Lists, majority, meets_every_majority};
 use super::member::{MemberSummary, names};
-use super::record::{member_named, record_named};
-use crate::api::{PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
+use super::record::record_named;
+use crate::api::{PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::fence::predecessor::declares;
 use crate::time::Monotonic;
 
@@ -25,10 +25,10 @@ mod describe;
 pub use describe::describe;
 
 /// Users of earlier epochs than this are closed on every process of the member that can run.
-pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists) -> i64 {
+pub fn users_since(quorum: &RedisQuorum, name: &str, lists: &Lists) -> i64 {
     // A version without changes recorded none, and had one epoch only.
     let unknown = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
-    member_named(status, name).and_then(|member| member.epoch).unwrap_or(unknown)
+    quorum.member(name).and_then(|member| member.epoch).unwrap_or(unknown)
 }
 
 /// Whether no vote is possible under the epoch before with this member.
@@ -40,21 +40,20 @@ pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists
 /// the record, but a replica that still has the epoch before has not admitted that process. A master that joins has no such
 /// votes.
 pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
-    let status = quorum.status.as_ref();
-    users_since(status, name, lists) >= lists.epoch
-        || record_named(status, name).may_be_open().is_none()
+    users_since(quorum, name, lists) >= lists.epoch
+        || record_named(quorum, name).may_be_open().is_none()
         || is_declared_dead(quorum, name)
-        || (is_external(status, name) && !lists.token_list().iter().any(|member| member == name))
+        || (is_external(quorum, name) && !lists.token_list().iter().any(|member| member == name))
 }
 
-fn is_external(status: Option<&RedisQuorumStatus>, name: &str) -> bool {
-    member_named(status, name).is_some_and(|member| member.external.is_some())
+fn is_external(quorum: &RedisQuorum, name: &str) -> bool {
+    quorum.member(name).is_some_and(|member| member.external.is_some())
 }
 
 /// Whether an administrator declared the process of this external member dead, by its `run_id`. No pod and no node proves it.
 pub fn is_declared_dead(quorum: &RedisQuorum, name: &str) -> bool {
     let Some(declared) = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION) else { return false };
-    let recorded = member_named(quorum.status.as_ref(), name).filter(|member| member.external.is_some());
+    let recorded = quorum.member(name).filter(|member| member.external.is_some());
     recorded.and_then(|member| member.run_id.as_deref()).is_some_and(|run_id| declares(declared, run_id))
 }
 

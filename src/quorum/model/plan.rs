@@ -205,8 +205,7 @@ pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
 /// All members that there are: also those that leave, until the status forgets them.
 pub fn recorded_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let mut members = all_members(quorum);
-    let published = quorum.status.iter().flat_map(|status| &status.members);
-    let leaving = published.filter(|recorded| !members.iter().any(|member| member.name == recorded.name));
+    let leaving = quorum.members().iter().filter(|recorded| !members.iter().any(|member| member.name == recorded.name));
     let leaving: Vec<_> = leaving
         .filter_map(|recorded| {
             own_member(quorum, &recorded.name).or_else(|| external::recorded_member(quorum, &recorded.name))

@@ -41,13 +41,8 @@ pub fn record_of(member: &MemberStatus) -> Record {
 }
 
 /// The record of the member with this name; an empty one if it has none yet.
-pub fn record_named(status: Option<&RedisQuorumStatus>, name: &str) -> Record {
-    member_named(status, name).map(record_of).unwrap_or_default()
-}
-
-/// The published status of the member with this name.
-pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Option<&'a MemberStatus> {
-    status?.members.iter().find(|member| member.name == name)
+pub fn record_named(quorum: &RedisQuorum, name: &str) -> Record {
+    quorum.member(name).map(record_of).unwrap_or_default()
 }
 
 /// The process of a member whose votes count.
@@ -55,7 +50,7 @@ pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Op
 /// An `Unreachable` member that was admitted is included. The leader cannot reach it, other replicas perhaps can, and
 /// it has forgotten nothing. Only a fencing, or another process, ends an admission.
 pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
-    let record = record_named(quorum.status.as_ref(), name);
+    let record = record_named(quorum, name);
     record.run_id.filter(|_| record.admitted)
 }
 
@@ -109,32 +104,29 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
 
 /// Puts a record into the published status of the member with this name.
 pub fn publish_named(status: &mut RedisQuorumStatus, name: &str, record: &Record, stamps: Stamps) {
-    if let Some(member) = status.members.iter_mut().find(|member| member.name == name) {
+    if let Some(member) = status.member_mut(name) {
         publish(member, record, stamps);
     }
 }
 
 fn message(record: &Record, name: &str) -> Option<String> {
-    if record.state == State::Fenced && record.reason == Some(Reason::Updating) {
-        return Some(format!("{name} is closed until its pod has been replaced"));
-    }
-    if record.state == State::Fenced && record.reason == Some(Reason::Leaving) {
-        return Some(format!("{name} leaves: it is closed for good, and its pod is removed"));
-    }
-    if record.state == State::Fenced && record.reason == Some(Reason::ClockJump) {
-        return Some(format!(
+    match record.reason.filter(|_| record.state == State::Fenced)? {
+        Reason::Updating => Some(format!("{name} is closed until its pod has been replaced")),
+        Reason::Leaving => Some(format!("{name} leaves: it is closed for good, and its pod is removed")),
+        Reason::ClockJump => Some(format!(
             "{name} is fenced because its clock was stepped: its process is ended, and the next one waits as after a crash"
-        ));
-    }
-    if record.state == State::Fenced && record.reason == Some(Reason::Busy) {
-        return Some(format!(
+        )),
+        Reason::Busy => Some(format!(
             "{name} is fenced because it served no client: a script kept it busy, or its memory or connections were used up. Its pod is \
              deleted, and the next process waits as after a crash"
-        ));
+        )),
+        Reason::PredecessorUnconfirmed => unconfirmed(record, name),
+        Reason::FirstStart | Reason::Joining | Reason::Restarted => None,
     }
-    if record.state != State::Fenced || record.reason != Some(Reason::PredecessorUnconfirmed) {
-        return None;
-    }
+}
+
+/// The message about a process whose predecessor can still run.
+fn unconfirmed(record: &Record, name: &str) -> Option<String> {
     let before = record.predecessor.as_ref()?;
     let node = before.node_name.as_deref().unwrap_or("an unknown node");
     // Without IDs of its own the Node object is all that identifies the machine.

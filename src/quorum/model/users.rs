@@ -83,7 +83,7 @@ impl Plan {
 /// The users whose state on a member is asked for: all of [`Plan::closing_rules`].
 pub fn voting_users(quorum: &RedisQuorum, member: &str) -> Vec<String> {
     let lists = Lists::of(quorum);
-    let since = users_since(quorum.status.as_ref(), member, &lists);
+    let since = users_since(quorum, member, &lists);
     let names = |access: ClientAccess| {
         let clients = quorum.spec.clients.iter().filter(move |client| client.access == access);
         clients.map(|client| client.name.as_str())

@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
 use super::QuorumSession;
-use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::api::conditions::{CommonReason, QuorumCondition};
 use crate::api::requests::{RequestError, SHORT_TIMEOUT, as_operator, is_ours, within};
 use crate::api::{RedisQuorum, TlsMode};
 use crate::quorum::model::auth::Auth;
@@ -69,8 +69,7 @@ async fn write_back(api: &Api<Secret>, secret: &Secret) {
 
 /// Whether the status records that the leader has no secrets, or that members run with lost ones.
 pub(crate) fn records_loss(quorum: &RedisQuorum) -> bool {
-    let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let ready = find_condition(conditions, QuorumCondition::Ready);
+    let ready = quorum.condition(QuorumCondition::Ready);
     ready.is_some_and(|ready| ready.reason == CommonReason::AuthLost.to_string())
 }
 

@@ -146,7 +146,7 @@ impl Timers {
 pub(super) fn note_fencings(links: &[Arc<MemberLink>], old: &RedisQuorum, new: &RedisQuorum) {
     for link in links {
         let name = link.name().as_str();
-        let (before, after) = (record_named(old.status.as_ref(), name), record_named(new.status.as_ref(), name));
+        let (before, after) = (record_named(old, name), record_named(new, name));
         let concerned = [before.run_id.as_ref(), after.run_id.as_ref()].into_iter().flatten();
         if let Some(run_id) = concerned.into_iter().find(|run_id| after.restarts_count(&before, run_id)) {
             link.note_fenced(run_id);

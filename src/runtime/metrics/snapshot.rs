@@ -88,7 +88,7 @@ impl Snapshot {
         self.lock_held.clear();
         for lock in objects.locks.iter().filter(|_| objects.per_lock) {
             let labels = vec![("namespace", lock.namespace().unwrap_or_default()), ("lock", lock.name_any())];
-            let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
+            let is_held = lock.holder().is_some();
             self.lock_held.get_or_create(&labels).set(i64::from(is_held));
         }
         self.record_certificates(objects);
@@ -191,7 +191,7 @@ impl Snapshot {
                 self.votes_available.get_or_create(&labels).set(i64::try_from(votes).unwrap_or(i64::MAX));
                 self.votes_needed.get_or_create(&labels).set(i64::from(status.quorum.unwrap_or(0)));
             }
-            for member in quorum.status.iter().flat_map(|status| &status.members) {
+            for member in quorum.members() {
                 let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
                 let mut labels = member_labels(&reference, &member.name);
                 self.member_votes.get_or_create(&labels).set(i64::from(member.state == MemberState::Admitted));

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::{Contender, LockInput, REQUESTS, Step, WaitReason, is_labelled, rest};
 use crate::api::LOCK_FINALIZER;
-use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true, transition_time};
+use crate::api::conditions::{HeldReason, LockCondition, transition_time};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::queue::Place;
 use crate::lock::model::readiness::until_unready;
@@ -24,7 +24,7 @@ pub(super) fn decide(input: &LockInput<'_>) -> Step {
     if !asked.is_empty() {
         return Step::ClearRequests(asked);
     }
-    if lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished)) {
+    if lock.is_finished() {
         return match remaining_after_finish(lock, input.api_now) {
             Some(Duration::ZERO) => Step::Delete,
             wake => rest(draft, wake),
@@ -97,8 +97,7 @@ fn in_queue(
 /// transition of the condition Held has each of these moments.
 fn patience(input: &LockInput<'_>) -> Option<Duration> {
     let timeout = input.lock.spec.wait_timeout?.get();
-    let conditions = input.lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let Some(held) = find_condition(conditions, LockCondition::Held) else { return Some(timeout) };
+    let Some(held) = input.lock.condition(LockCondition::Held) else { return Some(timeout) };
     if held.reason == HeldReason::Suspended.as_str() {
         return Some(timeout);
     }

@@ -20,10 +20,9 @@ use crate::time::{Boottime, ClockOffset, UnixMillis};
 const HAND_OVER_WHEN_LEFT: Duration = Duration::from_secs(1);
 
 pub(super) fn decide(input: &LockInput<'_>, held: &HoldInput) -> Step {
-    let ending = input.lock.status.as_ref().and_then(|status| status.ending.as_ref());
     match &held.verdict {
         Verdict::Release(end) => Step::Advance(Phase::Freed(end.clone())),
-        Verdict::LetExpire(end) => match ending {
+        Verdict::LetExpire(end) => match input.lock.ending() {
             None => Step::Advance(Phase::Ending(end.clone())),
             Some(_ends) => decide_ending(input, held, end),
         },
@@ -151,8 +150,7 @@ fn minimum<'a>(lock: &DistributedLock, held: &'a HoldInput) -> Option<(&'a End, 
 /// A release annotation with the token of an earlier hold. It must not end this one.
 fn stale_release(lock: &DistributedLock) -> Option<&'static str> {
     let token_text = lock.annotations().get(RELEASE_ANNOTATION)?;
-    let token = lock.status.as_ref()?.fencing_token?;
-    (token_text.trim().parse() != Ok(token)).then_some(RELEASE_ANNOTATION)
+    (token_text.trim().parse() != Ok(lock.fencing_token()?)).then_some(RELEASE_ANNOTATION)
 }
 
 /// Whether this replica fails to renew because members do not answer.
@@ -172,8 +170,7 @@ fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
 ///
 /// With `validity: Transitions` no renewal is published. A validity that no round of this replica earned is never published.
 fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
-    let published = input.lock.status.as_ref().and_then(|status| status.valid_until);
-    let runs_out = published.map_or(UnixMillis(i64::MIN), UnixMillis::from);
+    let runs_out = input.lock.valid_until().map_or(UnixMillis(i64::MIN), UnixMillis::from);
     let (ttl, next) = (hold.terms.ttl, hold.won? + hold.terms.renew_interval);
     let left_at = |at: Boottime| runs_out.since(clock.latest(at).ceil());
     // No renewal earns that much, so a wrong clock has published it.
@@ -201,7 +198,7 @@ fn left_for_publication(ttl: Duration) -> Duration {
 ///
 /// A Job that is being stopped has been asked to end. Its hold continues until its pods have ended.
 fn until_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration {
-    if lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
+    if lock.stopping().is_some() {
         return Duration::MAX;
     }
     let (Some(max_hold), Some(held)) = (lock.spec.max_hold, held_for) else { return Duration::MAX };

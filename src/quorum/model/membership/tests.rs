@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
+use crate::api::RedisQuorumStatus;
 
 mod epochs;
 mod external;
@@ -72,7 +73,7 @@ impl World {
 
     fn admit_all(&mut self) {
         for name in self.lists().members() {
-            if record_named(self.quorum.status.as_ref(), &name).run_id.is_none() {
+            if record_named(&self.quorum, &name).run_id.is_none() {
                 self.admit(&name);
             }
         }
@@ -80,7 +81,7 @@ impl World {
 
     /// The process before can still run.
     fn fence(&mut self, name: &str, unconfirmed: bool) {
-        let epoch = member_named(self.quorum.status.as_ref(), name).and_then(|member| member.epoch);
+        let epoch = self.quorum.member(name).and_then(|member| member.epoch);
         self.forget(name);
         let mut record = json!({"name": name, "state": "Fenced", "runID": "next", "epoch": epoch});
         if unconfirmed {
@@ -96,11 +97,10 @@ impl World {
 
     fn step(&self) -> ChangeStep {
         let lists = self.lists();
-        let status = self.quorum.status.as_ref();
         let input = |name: &String| {
             let index: usize = name.trim_start_matches("main-").parse().unwrap();
             MemberSummary {
-                votes: record_named(status, name).admitted && self.up[index],
+                votes: record_named(&self.quorum, name).admitted && self.up[index],
                 ready_for_next: self.next_open.contains(name),
                 closed: is_closed(&self.quorum, name, &lists),
                 name: name.clone(),

@@ -6,7 +6,6 @@ use super::{MemberPlan, members, own_member};
 use crate::api::{ExternalStatus, ExternalTls, RedisQuorum, SecretRef};
 use crate::quorum::model::invalid::Invalid;
 use crate::quorum::model::lists::{Lists, MOST};
-use crate::quorum::model::record::member_named;
 
 /// The address of an external master, and the Secret of its password.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ pub(super) fn recorded_member(quorum: &RedisQuorum, name: &str) -> Option<Member
         return None;
     }
     let specified = quorum.spec.external.iter().find(|member| member.name == name).map(ExternalStatus::from);
-    let published = member_named(quorum.status.as_ref(), name).and_then(|member| member.external.clone());
+    let published = quorum.member(name).and_then(|member| member.external.clone());
     let moved =
         |specified: &ExternalStatus| published.as_ref().is_some_and(|recorded| recorded.address != specified.address);
     let master = specified.filter(|specified| !moved(specified)).or_else(|| published.clone())?;
@@ -112,7 +111,7 @@ pub(super) fn check(quorum: &RedisQuorum) -> Result<(), Invalid> {
         if rest.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|c| c.is_ascii_digit())) {
             return refuse("the operator's own members are named like this");
         }
-        for recorded in quorum.status.iter().flat_map(|status| &status.members) {
+        for recorded in quorum.members() {
             let Some(external) = &recorded.external else { continue };
             match (recorded.name == member.name, external.address == member.address) {
                 (true, false) => return refuse("a master at another address has this name: set another name"),

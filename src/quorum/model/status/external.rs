@@ -1,15 +1,14 @@
 //! The status of external masters, besides their records.
 
 use super::messages::Unfit;
-use crate::api::{MemberStatus, MemoryStatus, RedisQuorumStatus};
+use crate::api::{MemberStatus, MemoryStatus};
 use crate::redis_member::Observation;
 
 /// Why the process of this external member must not vote, if so.
 ///
 /// It could forget while it runs. Or it is another member's process, too, and would have two votes.
-pub fn unfit(status: Option<&RedisQuorumStatus>, name: &str, observation: Option<&Observation>) -> Option<String> {
+pub fn unfit(members: &[MemberStatus], name: &str, observation: Option<&Observation>) -> Option<String> {
     let observation = observation?;
-    let members = status.map(|status| status.members.as_slice()).unwrap_or_default();
     let twin = || twin_of(members, name, observation.run_id.as_str());
     let twin = || Some(Unfit::Twin { twin: twin()?.to_owned() });
     unfit_process(observation).or_else(twin).map(|unfit| unfit.to_string())
