@@ -214,7 +214,7 @@ held() {
   local until
   until=$(date -u -d "+$2 seconds" +%FT%T.%3NZ)
   k patch dlock gate --namespace shop --subresource status --type merge --patch "{\"status\": {\"transitions\": 1, \"validUntil\": \"$until\",
-    \"holder\": {\"identity\": \"a-0\", \"podName\": \"a-0\", \"podUID\": \"$1\"}}}" >/dev/null
+    \"fencingToken\": 7, \"holder\": {\"identity\": \"a-0\", \"podName\": \"a-0\", \"podUID\": \"$1\"}}}" >/dev/null
 }
 # The gate before the Leases of elections, and writes that a lock fences.
 gate() {
@@ -267,6 +267,17 @@ leases() {
   wait_until 20 "the holder" holds || die "the holder is not admitted"
   lease $name shop '"a"' 15 | sed 's/"renewTime": [^}]*/"acquireTime": null/' | refused "would be valid for longer" "${POD[@]}"
   lease $name shop '"a"' 15 | k create -f - "${POD[@]}" >/dev/null
+  # A new name needs a Lease that is open for the present hold, whose token is 7.
+  names() { k patch lease $name --namespace shop "${POD[@]}" --type merge --patch "{\"spec\": {\"holderIdentity\": \"$1\"}}"; }
+  opened() { k annotate lease $name --namespace shop --overwrite redlock-operator.io/lease-of=gate "redlock-operator.io/lease-token$1" >/dev/null; }
+  opened =6
+  not_allowed "has not opened it for the present hold of pod a-0" names b
+  opened -
+  not_allowed "has not opened it for the present hold of pod a-0" names b
+  k patch lease $name --namespace shop "${POD[@]}" --type merge --patch '{"spec": {"leaseTransitions": 8}}' >/dev/null
+  opened =7
+  names b >/dev/null
+  names a >/dev/null
   as_pod u-2
   lease $name shop '"b"' 15 | refused "pod a-0 holds until" "${POD[@]}"
   not_allowed "pod a-0 holds until" k patch lease $name --namespace shop "${POD[@]}" --type merge --patch '{"spec": {"holderIdentity": "b"}}'

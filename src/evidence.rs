@@ -6,6 +6,7 @@
 
 pub mod obstacle;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
 /// The kubelet writes this reason when it has lost a container.
@@ -33,7 +34,7 @@ pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
     }
     let mut evidence = ContainerEvidence::Doubt;
     for container in containers {
-        if has_terminated(container, container_id) {
+        if termination(container, container_id).is_some() {
             return ContainerEvidence::Dead;
         }
         let running = container.state.as_ref().is_some_and(|state| state.running.is_some());
@@ -42,6 +43,13 @@ pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
         }
     }
     evidence
+}
+
+/// The time at which the container with this ID ended, by the clock of its node and in whole seconds.
+#[must_use]
+pub fn finished_at(pod: &Pod, container_id: &str) -> Option<Timestamp> {
+    let terminated = containers(pod).find_map(|container| termination(container, container_id))?;
+    terminated.finished_at.as_ref().map(|time| time.0)
 }
 
 /// Whether the kubelet reported every container of the pod as terminated, and knew it. For a pod whose containers were never
@@ -80,13 +88,15 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     main.iter().chain(init)
 }
 
-/// `state` tells the end of the present container, `lastState` that of the one before it.
-fn has_terminated(container: &ContainerStatus, container_id: &str) -> bool {
+/// The report of the end of the container with this ID.
+///
+/// `state` has the end of the present container, and `lastState` that of the one before it.
+fn termination<'a>(container: &'a ContainerStatus, container_id: &str) -> Option<&'a ContainerStateTerminated> {
     [&container.state, &container.last_state]
         .into_iter()
         .flatten()
         .filter_map(|state| state.terminated.as_ref())
-        .any(|terminated| terminated.container_id.as_deref() == Some(container_id) && !is_unknown(terminated))
+        .find(|terminated| terminated.container_id.as_deref() == Some(container_id) && !is_unknown(terminated))
 }
 
 /// Whether the container can still run, although the kubelet reports it as terminated.

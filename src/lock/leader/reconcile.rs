@@ -14,11 +14,12 @@ use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped
 use super::{grant, observation, other_installation, release, seal, status};
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Rest, Step, decide};
-use crate::lock::model::end::Phase;
+use crate::lock::model::end::{End, Phase};
 use crate::lock::model::key::without_slot;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::Draft;
 use crate::lock::replica::access::{self, Access};
+use crate::lock::replica::holder;
 use crate::redlock::LockKey;
 use crate::runtime::fair_queue::Class;
 
@@ -162,7 +163,14 @@ fn settle(
 /// Advances the end of a hold. The status names a refused write without which the hold does not end.
 async fn advance(leader: &LeaderContext, lock: &Arc<DistributedLock>, phase: &Phase) -> Stepped {
     let LeaderContext { store, members, peers, memory, .. } = leader;
-    match release::advance(store, members, peers, lock, phase).await {
+    let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
+    let advanced = match close_lease(leader, lock, phase).await {
+        Ok(None) => release::advance(store, members, peers, lock, phase).await,
+        Ok(Some(left)) if is_ending => Ok(Progress::Done(Action::requeue(left))),
+        Ok(Some(_left)) => release::advance(store, members, peers, lock, &Phase::Ending(End::SuccessorLeads)).await,
+        Err(error) => Err(error),
+    };
+    match advanced {
         Err(Error::Refused(refusal)) => {
             memory.record_refusal(&lock.uid().unwrap_or_default(), Some((*refusal).clone()));
             let status = Draft::of(lock, store.api_now()).accepted(Some(&refusal)).finish();
@@ -171,6 +179,17 @@ async fn advance(leader: &LeaderContext, lock: &Arc<DistributedLock>, phase: &Ph
         }
         advanced => advanced,
     }
+}
+
+/// Closes the Lease of an election before the lock is freed for the end of its holder's container.
+///
+/// The policy compares pods, so it admits the next container of the pod while the status names that pod. Returns how long this container possibly
+/// leads.
+async fn close_lease(leader: &LeaderContext, lock: &DistributedLock, phase: &Phase) -> Result<Option<Duration>, Error> {
+    let Phase::Freed(End::Terminated) = phase else { return Ok(None) };
+    let (settings, now) = (&leader.context.replica.settings, leader.members.now());
+    let since = holder::successor_since(&leader.context, lock);
+    leader.leases.close(&leader.store, settings, lock, since, now).await
 }
 
 /// Corrects the Lease of an election. Returns the time after which to read it again.

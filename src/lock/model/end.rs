@@ -38,6 +38,8 @@ pub enum End {
     MaxHold,
     /// The holder's container has terminated
     Terminated,
+    /// The holder's container has terminated, and the next container of its pod possibly leads by the Lease
+    SuccessorLeads,
     /// The holder is possibly gone: {doubt}
     InDoubt { doubt: String },
     /// The Job has finished, and its pods have ended
@@ -87,7 +89,8 @@ impl End {
             Self::Unreadable { .. } => HeldReason::Unreadable,
             Self::Suspended => HeldReason::Suspended,
             Self::MaxHold => HeldReason::MaxHoldReached,
-            Self::Terminated | Self::InDoubt { .. } | Self::JobGone | Self::JobHalted => HeldReason::HolderGone,
+            Self::Terminated | Self::SuccessorLeads | Self::InDoubt { .. } => HeldReason::HolderGone,
+            Self::JobGone | Self::JobHalted => HeldReason::HolderGone,
             Self::JobFinished | Self::JobFinishedUnobserved | Self::JobSuspended => HeldReason::Released,
             // The reason is the one for which the Job was stopped.
             Self::JobStopped { reason, .. } | Self::JobOverdue { reason, .. } => *reason,

@@ -64,6 +64,19 @@ pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMil
     }
 }
 
+/// The earliest time of the next container in the pod of an ended one, by the clock of the node.
+///
+/// It is the end of the container. A pod that has ended runs no other. Without a reported time every moment is possible.
+pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) -> UnixMillis {
+    let pod = evidence.pod.or(evidence.departed);
+    let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+    if matches!(phase, Some("Failed" | "Succeeded")) {
+        return UnixMillis(i64::MAX);
+    }
+    let ended = pod.zip(container_id).and_then(|(pod, id)| evidence::finished_at(pod, id));
+    UnixMillis(ended.map_or(i64::MIN, |ended| ended.as_millisecond()))
+}
+
 /// Judges all containers of a pod that owns a claim, or that belongs to a Job.
 ///
 /// A pod that ended without proof is in doubt. Its status never changes again, so a verdict "running" would keep the lock without end.
@@ -151,6 +164,19 @@ mod tests {
         assert_eq!(judge(Some("c1"), present(&deleting), NOW), Instance::Running);
         let later = UnixMillis(NOW.0 + 1_000);
         assert!(matches!(judge(Some("c1"), present(&deleting), later), Instance::Doubt(_)));
+    }
+
+    #[test]
+    fn a_pod_runs_its_next_container_after_the_end_of_the_last() {
+        let finished = |phase: &str, at: Value| {
+            let state = json!({"terminated": {"exitCode": 1, "containerID": "c1", "finishedAt": at}});
+            let mut pod = pod(json!({"waiting": {}}), state);
+            pod.status.as_mut().unwrap().phase = Some(phase.into());
+            successor_since(Some("c1"), present(&pod))
+        };
+        assert_eq!(finished("Running", json!("2026-01-01T00:01:00Z")), NOW);
+        assert_eq!(finished("Running", json!(null)), UnixMillis(i64::MIN));
+        assert_eq!(finished("Failed", json!("2026-01-01T00:01:00Z")), UnixMillis(i64::MAX));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! Candidates that elect by this Lease do not read the lock. The chart's policy admits a holder's name only from the pod that holds the
 //! lock, so the operator never decides who leads.
 //!
-//! The operator empties a Lease whose holder has lost the lock, and names a holder outside this cluster. Each of its writes leaves an
-//! annotation. That annotation distinguishes a holder that the policy has admitted from one that wrote without the policy.
+//! The operator empties a Lease whose holder has lost the lock, and names a holder outside this cluster. It opens the Lease for one hold
+//! with an annotation, the token of that hold. The policy admits no new name to a Lease without the token of the present hold.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ impl Unchanged {
 pub enum Change {
     /// It has the right content.
     Leave,
-    /// It has a holder that the policy possibly did not admit. That holder can lead for this time.
+    /// It has a holder that possibly leads without the lock, for this time at most.
     Wait(Duration),
     /// Write this. It carries the version that it was decided on, or none for a missing Lease.
     Write(Box<Lease>),
@@ -96,19 +96,13 @@ pub fn decide(
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
     let Some(holder) = Holder::of(lock) else { return Change::Leave };
-    let Some(lease) = lease else {
-        let metadata =
-            ObjectMeta { name: lock.lease().map(str::to_owned), namespace: lock.namespace(), ..ObjectMeta::default() };
-        return Change::Write(Box::new(written(lock, &Lease { metadata, ..Lease::default() }, &holder, api_now)));
-    };
+    let missing = Lease { metadata: metadata_of(lock), ..Lease::default() };
+    let Some(lease) = lease else { return Change::Write(Box::new(written(lock, &missing, &holder, api_now))) };
     let Named { name, is_ours, token, is_elsewhere } = Named::of(lock, lease);
     let is_named = !name.is_empty();
-    if is_named && !is_ours {
-        let waited = unchanged.map_or(Duration::ZERO, |unchanged| now.since(unchanged.since));
-        let left = duration_of(lease).saturating_sub(waited);
-        if !left.is_zero() {
-            return Change::Wait(left);
-        }
+    let left = left_of(lease, unchanged, now);
+    if is_named && !is_ours && !left.is_zero() {
+        return Change::Wait(left);
     }
     let is_true = is_ours
         && match &holder {
@@ -119,14 +113,65 @@ pub fn decide(
     if is_true {
         return Change::Leave;
     }
-    // The end of the last hold has emptied the Lease, so the policy has admitted this name since. It belongs to the present hold.
-    let admitted = is_ours && is_named && token.is_none() && !is_elsewhere;
-    if let (true, Holder::Pod(current)) = (admitted, &holder) {
-        let mut stamped = lease.clone();
-        stamped.annotations_mut().insert(LEASE_TOKEN_ANNOTATION.to_owned(), current.to_string());
-        return Change::Write(Box::new(stamped));
-    }
     Change::Write(Box::new(written(lock, lease, &holder, api_now)))
+}
+
+/// Returns the change that closes a Lease, because the container of its lock's holder has terminated.
+///
+/// The policy admits no name to a closed Lease, which is empty and has no token. A name that the pod possibly wrote after
+/// `successor_since` counts for its whole duration.
+pub fn close(
+    lock: &DistributedLock,
+    lease: Option<&Lease>,
+    unchanged: Option<&Unchanged>,
+    successor_since: UnixMillis,
+    (now, api_now): (Boottime, UnixMillis),
+) -> Change {
+    let missing = Lease { metadata: metadata_of(lock), ..Lease::default() };
+    let Some(lease) = lease else { return Change::Write(Box::new(written(lock, &missing, &Holder::Nobody, api_now))) };
+    let Named { name, is_ours, token, is_elsewhere } = Named::of(lock, lease);
+    let left = left_of(lease, unchanged, now);
+    let leads_perhaps =
+        || !name.is_empty() && !is_elsewhere && (!is_ours || is_of_successor(lock, lease, successor_since));
+    match () {
+        () if is_ours && name.is_empty() && token.is_none() => Change::Leave,
+        () if leads_perhaps() && !left.is_zero() => Change::Wait(left),
+        () => Change::Write(Box::new(written(lock, lease, &Holder::Nobody, api_now))),
+    }
+}
+
+/// Whether a process that began after this time can have written the name in a Lease.
+///
+/// A process with an identity of its own writes a later `acquireTime`. One with the identity of an earlier process keeps that time, and
+/// writes a later `renewTime`.
+fn is_of_successor(lock: &DistributedLock, lease: &Lease, since: UnixMillis) -> bool {
+    let Some(spec) = lease.spec.as_ref() else { return false };
+    let is_later = |time: &Option<MicroTime>| time.as_ref().is_none_or(|time| time.0.as_millisecond() >= since.0);
+    let name = spec.holder_identity.as_deref().unwrap_or_default();
+    let pod_uid = lock.status.as_ref().and_then(|status| status.holder.as_ref()?.pod_uid.as_deref());
+    let is_reused = !ends_in_uuid(name) || pod_uid.is_some_and(|uid| name.ends_with(uid));
+    is_later(&spec.acquire_time) || is_reused && is_later(&spec.renew_time)
+}
+
+/// Whether the identity ends in a UUID, as client-go's programs make it for each process.
+fn ends_in_uuid(identity: &str) -> bool {
+    let uuid = identity.len().checked_sub(36).and_then(|start| identity.get(start..));
+    uuid.is_some_and(|uuid| {
+        uuid.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+    })
+}
+
+/// How long the holder in a Lease can still lead, unless it renews.
+fn left_of(lease: &Lease, unchanged: Option<&Unchanged>, now: Boottime) -> Duration {
+    let waited = unchanged.map_or(Duration::ZERO, |unchanged| now.since(unchanged.since));
+    duration_of(lease).saturating_sub(waited)
+}
+
+fn metadata_of(lock: &DistributedLock) -> ObjectMeta {
+    ObjectMeta { name: lock.lease().map(str::to_owned), namespace: lock.namespace(), ..ObjectMeta::default() }
 }
 
 /// The time after which a Lease with the right content must be written again.

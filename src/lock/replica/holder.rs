@@ -18,6 +18,7 @@ use crate::lock::model::verdict::{
 };
 use crate::runtime::context::Context;
 use crate::runtime::keys;
+use crate::time::UnixMillis;
 
 /// Judges the hold in `lock.status` from the caches.
 ///
@@ -59,17 +60,29 @@ fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
         let job = job.filter(|job| job.uid().as_deref() == Some(uid));
         return Liveness::Job(JobEvidence::of(job.as_deref(), job_pods(context, &namespace, uid, token), token));
     }
-    let (Some(pod_name), Some(pod_uid)) = (&holder.pod_name, &holder.pod_uid) else {
-        return owner_liveness(context, lock, &namespace);
-    };
-    let pod = context.pods.named(&namespace, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid.as_str()));
+    of_pod(context, lock, |id, evidence| Liveness::Bound(instance::judge(id, evidence, context.api_now())))
+        .unwrap_or_else(|| owner_liveness(context, lock, &namespace))
+}
+
+/// Judges the holder's container by the caches. `None` if the holder is no pod.
+fn of_pod<T>(
+    context: &Context,
+    lock: &DistributedLock,
+    judge: impl FnOnce(Option<&str>, PodEvidence<'_>) -> T,
+) -> Option<T> {
+    let holder = lock.status.as_ref()?.holder.as_ref()?;
+    let (pod_name, pod_uid) = (holder.pod_name.as_ref()?, holder.pod_uid.as_ref()?);
+    let pod = context.pods.named(&lock.namespace().unwrap_or_default(), pod_name);
+    let pod = pod.filter(|pod| pod.uid().as_ref() == Some(pod_uid));
     let departed = context.pods.departed(pod_uid);
-    let evidence = PodEvidence {
-        pod: pod.as_deref(),
-        departed: departed.as_deref(),
-        node_is_lost: is_lost(context, holder.node_name.as_deref()),
-    };
-    Liveness::Bound(instance::judge(holder.container_id.as_deref(), evidence, context.api_now()))
+    let node_is_lost = is_lost(context, holder.node_name.as_deref());
+    let evidence = PodEvidence { pod: pod.as_deref(), departed: departed.as_deref(), node_is_lost };
+    Some(judge(holder.container_id.as_deref(), evidence))
+}
+
+/// The earliest time at which the pod of the holder can have run another container than the ended one.
+pub fn successor_since(context: &Context, lock: &DistributedLock) -> UnixMillis {
+    of_pod(context, lock, instance::successor_since).unwrap_or(UnixMillis(i64::MIN))
 }
 
 fn is_lost(context: &Context, node: Option<&str>) -> bool {

@@ -31,6 +31,7 @@ use self::machine::Machine;
 pub use self::machine::{MachineId, MachineSpec};
 pub use self::mishaps::{Aim, FaultKind, Mishap};
 pub use self::settings::Settings;
+pub use self::truth::Running;
 use self::truth::{Happening, Truth};
 
 /// Namespace and name.

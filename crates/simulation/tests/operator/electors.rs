@@ -5,7 +5,7 @@
 //! Times are a third of those in docs/any-controller.md. The error of a clock is at most the reserve of one second, and
 //! each request has a limit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use redlock_api::LEASE_TOKEN_ANNOTATION;
@@ -39,9 +39,10 @@ pub(crate) fn election() -> Value {
         "election": {"selector": {"matchLabels": {"app": "led"}}, "lease": {"name": LEASE}}})
 }
 
-/// The name that the policy admitted last, and the hold at that time.
+/// The name that the policy admitted last, its container, and the hold at that time.
 struct Admitted {
     name: String,
+    container: String,
     hold: String,
     at: At,
 }
@@ -69,6 +70,11 @@ pub(crate) struct Electors {
 
 fn nonce(lock: &Value) -> &str {
     lock["status"]["holder"]["nonce"].as_str().unwrap_or_default()
+}
+
+/// Whether the processes of a pod have the pod's name as identity. The others have an identity of their own.
+fn is_named_by_pod(seed: u64) -> bool {
+    hash(seed, [61]) % 2 == 0
 }
 
 impl Electors {
@@ -116,16 +122,18 @@ impl World {
         let truth = self.cluster.cluster.truth();
         let running = truth.running().filter(|it| it.namespace == SHOP && it.name == "app");
         let running: Vec<_> = running.filter(|it| is_led(&it.pod_uid, &it.pod)).cloned().collect();
-        let cut: Vec<bool> = running.iter().map(|it| truth.is_cut(it.machine)).collect();
-        self.electors.candidates.retain(|name, _| running.iter().any(|it| it.container == *name));
+        let machines: Vec<_> =
+            running.iter().map(|it| (truth.is_cut(it.machine), truth.clock_error(it.machine))).collect();
         let (seed, wrong, now) = (self.seed, self.api.wrong * 1_000, self.now);
-        for (it, is_cut) in running.into_iter().zip(cut) {
-            let (name, uid) = (it.container.clone(), it.pod_uid.clone());
-            let made = self.electors.candidates.entry(name).or_insert_with(|| {
-                let mut rng = Rng::of(hash(seed, it.container.bytes().map(u64::from)), "elector");
-                // Within the reserve of the policy.
-                let skew = rng.between(0, 2_000_000) as i64 - 1_000_000;
-                Candidate::new(it.container, uid, wrong + skew, rng, now)
+        let ended = |name: &String| running.iter().all(|it| it.container != *name);
+        let ended = self.electors.candidates.extract_if(.., |name, _| ended(name));
+        let released: Vec<_> = ended.filter_map(|(_, mut candidate)| candidate.release(now)).collect();
+        self.electors.flights.extend(released);
+        for (it, (is_cut, clock_error)) in running.into_iter().zip(machines) {
+            let made = self.electors.candidates.entry(it.container.clone()).or_insert_with(|| {
+                let rng = Rng::of(hash(seed, it.container.bytes().map(u64::from)), "elector");
+                // The error is within the reserve of the policy.
+                Candidate::new(&it, is_named_by_pod(seed), wrong + clock_error * 1_000, rng, now)
             });
             made.is_cut = is_cut;
         }
@@ -144,7 +152,7 @@ impl World {
 
     fn write_arrives(&mut self, flight: &Flight, (before, spec): (Option<Shared>, Value)) -> Answer {
         let params = self.electors.params(self.now);
-        let is_admitted = gate::admits(&params, &spec, &flight.pod_uid);
+        let is_admitted = gate::admits(&params, before.as_ref(), &spec, &flight.pod_uid);
         let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
         let lock = lock.map(|lock| lock.value.clone()).unwrap_or_default();
         self.judge_answer(&lock, &flight.pod_uid, is_admitted);
@@ -164,11 +172,12 @@ impl World {
             }
         };
         let Ok(written) = written else { return Answer::Refused };
-        self.note(format_args!("the Lease names {} under {}", flight.candidate, nonce(&params)));
+        let name = written.value["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+        self.note(format_args!("the Lease names {name} under {}", nonce(&params)));
         // Before a lock exists, the policy compares nothing.
         let hold = Some(nonce(&params)).filter(|hold| !hold.is_empty()).map(str::to_owned);
-        let name = flight.candidate.clone();
-        self.electors.admitted = hold.map(|hold| Admitted { name, hold, at: self.now });
+        let container = flight.candidate.clone();
+        self.electors.admitted = hold.map(|hold| Admitted { name, container, hold, at: self.now });
         self.electors.writing = true;
         self.api_changed();
         self.electors.writing = false;
@@ -179,7 +188,10 @@ impl World {
     fn judge_answer(&mut self, lock: &Value, pod_uid: &str, is_admitted: bool) {
         let (now, api_now) = (self.now, self.api.clock(self.now));
         let is_valid = lock["status"]["validUntil"].as_str().and_then(millis).is_some_and(|until| until > api_now);
-        if !is_valid || lock["status"]["holder"]["podUID"].as_str() != Some(pod_uid) {
+        if !is_valid
+            || lock["status"]["ending"].is_object()
+            || lock["status"]["holder"]["podUID"].as_str() != Some(pod_uid)
+        {
             return;
         }
         let before = self.electors.refused.take();
@@ -196,8 +208,12 @@ impl World {
         self.electors.refused = Some(Refused { nonce: nonce(lock).to_owned(), since, last: now });
     }
 
+    /// Checks that one process leads.
+    ///
+    /// Two processes of one pod with the same identity both lead if the kubelet has lost a running container. No rule of a Lease prevents that.
     fn judge_leaders(&mut self) {
-        let leaders: Vec<String> = self.electors.leaders().iter().map(|leader| leader.name.clone()).collect();
+        let identities = self.electors.leaders().into_iter().map(|leader| leader.identity.clone());
+        let leaders: BTreeSet<String> = identities.collect();
         self.oracle.counts.led += u64::from(!leaders.is_empty());
         if leaders.len() > 1 {
             let what = format!("two candidates lead at {}: {leaders:?}", self.now);
@@ -224,19 +240,20 @@ impl World {
 
     /// Checks that the operator does not replace a name that the policy admitted under the current hold.
     fn judge_written_over(&mut self, lease: &Shared) {
-        let Some(Admitted { name, hold, at }) = self.electors.admitted.take() else { return };
+        let Some(Admitted { name, container, hold, at }) = self.electors.admitted.take() else { return };
         let named = lease.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
         let stamp = lease.annotation(LEASE_TOKEN_ANNOTATION).unwrap_or("no token");
         self.note(format_args!("the operator writes {named:?} and {stamp} into the Lease"));
         if named == name {
-            self.electors.admitted = Some(Admitted { name, hold, at });
+            self.electors.admitted = Some(Admitted { name, container, hold, at });
             return;
         }
         let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
         let holds = lock.is_some_and(|lock| nonce(&lock.value) == hold && lock.value["status"]["ending"].is_null());
         // Other candidates, too, can replace a name that was not renewed for its duration.
         let is_renewed = self.now.0 - at.0 < candidate::DURATION.unsigned_abs() * 1_000_000;
-        if holds && is_renewed {
+        let runs = self.cluster.cluster.truth().get(&container).is_some_and(|running| !running.lost);
+        if holds && is_renewed && runs {
             self.oracle.violated_once(
                 format!("at {} the operator wrote {named:?} over {name}, which holds {ELECTION}", self.now),
                 &format!("over {hold}"),

@@ -17,7 +17,7 @@ const DEFAULT_ELECTOR_SEEDS: u64 = 20;
 const CONTROL_SEEDS: u64 = 20;
 
 /// Seeds with an open fault (docs/dev/proof.md).
-const OPEN: [u64; 2] = [100_027, 300_019];
+const OPEN: [u64; 1] = [100_027];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

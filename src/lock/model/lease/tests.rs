@@ -87,7 +87,47 @@ fn a_holder_of_the_present_hold_is_left_alone() {
 fn an_end_empties_the_lease_and_a_later_holder_is_stamped() {
     assert_eq!(written(after(&free(), &ours("old", Some(6)), 0)), (String::new(), 1, 3, None));
     assert_eq!(after(&free(), &ours("", None), 0), Change::Leave);
-    assert_eq!(written(after(&held(7), &ours("a-0_1", None), 0)), ("a-0_1".into(), 15, 3, Some("7".into())));
+    assert_eq!(written(after(&held(7), &ours("a-0_1", None), 0)).0, "", "the policy admits no name to a closed Lease");
+}
+
+/// The change that closes a Lease that has not changed for this number of seconds.
+///
+/// The container ended this number of seconds after the present time.
+fn closed(lease: &Lease, ended: i64, seconds: u64) -> Change {
+    let unchanged = Unchanged::after(None, lease, at(100));
+    close(&held(7), Some(lease), Some(&unchanged), UnixMillis(WALL.0 + ended * 1_000), (at(100 + seconds), WALL))
+}
+
+#[test]
+fn a_lease_is_closed_before_its_lock_is_freed() {
+    let (renewed, acquired) = (-1, -51);
+    let pod_name = ours("a-0", Some(7));
+    assert_eq!(
+        written(closed(&pod_name, renewed + 1, 0)),
+        (String::new(), 1, 3, None),
+        "an end after its last renewal"
+    );
+    assert_eq!(closed(&pod_name, renewed, 0), Change::Wait(Duration::from_secs(15)), "the next container has its name");
+    assert_eq!(written(closed(&pod_name, renewed, 15)).0, "", "no process leads for longer");
+    let unique = ours("a-0_7f3a0b1c-5d4e-4f60-8a7b-9c0d1e2f3a4b", Some(7));
+    assert_eq!(written(closed(&unique, renewed, 0)).0, "", "no other process has this name");
+    assert!(matches!(closed(&unique, acquired, 0), Change::Wait(_)), "a process that began after the end");
+    assert!(matches!(closed(&lease("a-0", json!({})), 0, 0), Change::Wait(_)), "the policy did not admit it");
+    assert_eq!(closed(&ours("", None), 0, 0), Change::Leave);
+    assert_eq!(written(closed(&ours("", Some(7)), 0, 0)), (String::new(), 1, 3, None), "its pod could write its name");
+    assert_eq!(written(closed(&ours("elsewhere: x", None), acquired, 0)).0, "");
+    let missing = close(&held(7), None, None, WALL, (at(100), WALL));
+    assert_eq!(written(missing), (String::new(), 1, 0, None));
+}
+
+#[test]
+fn the_uid_of_the_pod_is_no_name_of_one_process() {
+    let mut lock = held(7);
+    let uid = "7f3a0b1c-5d4e-4f60-8a7b-9c0d1e2f3a4b";
+    let name = ours(&format!("a-0_{uid}"), Some(7));
+    assert!(!is_of_successor(&lock, &name, UnixMillis(WALL.0 - 1_000)));
+    lock.status.as_mut().unwrap().holder.as_mut().unwrap().pod_uid = Some(uid.into());
+    assert!(is_of_successor(&lock, &name, UnixMillis(WALL.0 - 1_000)));
 }
 
 #[test]

@@ -257,10 +257,10 @@ impl Cluster {
     pub(super) fn relist(&mut self, id: MachineId, now: Millis) {
         let send = self.settings.send;
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.powered) else { return };
-        let slow = machine.slow;
+        let (slow, clock_error) = (machine.slow, self.truth.clock_error(id));
         let mut letters = Vec::new();
         for (uid, local) in &mut machine.pods {
-            let status = report::status(local, now);
+            let status = report::status(local, now, clock_error);
             if status != local.made.1 || local.has_ended() && local.outbox.is_empty() {
                 local.made = (local.made.0 + 1, status.clone());
                 local.outbox.insert(local.made.0, status);

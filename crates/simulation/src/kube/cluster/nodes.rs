@@ -55,6 +55,8 @@ impl Cluster {
         let pods = std::collections::BTreeMap::new();
         let machine = Machine { spec, connected: true, powered: true, last_heartbeat: now, pods, slow: 0 };
         self.machines.insert(id, machine);
+        let clock = Millis::try_from(self.delays.number("clock", u64::from(id.0)) % 2_001).unwrap_or_default() - 1_000;
+        self.truth.clocks.insert(id, clock);
         self.reconnect(id, now);
         id
     }

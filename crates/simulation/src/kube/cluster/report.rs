@@ -7,7 +7,9 @@ use super::super::api::seconds;
 use super::machine::{Container, End, Instance, LocalPod};
 
 /// The status of a pod, from the observations of its kubelet.
-pub(super) fn status(pod: &mut LocalPod, now: Millis) -> Value {
+///
+/// The times of the container runtime have the error of the machine's clock.
+pub(super) fn status(pod: &mut LocalPod, now: Millis, clock_error: Millis) -> Value {
     let ready = pod.ready && !pod.ending && pod.containers.iter().all(|container| container.init || container.runs());
     if pod.turned.is_none_or(|(was, _)| was != ready) {
         pod.turned = Some((ready, now));
@@ -16,7 +18,7 @@ pub(super) fn status(pod: &mut LocalPod, now: Millis) -> Value {
     let condition = |type_: &str| json!({"type": type_, "status": if ready { "True" } else { "False" }, "lastTransitionTime": seconds(since)});
     let of = |init: bool| -> Vec<Value> {
         let all = pod.containers.iter().filter(|container| container.init == init);
-        all.map(|container| container_status(pod, container)).collect()
+        all.map(|container| container_status(pod, container, clock_error)).collect()
     };
     let mut status = json!({
         "phase": phase(pod),
@@ -44,14 +46,17 @@ fn phase(pod: &LocalPod) -> &'static str {
     if begun { "Running" } else { "Pending" }
 }
 
-fn container_status(pod: &LocalPod, container: &Container) -> Value {
+fn container_status(pod: &LocalPod, container: &Container, clock_error: Millis) -> Value {
+    let terminated = |instance: &Instance, end: &End| terminated(instance, end, clock_error);
     let (state, last) = match &container.current {
         None if container.last.is_some() => {
             (json!({"waiting": {"reason": "CrashLoopBackOff"}}), container.last.as_ref())
         }
         None => (json!({"waiting": {"reason": "ContainerCreating"}}), None),
         Some(instance) => match &instance.end {
-            None => (json!({"running": {"startedAt": seconds(instance.started)}}), container.last.as_ref()),
+            None => {
+                (json!({"running": {"startedAt": seconds(instance.started + clock_error)}}), container.last.as_ref())
+            }
             Some(end) => (terminated(instance, end), container.last.as_ref()),
         },
     };
@@ -69,10 +74,10 @@ fn container_status(pod: &LocalPod, container: &Container) -> Value {
     status
 }
 
-fn terminated(instance: &Instance, end: &End) -> Value {
+fn terminated(instance: &Instance, end: &End, clock_error: Millis) -> Value {
     let mut terminated = json!({
         "exitCode": end.code, "reason": end.reason,
-        "startedAt": seconds(instance.started), "finishedAt": seconds(end.at),
+        "startedAt": seconds(instance.started + clock_error), "finishedAt": seconds(end.at + clock_error),
     });
     if end.named {
         terminated["containerID"] = json!(instance.id);

@@ -49,6 +49,8 @@ pub struct Truth {
     pub(super) running: BTreeMap<String, Running>,
     /// Disconnected machines.
     pub(super) cut: BTreeMap<MachineId, bool>,
+    /// The error of the clock of each machine, in milliseconds.
+    pub(super) clocks: BTreeMap<MachineId, Millis>,
 }
 
 impl Truth {
@@ -74,6 +76,13 @@ impl Truth {
     /// There are several if a kubelet cannot locate one of them.
     pub fn at<'a>(&'a self, ip: &'a str) -> impl Iterator<Item = &'a Running> {
         self.running.values().filter(move |running| running.ip == ip)
+    }
+
+    /// The error of a machine's clock in milliseconds, at most one second.
+    ///
+    /// Its kubelet and its containers have this clock.
+    pub fn clock_error(&self, machine: MachineId) -> Millis {
+        self.clocks.get(&machine).copied().unwrap_or_default()
     }
 
     /// Whether packets reach this machine.

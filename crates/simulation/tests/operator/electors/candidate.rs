@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::rng::Rng;
 use crate::time::At;
 use redlock_simulation::kube::api::Shared;
+use redlock_simulation::kube::cluster::Running;
 
 /// leaseDurationSeconds. The other times are in microseconds.
 pub(super) const DURATION: i64 = 5;
@@ -51,7 +52,10 @@ enum Step {
 
 /// One process.
 pub(super) struct Candidate {
+    /// Its container.
     pub(super) name: String,
+    /// The name that it writes into the Lease.
+    pub(super) identity: String,
     pub(super) pod_uid: String,
     /// Whether none of its messages arrives.
     pub(super) is_cut: bool,
@@ -80,11 +84,15 @@ fn holder(lease: &Shared) -> &str {
 }
 
 impl Candidate {
-    pub(super) fn new(name: String, pod_uid: String, wrong: i64, mut rng: Rng, now: At) -> Self {
+    pub(super) fn new(it: &Running, is_named_by_pod: bool, wrong: i64, mut rng: Rng, now: At) -> Self {
+        let (name, pod_uid) = (it.container.clone(), it.pod_uid.clone());
+        let uuid = format!("{:08x}-0000-4000-8000-{:012x}", rng.below(1 << 32), rng.below(1 << 48));
+        let identity = if is_named_by_pod { it.pod.clone() } else { format!("{}_{uuid}", it.pod) };
         let (step, is_slow) = (Step::Rests { until: now + rng.below(RETRY) }, rng.percent(30));
         let (deadline, observed) = (now, None);
         Self {
             name,
+            identity,
             pod_uid,
             wrong,
             rng,
@@ -136,6 +144,15 @@ impl Candidate {
         }
     }
 
+    /// The last request of a process that ends. Half of the leaders release the Lease, as with `ReleaseOnCancel`.
+    pub(super) fn release(&mut self, now: At) -> Option<Flight> {
+        let (lease, _) = self.observed.clone().filter(|_| self.leads && self.rng.percent(50))?;
+        let time = text(self.wall(now));
+        let spec = json!({"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": time, "renewTime": time,
+            "leaseTransitions": lease.value["spec"]["leaseTransitions"]});
+        Some(self.send(Some((Some(lease), spec)), now))
+    }
+
     fn rest(&mut self, now: At) {
         // A candidate adds jitter.
         let jitter = if self.leads { 0 } else { self.rng.below(RETRY * 6 / 5) };
@@ -159,11 +176,11 @@ impl Candidate {
 
     fn write(&mut self, before: Option<Shared>, is_quick: bool, now: At) -> Flight {
         let spec = before.as_ref().map(|lease| lease.value["spec"].clone()).unwrap_or_default();
-        let is_own = spec["holderIdentity"].as_str() == Some(&self.name);
+        let is_own = spec["holderIdentity"].as_str() == Some(&self.identity);
         let renewed = text(self.began);
         let acquired = if is_own { spec["acquireTime"].clone() } else { json!(renewed) };
         let transitions = spec["leaseTransitions"].as_i64().unwrap_or(0) + i64::from(!is_own);
-        let spec = json!({"holderIdentity": self.name, "leaseDurationSeconds": DURATION, "acquireTime": acquired,
+        let spec = json!({"holderIdentity": self.identity, "leaseDurationSeconds": DURATION, "acquireTime": acquired,
             "renewTime": renewed, "leaseTransitions": transitions});
         let flight = self.send(Some((before, spec)), now);
         self.step = Step::Writes { number: flight.number, until: now + LIMIT, is_quick };
@@ -215,7 +232,7 @@ impl Candidate {
             let same = self.observed.take().filter(|(before, _)| before.value["spec"] == lease.value["spec"]);
             let since = same.map_or(now, |(_, since)| since);
             let seconds = lease.value["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
-            let is_other = !holder(&lease).is_empty() && holder(&lease) != self.name;
+            let is_other = !holder(&lease).is_empty() && holder(&lease) != self.identity;
             self.observed = Some((lease, since));
             if is_other && now < since + seconds * 1_000_000 {
                 return self.rest(now);

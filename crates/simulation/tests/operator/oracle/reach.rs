@@ -69,6 +69,8 @@ pub(super) struct Granted {
     pub(super) by: Option<usize>,
     /// The shortest ttl since then, in microseconds.
     pub(super) ttl: u64,
+    /// Whether the hold ends without publications, which only the leader makes.
+    pub(super) is_published: bool,
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +107,8 @@ impl Reach {
             }
             longest
         };
-        let led = |sample: &Sample, able: &Able| able.leads || sample.leader == Some(able.process);
+        let led =
+            |sample: &Sample, able: &Able| able.leads && !granted.is_published || sample.leader == Some(able.process);
         (longest(&|_, able| knows(able)), longest(&|sample, able| led(sample, able) && knows(able)))
     }
 

@@ -95,7 +95,8 @@ impl World {
             let ttl = length(lock.spec.ttl);
             let new = !self.oracle.times.granted.contains_key(&nonce);
             let by = self.leading();
-            let granted = self.oracle.times.granted.entry(nonce).or_insert(Granted { at: now, by, ttl });
+            let granted = Granted { at: now, by, ttl, is_published: lock.lease().is_some() };
+            let granted = self.oracle.times.granted.entry(nonce).or_insert(granted);
             granted.ttl = granted.ttl.min(ttl);
             if new && !self.oracle.by_hand {
                 self.judge_delay(entry, lock);
