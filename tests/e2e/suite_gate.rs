@@ -3,6 +3,7 @@
 //! Their Lease goes to the pod that holds a lock.
 
 pub(crate) mod controllers;
+mod lease_writes;
 
 use crate::runner::{Test, tests};
 
@@ -12,4 +13,5 @@ pub(crate) const TESTS: &[Test] = tests![
     local controllers::a_leader_of_before_the_lock_is_followed_when_it_has_stopped,
     local controllers::without_the_operator_a_leader_stops_before_its_validity_ends,
     local controllers::random_faults_never_make_two_leaders,
+    local lease_writes::ten_thousand_locks_do_not_slow_the_writes_of_leases,
 ];

@@ -47,6 +47,12 @@ impl Cluster {
         match (is_known, pod.is_deleting() || has_ended) {
             (false, false) => self.admit(id, pod, now),
             (false, true) if pod.is_deleting() => {
+                // The pod is deleted before it has started. Its Job removes the finalizer when the phase is final.
+                if !has_ended {
+                    let _ = api.edit(Kind::Pod, (&at.0, &at.1), Part::Status, by(now, "kubelet"), |value| {
+                        value["status"]["phase"] = json!("Failed");
+                    });
+                }
                 let _ = api.delete(Kind::Pod, (&at.0, &at.1), &DeleteOptions::now(pod.uid()), by(now, "kubelet"));
             }
             (false, true) => {}

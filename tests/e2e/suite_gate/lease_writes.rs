@@ -1,0 +1,65 @@
+//! The cost of the policy for Leases beside many locks.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use redlock_operator::api::DistributedLock;
+use serde_json::json;
+
+use crate::{
+    bench::Bench,
+    locks::{claim, status},
+    record::Recorder,
+    suite_tenants::shares::{create_all, until_all},
+};
+
+/// Locks in the namespace. The chart's limit for a namespace.
+const LOCKS: usize = 10_000;
+/// Writes of the Lease of each namespace, in turn.
+const WRITES: usize = 2_000;
+/// The longest time until the operator has the status of each lock.
+const ALL_SERVED: Duration = Duration::from_secs(600);
+const NAME: &str = "of-no-lock";
+
+pub(crate) async fn ten_thousand_locks_do_not_slow_the_writes_of_leases(bench: Bench) -> anyhow::Result<()> {
+    bench.cluster.deploy_with(&["leaseGate.enabled=true"]).await?;
+    let locks = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    create_all(&bench.api(), LOCKS, |number| {
+        let mut lock = claim(&format!("many-{number}"), "many", None, Duration::from_secs(30));
+        lock["spec"]["suspend"] = json!(true);
+        lock
+    })
+    .await?;
+    until_all(&locks, LOCKS, ALL_SERVED, |lock| !status(lock).conditions.is_empty()).await?;
+    bench
+        .beside("without-locks", async |empty| {
+            let leases: [Api<Lease>; 2] = [bench.api(), empty.api()];
+            for leases in &leases {
+                let lease = json!({"metadata": {"name": NAME}, "spec": {"holderIdentity": "a"}});
+                leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+            }
+            let mut times = [Vec::new(), Vec::new()];
+            for number in 0..WRITES {
+                for (leases, times) in leases.iter().zip(&mut times) {
+                    let change = json!({"spec": {"leaseTransitions": number}});
+                    let began = Instant::now();
+                    leases.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await?;
+                    times.push(began.elapsed());
+                }
+            }
+            let [many, none] = times.map(|mut times| {
+                times.sort();
+                times[WRITES / 2]
+            });
+            let ratio = many.as_secs_f64() / none.as_secs_f64();
+            println!("         a write of a Lease takes {ratio:.3} times as long beside {LOCKS} locks: {many:?}, {none:?} (medians)");
+            ensure!(ratio < 1.05, "{ratio:.3} times as long");
+            Ok(())
+        })
+        .await
+}
