@@ -17,11 +17,11 @@ const TTL: Duration = Duration::from_secs(3);
 
 /// Metrics that users and alerts read, and a sample that the leader must have.
 const FAMILIES: &[(&str, &str)] = &[
-    ("redlock_acquisitions", "redlock_acquisitions_total{outcome=\"granted\"}"),
+    ("redlock_acquisitions_total", "redlock_acquisitions_total{outcome=\"granted\"}"),
     ("redlock_acquire_duration_seconds", "redlock_acquire_duration_seconds_count"),
-    ("redlock_renewals", "redlock_renewals_total{outcome=\"renewed\"}"),
+    ("redlock_renewals_total", "redlock_renewals_total{outcome=\"renewed\"}"),
     ("redlock_renewal_lateness_seconds", "redlock_renewal_lateness_seconds_count"),
-    ("redlock_holds_ended", "redlock_holds_ended_total{reason=\"Released\"}"),
+    ("redlock_holds_ended_total", "redlock_holds_ended_total{reason=\"Released\"}"),
     ("redlock_locks_held", "redlock_locks_held "),
     ("redlock_locks_waiting", "redlock_locks_waiting{reason=\"Queued\"}"),
     ("redlock_member_state", "member=\"main-0\",state=\"Admitted\"} 1"),
@@ -30,8 +30,8 @@ const FAMILIES: &[(&str, &str)] = &[
         "redlock_member_latency_seconds",
         "redlock_member_latency_seconds_count{quorum_namespace=\"redlock-system\",quorum=\"main\",member=\"main-1\"}",
     ),
-    ("redlock_api_writes", "redlock_api_writes_total{outcome=\"written\"}"),
-    ("redlock_reconcile_errors", "redlock_reconcile_errors_total{controller=\"lock\"}"),
+    ("redlock_api_writes_total", "redlock_api_writes_total{outcome=\"written\"}"),
+    ("redlock_reconcile_errors_total", "redlock_reconcile_errors_total{controller=\"lock\"}"),
     ("redlock_leader", "redlock_leader 1"),
 ];
 
