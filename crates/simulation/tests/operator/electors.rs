@@ -72,6 +72,11 @@ fn nonce(lock: &Value) -> &str {
     lock["status"]["holder"]["nonce"].as_str().unwrap_or_default()
 }
 
+/// The maximum age of the policy's copy of a lock in this seed, in microseconds.
+fn lag(seed: u64) -> u64 {
+    if hash(seed, [62]) % 3 == 0 { LAGS.1 } else { LAGS.0 }
+}
+
 /// Whether the processes of a pod have the pod's name as identity. The others have an identity of their own.
 fn is_named_by_pod(seed: u64) -> bool {
     hash(seed, [61]) % 2 == 0
@@ -184,7 +189,9 @@ impl World {
         Answer::Lease(Some(written))
     }
 
-    /// Checks that the policy does not refuse the pod that holds the lock for longer than one ttl.
+    /// Checks that the policy refuses the pod that holds the lock for one ttl at most.
+    ///
+    /// The age of its copy of the lock is added.
     fn judge_answer(&mut self, lock: &Value, pod_uid: &str, is_admitted: bool) {
         let (now, api_now) = (self.now, self.api.clock(self.now));
         let is_valid = lock["status"]["validUntil"].as_str().and_then(millis).is_some_and(|until| until > api_now);
@@ -201,7 +208,7 @@ impl World {
         let same = before.filter(|before| before.nonce == nonce(lock) && now.0 - before.last.0 <= AGAIN);
         let since = same.map_or(now, |before| before.since);
         let took = now.0 - since.0;
-        if took > TTL * 1_000 {
+        if took > TTL * 1_000 + lag(self.seed) {
             let what = format!("the policy refuses the pod that holds {ELECTION} for {took} us, at {now}");
             self.oracle.violated_once(what, &format!("refused {}", nonce(lock)));
         }
@@ -229,8 +236,7 @@ impl World {
         if entry.kind == Kind::DistributedLock && entry.object.name() == ELECTION {
             let deleted = entry.change == Change::Deleted;
             let lock = if deleted { Value::Null } else { entry.object.value.clone() };
-            let most = if hash(self.seed, [62]) % 3 == 0 { LAGS.1 } else { LAGS.0 };
-            let lag = hash(self.seed, [60, self.electors.cached.len() as u64]) % most;
+            let lag = hash(self.seed, [60, self.electors.cached.len() as u64]) % lag(self.seed);
             let last = self.electors.cached.last().map_or(self.now, |(at, _)| *at);
             self.electors.cached.push(((self.now + lag).max(last), lock));
         }
