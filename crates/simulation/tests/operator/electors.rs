@@ -29,7 +29,7 @@ const LEASE: &str = "controller";
 /// The election's ttl, in milliseconds.
 const TTL: u64 = 10_000;
 /// Maximum age of the policy's copy of a lock in two thirds of the seeds, and in the others, in microseconds.
-const LAGS: (u64, u64) = (300_000, 4_000_000);
+const LAGS: (u64, u64) = (300_000, 2_000_000);
 /// A refused candidate retries within this time.
 const AGAIN: u64 = 2_500_000;
 
