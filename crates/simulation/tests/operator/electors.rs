@@ -74,12 +74,12 @@ fn nonce(lock: &Value) -> &str {
 
 /// The maximum age of the policy's copy of a lock in this seed, in microseconds.
 fn lag(seed: u64) -> u64 {
-    if hash(seed, [62]) % 3 == 0 { LAGS.1 } else { LAGS.0 }
+    if hash(seed, [62]).is_multiple_of(3) { LAGS.1 } else { LAGS.0 }
 }
 
 /// Whether the processes of a pod have the pod's name as identity. The others have an identity of their own.
 fn is_named_by_pod(seed: u64) -> bool {
-    hash(seed, [61]) % 2 == 0
+    hash(seed, [61]).is_multiple_of(2)
 }
 
 impl Electors {
@@ -130,10 +130,12 @@ impl World {
         let machines: Vec<_> =
             running.iter().map(|it| (truth.is_cut(it.machine), truth.clock_error(it.machine))).collect();
         let (seed, wrong, now) = (self.seed, self.api.wrong * 1_000, self.now);
-        let ended = |name: &String| running.iter().all(|it| it.container != *name);
-        let ended = self.electors.candidates.extract_if(.., |name, _| ended(name));
-        let released: Vec<_> = ended.filter_map(|(_, mut candidate)| candidate.release(now)).collect();
-        self.electors.flights.extend(released);
+        let Electors { candidates, flights, .. } = &mut self.electors;
+        candidates.retain(|name, candidate| {
+            let runs = running.iter().any(|it| it.container == *name);
+            flights.extend((!runs).then(|| candidate.release(now)).flatten());
+            runs
+        });
         for (it, (is_cut, clock_error)) in running.into_iter().zip(machines) {
             let made = self.electors.candidates.entry(it.container.clone()).or_insert_with(|| {
                 let rng = Rng::of(hash(seed, it.container.bytes().map(u64::from)), "elector");
