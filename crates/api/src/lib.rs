@@ -110,7 +110,8 @@ pub const ROTATE_PASSWORDS_ANNOTATION: &str = "redlock-operator.io/rotate-passwo
 /// Value: an integer; 0 without it.
 pub const PRIORITY_ANNOTATION: &str = "redlock-operator.io/priority";
 
-/// It stops renewing the hold, which runs out within one `ttl`. Then another candidate leads, if there is one. It removes the annotation.
+/// It stops renewing the hold, which runs out within one `ttl`. Then another candidate leads, if there is one. It removes the annotation before
+/// the next hold.
 ///
 /// On: DistributedLock.
 ///
@@ -128,7 +129,8 @@ pub const BREAK_ANNOTATION: &str = "redlock-operator.io/break";
 ///
 /// Value: `<user>: <reason>`, as for `break`.
 pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
-/// It frees the lock at once, because the holder says so. With another token it ends nothing, and an Event says so. It removes the annotation.
+/// It frees the lock at once, because the holder says so. With another token it ends nothing: it removes the
+/// annotation, and publishes an Event.
 ///
 /// On: DistributedLock.
 ///

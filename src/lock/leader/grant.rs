@@ -15,7 +15,7 @@ use super::publish_grant::{self, Attempt, not_written};
 use super::reachability::Reachability;
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
-use crate::lock::model::decide::{Contender, WaitReason};
+use crate::lock::model::decide::{Contender, WaitReason, requests};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
@@ -41,9 +41,9 @@ const LATE_VOTES: Duration = Duration::from_millis(2);
 /// Added to a pause, because the timer can differ a little from the boot-time clock.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
-/// Adds the finalizer, so that the object cannot vanish while the key is held.
+/// Adds the finalizer, so that the object cannot vanish while the key is held, and removes requests of an earlier hold.
 pub(super) async fn prepare(leader: &LeaderContext, lock: &Arc<DistributedLock>) -> Stepped {
-    match leader.store.set_finalizer(lock, true).await {
+    match leader.store.prepare(lock, &requests(lock)).await {
         Err(error @ (RequestError::Refused(_) | RequestError::Unknown(_))) => {
             Ok(leader.postpone(lock, not_written(lock, &error)))
         }

@@ -13,7 +13,7 @@ use kube::runtime::events::EventType;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::requests::{RequestError, request, unless_gone};
 use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER};
@@ -113,33 +113,27 @@ impl LockStore {
         self.remember(lock, replaced)
     }
 
-    /// Adds the operator's finalizer to exactly this version of the object, or removes it.
+    /// Gives exactly this version of the object the metadata of a held lock.
     ///
-    /// The label by which the policy on Leases finds the lock comes with it, and stays.
-    pub(super) async fn set_finalizer(
+    /// These are the operator's finalizer and the label by which the policy on Leases finds the lock. It removes the annotations `stale`.
+    pub(super) async fn prepare(
         &self,
         lock: &DistributedLock,
-        present: bool,
+        stale: &[&str],
     ) -> Result<Arc<DistributedLock>, RequestError> {
-        let mut finalizers: Vec<_> = lock.finalizers().iter().filter(|name| *name != LOCK_FINALIZER).cloned().collect();
-        if present {
-            finalizers.push(LOCK_FINALIZER.to_owned());
-        }
-        let mut metadata = json!({"finalizers": finalizers});
-        if present && lock.lease().is_some() {
+        let mut finalizers = other_finalizers(lock);
+        finalizers.push(LOCK_FINALIZER.to_owned());
+        let nulls: Map<_, _> = stale.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
+        let mut metadata = json!({"finalizers": finalizers, "annotations": nulls});
+        if lock.lease().is_some() {
             metadata["labels"] = json!({LEASE_LABEL: "true"});
         }
         self.patch_metadata(lock, metadata).await
     }
 
-    /// Removes annotations from exactly this version of the object.
-    pub(super) async fn clear_annotations(
-        &self,
-        lock: &DistributedLock,
-        names: &[&str],
-    ) -> Result<Arc<DistributedLock>, RequestError> {
-        let nulls = names.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
-        self.patch_metadata(lock, json!({"annotations": Value::Object(nulls)})).await
+    /// Removes the operator's finalizer from exactly this version of the object.
+    pub(super) async fn remove_finalizer(&self, lock: &DistributedLock) -> Result<Arc<DistributedLock>, RequestError> {
+        self.patch_metadata(lock, json!({"finalizers": other_finalizers(lock)})).await
     }
 
     async fn patch_metadata(
@@ -204,6 +198,11 @@ impl LockStore {
         drop(slot);
         read.filter(|read| read.meta().uid == lock.metadata.uid).map(|read| self.remember(lock, read)).transpose()
     }
+}
+
+/// The finalizers of other controllers.
+fn other_finalizers(lock: &DistributedLock) -> Vec<String> {
+    lock.finalizers().iter().filter(|name| *name != LOCK_FINALIZER).cloned().collect()
 }
 
 /// Pure: the last write of each lock object by this replica, by UID.

@@ -107,7 +107,6 @@ async fn act(
         Step::Advance(phase) => advance(leader, lock, &phase).await,
         Step::Seal => Ok(seal::held(members, memory, lock).await),
         Step::HandOver(quorum, why) => Ok(hand_over(leader, &quorum, &why)),
-        Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, lock, &names).await?)),
         Step::Keep(rest) => keep(leader, lock, &rest).await,
         Step::Rest(rest) => leave_free(leader, lock, &rest).await,
         Step::RemoveFinalizer => remove_finalizer(leader, lock).await,
@@ -117,13 +116,14 @@ async fn act(
 
 /// Publishes the status of a held lock.
 ///
-/// Its Lease, its leader label and its Job follow that status.
+/// Its metadata, its Lease, its leader label and its Job follow that status.
 async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
     let lock = status::publish_or_enqueue(&leader.store, &leader.due_renewals, lock, rest).await?;
     let lease = ensure_lease(leader, &lock).await;
     let label = leader.labels.ensure(&lock).await;
     let job = leader.jobs.ensure(&lock).await;
-    settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
+    let metadata = status::correct_metadata(&leader.store, &lock).await;
+    settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None), metadata.map(|()| None)])
 }
 
 /// Publishes the status of a free lock, and removes what a hold has left on other objects.
@@ -142,7 +142,7 @@ fn settle(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
     wake_after: Option<Duration>,
-    written: [Result<Option<Duration>, Error>; 3],
+    written: impl IntoIterator<Item = Result<Option<Duration>, Error>>,
 ) -> Stepped {
     let (mut refusal, mut wakes) = (None, vec![wake_after]);
     for outcome in written {

@@ -18,7 +18,7 @@ use super::peers::Peers;
 use super::progress::{Error, Progress, Stepped};
 use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request, unless_gone};
-use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION};
+use crate::api::{DistributedLock, MilliTime};
 use crate::lock::model::delay::{end_of_delay, lock_delay};
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::events::LockEvent;
@@ -147,10 +147,7 @@ fn announce(store: &LockStore, lock: &Arc<DistributedLock>, phase: &Phase) {
 /// The deletion of a namespace deletes its claims, and the caches can be late. A deleted key cannot be restored, so this reads the
 /// namespace from the API server.
 async fn doubt_about_deletion(client: &Client, lock: &DistributedLock, end: &End) -> Result<Option<End>, RequestError> {
-    let by_annotation = lock.annotations().contains_key(RELEASE_ANNOTATION);
-    let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
-    let deleted = lock.metadata.deletion_timestamp.is_some() && verdict::is_free_identity(lock);
-    if end.reason() != HeldReason::Released || by_annotation || is_ending || !deleted {
+    if *end != End::Deleted {
         return Ok(None);
     }
     let namespace = lock.namespace().unwrap_or_default();
@@ -193,7 +190,7 @@ pub(super) async fn remove_finalizer(
     if let Some(access) = access {
         release_orphans(members, lock, access).await;
     }
-    unless_gone(store.set_finalizer(lock, false).await)?;
+    unless_gone(store.remove_finalizer(lock).await)?;
     members.holds.forget(&lock.uid().unwrap_or_default());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Publishes the status of a lock, and removes annotations that cannot be served.
+//! Publishes the status of a lock, and corrects the metadata of a held one.
 
 use std::sync::Arc;
 
@@ -7,12 +7,14 @@ use kube::ResourceExt;
 
 use super::due_renewals::{DueRenewals, is_mere_renewal};
 use super::lock_store::LockStore;
+use super::progress::Error;
 use crate::api::conditions::{AcceptedReason, LockCondition};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
-use crate::lock::model::decide::Rest;
+use crate::lock::model::decide::{Correction, Rest};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::readiness::without_candidate;
+use crate::lock::model::refusal::Refusal;
 
 /// Writes the status if it differs.
 pub(super) async fn publish(
@@ -54,17 +56,17 @@ pub(super) async fn publish_or_enqueue(
     }
 }
 
-/// Removes annotations that cannot be served, and publishes an Event for a release.
-pub(super) async fn clear_requests(
-    store: &LockStore,
-    lock: &DistributedLock,
-    names: &[&str],
-) -> Result<Arc<DistributedLock>, RequestError> {
-    let cleared = store.clear_annotations(lock, names).await?;
-    if let Some(token) = lock.fencing_token() {
-        store.event(&cleared, LockEvent::ReleaseRefused { token });
+/// Corrects the metadata of a held lock, and publishes an Event for a release with the token of another hold.
+pub(super) async fn correct_metadata(store: &LockStore, lock: &DistributedLock) -> Result<(), Error> {
+    let Some(correction) = Correction::of(lock) else { return Ok(()) };
+    let stale: Vec<_> = correction.stale.into_iter().collect();
+    let corrected = store.prepare(lock, &stale).await.map_err(|error| {
+        Error::of_write(error, |cause| Refusal::MetadataNotWritten { fields: correction.fields(), cause })
+    })?;
+    if let Some(token) = lock.fencing_token().filter(|_| correction.stale.is_some()) {
+        store.event(&corrected, LockEvent::ReleaseRefused { token });
     }
-    Ok(cleared)
+    Ok(())
 }
 
 /// The condition that refuses the spec or has a fault, if its reason is new.

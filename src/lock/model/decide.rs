@@ -152,9 +152,10 @@ pub struct LockInput<'a> {
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub enum Step {
-    /// Add the finalizer, so that the object cannot vanish while its key is held.
+    /// Add the finalizer, so that the object cannot vanish while its key is held, and remove requests.
     ///
-    /// An election with a Lease also gets the label by which the policy on Leases finds it.
+    /// A request of an earlier hold must not end the next one. An election with a Lease also gets the label by which the policy on Leases
+    /// finds it.
     Prepare,
     /// Remove the finalizer, because nothing is held.
     RemoveFinalizer,
@@ -162,17 +163,13 @@ pub enum Step {
     Delete,
     /// Attempt to acquire the key for this contender.
     Acquire(Contender),
-    /// Remove annotations with requests.
-    ///
-    /// They are served, or they applied to an earlier hold.
-    ClearRequests(Vec<&'static str>),
     /// Hand leadership over, because another replica possibly reaches the quorum and has renewed the hold.
     HandOver(ObjectRef<RedisQuorum>, String),
     /// Advance the end of the hold to this phase.
     Advance(Phase),
     /// Seal the key, until a majority has confirmed it.
     Seal,
-    /// Keep the hold, and correct its label, Lease and Job.
+    /// Keep the hold, and correct its metadata, label, Lease and Job.
     Keep(Rest),
     /// Only publish the status.
     Rest(Rest),
@@ -215,6 +212,35 @@ fn rest(draft: Draft, wake: Option<Duration>) -> Step {
 /// Without the label its holder would lose the Lease.
 fn is_labelled(lock: &DistributedLock) -> bool {
     lock.lease().is_none() || lock.labels().get(LEASE_LABEL).is_some_and(|value| value == "true")
+}
+
+/// The annotations that request the end of a hold. Before the next hold all of them are stale.
+pub fn requests(lock: &DistributedLock) -> Vec<&'static str> {
+    REQUESTS.into_iter().filter(|request| lock.annotations().contains_key(*request)).collect()
+}
+
+/// The metadata that a held lock must not keep, or lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correction {
+    /// A release annotation with the token of another hold.
+    pub stale: Option<&'static str>,
+    /// Whether the label for the policy on Leases is missing.
+    pub is_unlabelled: bool,
+}
+
+impl Correction {
+    /// The correction that a held lock needs.
+    pub fn of(lock: &DistributedLock) -> Option<Self> {
+        let needed = Self { stale: held::stale_release(lock), is_unlabelled: !is_labelled(lock) };
+        (needed.stale.is_some() || needed.is_unlabelled).then_some(needed)
+    }
+
+    /// The names of the fields for messages.
+    pub fn fields(&self) -> String {
+        let label = self.is_unlabelled.then(|| format!("label {LEASE_LABEL}"));
+        let annotation = self.stale.map(|name| format!("annotation {name}"));
+        label.into_iter().chain(annotation).collect::<Vec<_>>().join(" and ")
+    }
 }
 
 /// The pause before another attempt to seal a key.

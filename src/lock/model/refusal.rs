@@ -63,6 +63,9 @@ pub enum Refusal {
     /// The API server does not let the operator remove label {label} from pod {pod}: {cause}. Before that the pod's hold does not end,
     /// and no other pod gets the label. The operator tries again every few seconds. Change the admission policy or webhook
     LabelNotRemoved { label: String, pod: String, cause: String },
+    /// The API server does not let the operator correct the {fields} of this lock: {cause}. The hold continues, and the operator tries
+    /// again every 5 seconds. Change the admission policy or webhook
+    MetadataNotWritten { fields: String, cause: String },
     /// The API server does not let the operator write Lease {lease}, so the candidates do not learn who leads: {cause}. The operator
     /// tries again every 5 seconds
     LeaseNotWritten { lease: String, cause: String },
@@ -103,6 +106,7 @@ impl Refusal {
             }
             Self::LeaseTooLong { .. } => AcceptedReason::LeaseTooLong,
             Self::LabelNotSet { .. } | Self::LabelNotRemoved { .. } => AcceptedReason::LabelRefused,
+            Self::MetadataNotWritten { .. } => AcceptedReason::MetadataRefused,
             Self::LeaseNotWritten { .. } => AcceptedReason::LeaseRefused,
             Self::JobNotStarted { .. } => AcceptedReason::JobNotStarted,
             Self::TooManyLocks { .. } => AcceptedReason::TooManyLocks,

@@ -82,6 +82,13 @@ names! {
         ///
         /// To do: change the admission policy or webhook that the message names.
         LabelRefused,
+        /// The API server refuses the operator's change of a label or annotation of the lock: the label by which the policy on Leases finds
+        /// it, or a `release` with the token of another hold. The condition is true, and the lock is served.
+        ///
+        /// Automatic: the operator tries again every few seconds.
+        ///
+        /// To do: change the admission policy or webhook that the message names.
+        MetadataRefused,
         /// The API server refuses the operator's write to the Lease of the election. The condition is true, and the lock is served.
         ///
         /// Automatic: the operator tries again every few seconds.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Contender, LockInput, REQUESTS, Step, WaitReason, is_labelled, rest};
+use super::{Contender, LockInput, Step, WaitReason, is_labelled, requests, rest};
 use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, transition_time};
 use crate::lock::model::held_message::HeldMessage;
@@ -19,10 +19,6 @@ pub(super) fn decide(input: &LockInput<'_>) -> Step {
     let draft = Draft::of(lock, input.api_now);
     if lock.metadata.deletion_timestamp.is_some() {
         return if has_finalizer { Step::RemoveFinalizer } else { rest(draft, None) };
-    }
-    let asked: Vec<_> = REQUESTS.into_iter().filter(|request| lock.annotations().contains_key(*request)).collect();
-    if !asked.is_empty() {
-        return Step::ClearRequests(asked);
     }
     if lock.is_finished() {
         return match remaining_after_finish(lock, input.api_now) {
@@ -53,7 +49,10 @@ fn unfinished(input: &LockInput<'_>, draft: Draft, has_finalizer: bool) -> Step 
     }
     let draft = draft.accepted(input.trouble.as_ref());
     match &input.contender {
-        Ok(contender) => in_queue(input, draft, patience, contender, has_finalizer && is_labelled(lock)),
+        Ok(contender) => {
+            let is_prepared = has_finalizer && is_labelled(lock) && requests(lock).is_empty();
+            in_queue(input, draft, patience, contender, is_prepared)
+        }
         Err(WaitReason { message, retry_after }) => {
             let unready = until_unready(lock, input.api_now);
             rest(draft.not_held(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
@@ -70,7 +69,8 @@ fn in_queue(
     is_prepared: bool,
 ) -> Step {
     // The next lock in the queue is prepared before its turn, which saves a write at the hand-over.
-    if !is_prepared && matches!(input.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
+    let is_next = matches!(input.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 });
+    if is_next && !is_prepared && input.pause.is_none() {
         return Step::Prepare;
     }
     match &input.place {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{HoldInput, LockInput, Renewal, Rest, Sealing, Step, is_labelled, rest};
+use super::{HoldInput, LockInput, Renewal, Rest, Sealing, Step, rest};
 use crate::api::{DistributedLock, LOCK_FINALIZER, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::held_for::HeldFor;
@@ -76,9 +76,6 @@ fn longest_memory(input: &LockInput<'_>, held: &HoldInput) -> Duration {
 }
 
 fn decide_good(input: &LockInput<'_>, held: &HoldInput) -> Step {
-    if let Some(stale) = stale_release(input.lock) {
-        return Step::ClearRequests(vec![stale]);
-    }
     match held.hold.as_ref() {
         None => decide_without_session(input, held),
         Some(Hold { refused: true, trouble, .. }) => {
@@ -92,7 +89,6 @@ fn decide_good(input: &LockInput<'_>, held: &HoldInput) -> Step {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "too late".into());
             Step::Advance(Phase::Ending(End::NotRenewed { trouble }))
         }
-        Some(_valid) if !is_labelled(input.lock) => Step::Prepare,
         Some(hold) => keep(input, held, hold),
     }
 }
@@ -148,7 +144,7 @@ fn minimum<'a>(lock: &DistributedLock, held: &'a HoldInput) -> Option<(&'a End, 
 }
 
 /// A release annotation with the token of an earlier hold. It must not end this one.
-fn stale_release(lock: &DistributedLock) -> Option<&'static str> {
+pub(super) fn stale_release(lock: &DistributedLock) -> Option<&'static str> {
     let token_text = lock.annotations().get(RELEASE_ANNOTATION)?;
     (token_text.trim().parse() != Ok(lock.fencing_token()?)).then_some(RELEASE_ANNOTATION)
 }

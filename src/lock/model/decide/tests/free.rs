@@ -135,9 +135,22 @@ fn a_deleted_lock_that_is_not_held_is_let_go() {
 }
 
 #[test]
-fn a_request_is_taken_off_before_it_could_end_a_later_hold() {
-    let lock = lock(json!({"metadata": {"annotations": {STEP_DOWN_ANNOTATION: "please"}}}));
-    assert_eq!(decide(&input(&lock)), Step::ClearRequests(vec![STEP_DOWN_ANNOTATION]));
+fn a_request_is_removed_before_it_could_end_a_later_hold() {
+    let mut lock = lock(json!({"metadata": {"annotations": {STEP_DOWN_ANNOTATION: "please"}}}));
+    assert_eq!(decide(&input(&lock)), Step::Prepare);
+    assert_eq!(requests(&lock), [STEP_DOWN_ANNOTATION]);
+    lock.spec.suspend = true;
+    assert_eq!(held_reason(&decide(&input(&lock))), "Suspended", "a policy can refuse to remove it");
+}
+
+#[test]
+fn a_refused_change_of_metadata_is_in_the_status() {
+    let lock = lock(json!({"metadata": {"annotations": {RELEASE_ANNOTATION: "6"}}}));
+    let message = HeldMessage::NotWritten { failure: "policy p denied request".into() };
+    let pause = Some(WaitReason { message, retry_after: Some(Duration::from_secs(1)) });
+    assert_eq!(held_reason(&decide(&LockInput { pause: pause.clone(), ..input(&lock) })), "Pending");
+    let place = Place::Behind { holder: "b (x)".into(), position: 1, delayed: false };
+    assert_eq!(held_reason(&decide(&LockInput { pause, place, ..input(&lock) })), "Queued");
 }
 
 #[test]

@@ -103,10 +103,15 @@ fn the_record_of_a_hold_is_completed_and_its_delay_only_grows() {
 }
 
 #[test]
-fn a_word_with_another_token_is_taken_off() {
-    let late = held_lock(json!({"metadata": {"annotations": {RELEASE_ANNOTATION: "6"}}}));
-    let step = decide(&held_input(&late, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))));
-    assert_eq!(step, Step::ClearRequests(vec![RELEASE_ANNOTATION]));
+fn a_release_with_another_token_delays_no_renewal() {
+    let release = |token: &str| held_lock(json!({"metadata": {"annotations": {RELEASE_ANNOTATION: token}}}));
+    let late = release("6");
+    let step = decide(&held_input(&late, Verdict::Keep, Some(hold(WALL.0 + 1_750, 8_000))));
+    // An admission policy can refuse to remove the annotation.
+    assert!(matches!(step, Step::Keep(Rest { renewal: Some(_), .. })), "{step:?}");
+    let needed = Correction { stale: Some(RELEASE_ANNOTATION), is_unlabelled: false };
+    assert_eq!(Correction::of(&late), Some(needed));
+    assert_eq!(Correction::of(&release("7")), None, "it releases this hold");
 }
 
 #[test]

@@ -14,14 +14,16 @@ fn a_renewal_is_published_if_the_next_would_be_too_late() {
 }
 
 #[test]
-fn with_a_lease_each_renewal_is_published_after_the_label() {
+fn with_a_lease_each_renewal_is_published_without_the_label() {
     let mut lock = held_lock(json!({}));
     (lock.spec.claim, lock.spec.election) = (None, Some(with_lease()));
     let renewed = hold(WALL.0 - 1_999, 8_000);
-    assert_eq!(decide(&held_input(&lock, Verdict::Keep, Some(renewed.clone()))), Step::Prepare);
-    lock.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
+    // An admission policy can refuse to set the label.
     let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
     assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 - 1_999, "7 s are left of what is published");
+    assert_eq!(Correction::of(&lock).unwrap().fields(), format!("label {LEASE_LABEL}"));
+    lock.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
+    assert_eq!(Correction::of(&lock), None);
 }
 
 #[test]
