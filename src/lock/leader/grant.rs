@@ -41,7 +41,9 @@ const LATE_VOTES: Duration = Duration::from_millis(2);
 /// Added to a pause, because the timer can differ a little from the boot-time clock.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
-/// Adds the finalizer, so that the object cannot vanish while the key is held, and removes requests of an earlier hold.
+/// Adds the finalizer, so that the object cannot vanish while the key is held.
+///
+/// It also removes requests of an earlier hold.
 pub(super) async fn prepare(leader: &LeaderContext, lock: &Arc<DistributedLock>) -> Stepped {
     match leader.store.prepare(lock, &requests(lock)).await {
         Err(error @ (RequestError::Refused(_) | RequestError::Unknown(_))) => {

@@ -71,6 +71,10 @@ impl JobHold {
         })
     }
 
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     fn is(&self, job: &Job) -> bool {
         job.uid().as_deref() == Some(self.uid.as_str())
     }
@@ -95,17 +99,15 @@ impl JobSync {
         let Some(held) = JobHold::of(lock) else { return self.ensure_none(lock).await };
         let Some(job) = self.cached(&held.namespace, &held.name).filter(|job| held.is(job)) else { return Ok(()) };
         if lock.stopping().is_some() {
-            let is_stopped = is_suspended(&job) && stopping_token(&job) == Some(held.token);
-            return if is_stopped { Ok(()) } else { Ok(suspend(&self.client, &held, Stop::Any).await.map(drop)?) };
+            return ensure_stopped(&self.client, &held, &job).await;
         }
         let is_new = template_token(&job) != Some(held.token) && stopping_token(&job) != Some(held.token);
         // The API server can refuse another template until the Job controller confirms the suspension. The watch reports that.
         if !is_new || !is_at_rest(&job) || is_finished(&job) {
             return Ok(());
         }
-        let full_name = format!("{}/{}", held.namespace, held.name);
         let started = start(&self.client, &held, &job).await;
-        started.map_err(|error| Error::of_write(error, |cause| Refusal::JobNotStarted { job: full_name, cause }))
+        started.map_err(|error| Error::of_write(error, |cause| Refusal::JobNotStarted { job: held.full_name(), cause }))
     }
 
     /// Suspends a Job that was started under an ended hold, if no write has done so.
@@ -133,22 +135,46 @@ impl JobSync {
     }
 }
 
-/// Suspends the Job of the hold that the status names. Returns `None` if the holder is not a Job.
+/// Suspends the Job of a hold that is still renewed, unless the cached Job is suspended.
+async fn ensure_stopped(client: &Client, held: &JobHold, job: &Job) -> Result<(), Error> {
+    if is_suspended(job) && stopping_token(job) == Some(held.token) {
+        return Ok(());
+    }
+    match suspend(client, held, Stop::Any).await? {
+        Stopped::Suspended | Stopped::Ended => Ok(()),
+        Stopped::Refused(cause) => {
+            Err(Error::of_refusal(&cause, |cause| Refusal::JobNotSuspended { job: held.full_name(), cause }))
+        }
+    }
+}
+
+/// Suspends the Job of a hold that is no longer renewed. Returns `None` if the holder is not a Job.
 ///
-/// The first phase of an end publishes an Event if the API server refuses.
+/// The first phase without renewals publishes an Event if the API server refuses.
 pub(super) async fn stop(
     store: &LockStore,
     lock: &DistributedLock,
     which: Stop,
 ) -> Result<Option<Stopped>, RequestError> {
-    let Some(held) = JobHold::of(lock) else { return Ok(None) };
-    let stopped = suspend(store.client(), &held, which).await?;
-    let is_first = lock.stopping().is_none() && lock.ending().is_none();
-    if let (Stopped::Refused(cause), true) = (&stopped, is_first) {
-        let (job, cause) = (format!("{}/{}", held.namespace, held.name), cause.clone());
+    let stopped = try_to_stop(store.client(), lock, which).await?;
+    let is_first = lock.ending().is_none();
+    if let (Some(held), Some(Stopped::Refused(cause)), true) = (JobHold::of(lock), &stopped, is_first) {
+        let (job, cause) = (held.full_name(), cause.clone());
         store.event(&Arc::new(lock.clone()), LockEvent::JobNotSuspended { job, cause });
     }
-    Ok(Some(stopped))
+    Ok(stopped)
+}
+
+/// Suspends the Job of the hold that the status names. Returns `None` if the holder is not a Job.
+pub(super) async fn try_to_stop(
+    client: &Client,
+    lock: &DistributedLock,
+    which: Stop,
+) -> Result<Option<Stopped>, RequestError> {
+    match JobHold::of(lock) {
+        Some(held) => suspend(client, &held, which).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Reads the Job from the API server, and suspends it with the mark of this hold.
@@ -218,4 +244,36 @@ async fn patch(jobs: &Api<Job>, job: &Job, annotations: Value, spec: Value) -> R
     let metadata = json!({"resourceVersion": job.resource_version(), "uid": job.uid(), "annotations": annotations});
     let body = json!({"metadata": metadata, "spec": spec});
     request(jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(body))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::http::{Method, Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_refused_suspension_is_a_fault_with_the_job_and_the_policy() {
+        let policy = "jobs.batch \"app\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: jobs are final";
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let (code, answer) = match *request.method() {
+                Method::PATCH => (
+                    403,
+                    json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": policy, "code": 403}),
+                ),
+                _ => (200, json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"}})),
+            };
+            let body = Body::from(serde_json::to_vec(&answer).unwrap());
+            Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+        });
+        let client = Client::new(service, "ns");
+        let [lock, namespace, name, uid] = ["ns/app", "ns", "app", "u"].map(str::to_owned);
+        let held = JobHold { lock, namespace, name, uid, token: 7 };
+        let stopped = ensure_stopped(&client, &held, &Job::default()).await;
+        let Err(Error::Refused(refusal)) = stopped else { panic!("{stopped:?}") };
+        assert_eq!(*refusal, Refusal::JobNotSuspended { job: "ns/app".into(), cause: policy.into() });
+        let marked = json!({"metadata": {"annotations": {JOB_STOPPING_ANNOTATION: "7"}}, "spec": {"suspend": true}});
+        assert!(ensure_stopped(&client, &held, &serde_json::from_value(marked).unwrap()).await.is_ok());
+    }
 }

@@ -39,9 +39,14 @@ impl Error {
     /// The error of a write to another object. `message` is the fault of the lock, with the text of the API server.
     pub(super) fn of_write(error: RequestError, message: impl FnOnce(String) -> Refusal) -> Self {
         match error.refused() {
-            Some(cause) => Self::Refused(Box::new(message(beginning(cause, LONGEST_CAUSE).to_owned()))),
+            Some(cause) => Self::of_refusal(cause, message),
             None => Self::Write(error),
         }
+    }
+
+    /// The error of a write that the API server refused for this cause.
+    pub(super) fn of_refusal(cause: &str, message: impl FnOnce(String) -> Refusal) -> Self {
+        Self::Refused(Box::new(message(beginning(cause, LONGEST_CAUSE).to_owned())))
     }
 }
 

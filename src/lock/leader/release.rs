@@ -66,7 +66,8 @@ pub(super) async fn advance(
 ///
 /// The hold is renewed until the pods of the Job have ended.
 async fn stop_job(store: &LockStore, lock: &DistributedLock, end: &End) -> Written {
-    job_sync::stop(store, lock, Stop::Any).await?;
+    // A refusal is in the next status, because each visit tries again while the Job is not suspended.
+    job_sync::try_to_stop(store.client(), lock, Stop::Any).await?;
     let stopping = Draft::of(lock, store.api_now()).stopping(end).finish();
     Ok(store.replace_status(lock, stopping).await?)
 }

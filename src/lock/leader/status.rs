@@ -56,7 +56,9 @@ pub(super) async fn publish_or_enqueue(
     }
 }
 
-/// Corrects the metadata of a held lock, and publishes an Event for a release with the token of another hold.
+/// Corrects the metadata of a held lock.
+///
+/// It publishes an Event for a release with the token of another hold.
 pub(super) async fn correct_metadata(store: &LockStore, lock: &DistributedLock) -> Result<(), Error> {
     let Some(correction) = Correction::of(lock) else { return Ok(()) };
     let stale: Vec<_> = correction.stale.into_iter().collect();

@@ -52,9 +52,9 @@ pub enum End {
     JobSuspended,
     /// The operator has suspended the Job, and did not come to say why
     JobHalted,
-    /// {why}; the Job is suspended, and no pod of it is known to run
+    /// {why}; the Job has no running pod, and starts none
     JobStopped { reason: HeldReason, why: String },
-    /// {why}; the Job is suspended, and pods of it were not seen to end within their grace period and one ttl
+    /// {why}; pods of the Job were not observed to end within their grace period and one ttl
     JobOverdue { reason: HeldReason, why: String },
     /// The holder failed its check in spec.liveness {failures} times in a row: {why}
     CheckFailed { failures: i32, why: String },

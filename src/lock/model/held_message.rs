@@ -12,7 +12,7 @@ pub enum HeldMessage {
     Held { holder: String, key: String, token: FencingToken },
     /// {why}. minHold keeps the lock until {until}, and the operator frees it then. To free it now: redlock break --force
     HeldForMinimum { why: String, until: MilliTime },
-    /// {why}. The operator has suspended the Job, and renews the hold until the pods of the Job have ended, for their grace
+    /// {why}. The operator suspends the Job, and renews the hold until the pods of the Job have ended, for their grace
     /// period and one ttl at most
     Stopping { why: String },
     /// {why}. The operator no longer renews the hold. The next holder can get the lock at {until}, or when the container

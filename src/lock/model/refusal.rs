@@ -72,6 +72,9 @@ pub enum Refusal {
     /// The API server does not let the operator start Job {job}, which holds the lock: {cause}. The operator tries again every 5
     /// seconds. Correct what the API server names, or delete the claim
     JobNotStarted { job: String, cause: String },
+    /// The API server does not let the operator suspend Job {job}, whose hold ends: {cause}. The operator tries again every 5 seconds, and
+    /// renews the hold for the grace period of the pods and one ttl at most. Suspend or delete the Job
+    JobNotSuspended { job: String, cause: String },
     /// Namespace {namespace} has {limit} older DistributedLocks, as many as the operator serves there. It serves this
     /// one when one of them is gone. Delete finished claims (set ttlAfterFinished), or ask for a larger
     /// limits.locksPerNamespace
@@ -109,6 +112,7 @@ impl Refusal {
             Self::MetadataNotWritten { .. } => AcceptedReason::MetadataRefused,
             Self::LeaseNotWritten { .. } => AcceptedReason::LeaseRefused,
             Self::JobNotStarted { .. } => AcceptedReason::JobNotStarted,
+            Self::JobNotSuspended { .. } => AcceptedReason::JobNotSuspended,
             Self::TooManyLocks { .. } => AcceptedReason::TooManyLocks,
         }
     }

@@ -82,8 +82,8 @@ names! {
         ///
         /// To do: change the admission policy or webhook that the message names.
         LabelRefused,
-        /// The API server refuses the operator's change of a label or annotation of the lock: the label by which the policy on Leases finds
-        /// it, or a `release` with the token of another hold. The condition is true, and the lock is served.
+        /// The API server refuses the operator's change of the lock's metadata. That is the label by which the policy on Leases finds the
+        /// lock, or the annotation `release` with the token of another hold. The condition is true, and the lock is served.
         ///
         /// Automatic: the operator tries again every few seconds.
         ///
@@ -101,6 +101,12 @@ names! {
         ///
         /// To do: correct what the message names, or delete the claim.
         JobNotStarted,
+        /// The hold of a Job ends, and the API server refuses to suspend the Job. The condition is true.
+        ///
+        /// Automatic: the operator tries again every few seconds, and the hold ends after the grace period of the pods and one ttl.
+        ///
+        /// To do: suspend or delete the Job, because it continues without the lock.
+        JobNotSuspended,
         /// This version of the operator cannot read the object. Other objects are served.
         ///
         /// Automatic: the operator does not grant the lock, and lets a hold run out.
