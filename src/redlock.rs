@@ -4,3 +4,4 @@ mod signer;
 
 pub use redlock_engine::redlock::*;
 pub use signer::ValueSigner;
+pub(crate) use signer::{hex, mac};

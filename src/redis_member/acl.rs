@@ -11,6 +11,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use super::Secret;
+use crate::redlock::hex;
 
 /// The client that the operator's locking path is, as far as names go.
 pub(super) const LOCKER_CLIENT: &str = "locker";
@@ -69,7 +70,7 @@ pub struct PasswordHash(String);
 impl PasswordHash {
     /// Hashes the password.
     pub fn of(password: &Secret) -> Self {
-        Self(Sha256::digest(password.expose()).iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex(&Sha256::digest(password.expose())))
     }
 }
 
@@ -124,14 +125,13 @@ pub struct UserRule {
 }
 
 impl UserRule {
+    fn new(name: String, password: &Secret, scope: String, open: &'static str) -> Self {
+        Self { name, passwords: vec![PasswordHash::of(password)], scope, open }
+    }
+
     /// The operator's locking path: all keys, the token counter among them.
     pub fn locker(epoch: i64, password: &Secret) -> Self {
-        Self {
-            name: Self::locker_name(epoch),
-            passwords: vec![PasswordHash::of(password)],
-            scope: "~* resetchannels".to_owned(),
-            open: LOCKER,
-        }
+        Self::new(Self::locker_name(epoch), password, "~* resetchannels".to_owned(), LOCKER)
     }
 
     /// A Redlock client outside the operator, with its prefix only.
@@ -141,32 +141,19 @@ impl UserRule {
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
         let prefix = prefix.as_str();
         let channel = format!("redisson_lock__channel:{{{prefix}*");
-        Self {
-            name: Self::client_name(client, epoch),
-            passwords: vec![PasswordHash::of(password)],
-            scope: format!("~{prefix}* ~{channel} ~redisson_unlock_latch:{{{prefix}* resetchannels &{channel}"),
-            open: CLIENT,
-        }
+        let scope = format!("~{prefix}* ~{channel} ~redisson_unlock_latch:{{{prefix}* resetchannels &{channel}");
+        Self::new(Self::client_name(client, epoch), password, scope, CLIENT)
     }
 
     /// A client outside the operator that only looks, at keys with its prefix. It cannot vote, so it has no membership epoch.
     pub fn reader(client: &str, prefix: &KeyPrefix, password: &Secret) -> Self {
-        Self {
-            name: Self::reader_name(client),
-            passwords: vec![PasswordHash::of(password)],
-            scope: format!("%R~{}* resetchannels", prefix.as_str()),
-            open: READER,
-        }
+        let scope = format!("%R~{}* resetchannels", prefix.as_str());
+        Self::new(Self::reader_name(client), password, scope, READER)
     }
 
     /// The kubelet's probes.
     pub fn probe(password: &Secret) -> Self {
-        Self {
-            name: PROBE_USER.to_owned(),
-            passwords: vec![PasswordHash::of(password)],
-            scope: "resetkeys resetchannels".to_owned(),
-            open: PROBE,
-        }
+        Self::new(PROBE_USER.to_owned(), password, "resetkeys resetchannels".to_owned(), PROBE)
     }
 
     /// The same user with these passwords, each of which is accepted.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value, cmd};
+use redis::{Cmd, Pipeline, ToRedisArgs, Value, cmd};
 use redlock_engine::voting::RESTORE_COUNTER;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -278,10 +278,14 @@ impl fmt::Debug for AdminConnection {
     }
 }
 
-fn set_user(user: &UserRule, open: bool) -> Cmd {
+fn acl(action: &str, arguments: impl ToRedisArgs) -> Cmd {
     let mut command = cmd("ACL");
-    command.arg("SETUSER").arg(user.set_user(open));
+    command.arg(action).arg(arguments);
     command
+}
+
+fn set_user(user: &UserRule, open: bool) -> Cmd {
+    acl("SETUSER", user.set_user(open))
 }
 
 /// Ends the operator's other connections to the member, and with them whatever they have on the way.

@@ -119,7 +119,7 @@ pub async fn read_record(admin: &mut AdminConnection, claim: &Claim, write: bool
         "lives": millis(claim.lives),
         "joined": claim.joined,
     });
-    let answer = run_script(admin, include_str!("scripts/quorum.lua"), RECORD_KEY, &question.to_string()).await?;
+    let answer = run_script(admin, include_str!("scripts/quorum.lua"), &[RECORD_KEY], &[&question.to_string()]).await?;
     let answer = wire::text(&answer).ok_or_else(wire::unexpected)?;
     let Answer { kept, stood, others, epoch, since } = serde_json::from_str(&answer).map_err(|_| wire::unexpected())?;
     let others = others.into_iter().take(MOST_OTHERS).map(|(uid, Other { name, list, ttl, left })| {
@@ -141,8 +141,7 @@ fn plain(text: &str, longest: usize) -> String {
 /// # Errors
 /// If there is no answer in time.
 pub async fn raise_counter(admin: &mut AdminConnection, token: FencingToken) -> Result<FencingToken, MemberError> {
-    let script = RESTORE_COUNTER;
-    let answer = run_script(admin, script, TOKEN_KEY, &token.get().to_string()).await?;
+    let answer = run_script(admin, RESTORE_COUNTER, &[TOKEN_KEY], &[&token.get().to_string()]).await?;
     let Value::Int(counter) = answer else { return Err(wire::unexpected()) };
     FencingToken::new(counter).ok_or_else(wire::unexpected)
 }
@@ -152,20 +151,23 @@ pub async fn raise_counter(admin: &mut AdminConnection, token: FencingToken) -> 
 /// # Errors
 /// If there is no answer in time, or the master has no such check.
 pub async fn missing_rights(admin: &mut AdminConnection) -> Result<Vec<String>, MemberError> {
-    let code = include_str!("scripts/missing_rights.lua");
-    let mut pipeline = redis::Pipeline::new();
-    pipeline.cmd("SCRIPT").arg("LOAD").arg(code);
-    pipeline.cmd("EVALSHA").arg(redis::Script::new(code).get_hash()).arg(0).arg(&[SOME_KEY, TOKEN_KEY, RECORD_KEY]);
-    let Some(Value::Array(missing)) = admin.ask_all(&pipeline).await?.pop() else { return Err(wire::unexpected()) };
+    let keys = [SOME_KEY, TOKEN_KEY, RECORD_KEY];
+    let missing = run_script(admin, include_str!("scripts/missing_rights.lua"), &[], &keys).await?;
+    let Value::Array(missing) = missing else { return Err(wire::unexpected()) };
     let is_rule = |rule: &String| rule == "~*" || EXTERNAL_RIGHTS.split(' ').any(|right| right == rule);
     Ok(missing.iter().filter_map(wire::text).filter(is_rule).collect())
 }
 
 /// Loads the script each time, because the scripts of an external master can be flushed at any time.
-async fn run_script(admin: &mut AdminConnection, code: &str, key: &str, argument: &str) -> Result<Value, MemberError> {
+async fn run_script(
+    admin: &mut AdminConnection,
+    code: &str,
+    keys: &[&str],
+    arguments: &[&str],
+) -> Result<Value, MemberError> {
     let mut pipeline = redis::Pipeline::new();
     pipeline.cmd("SCRIPT").arg("LOAD").arg(code);
-    pipeline.cmd("EVALSHA").arg(redis::Script::new(code).get_hash()).arg(1).arg(key).arg(argument);
+    pipeline.cmd("EVALSHA").arg(redis::Script::new(code).get_hash()).arg(keys.len()).arg(keys).arg(arguments);
     admin.ask_all(&pipeline).await?.pop().ok_or_else(wire::unexpected)
 }
 

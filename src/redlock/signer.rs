@@ -8,8 +8,24 @@ use super::{LockValue, Nonce};
 /// Bytes of the nonce and of the tag; each is twice as many hex characters.
 const HALF: usize = 10;
 
-fn to_hex(bytes: &[u8]) -> String {
+/// Bytes as hexadecimal text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// HMAC-SHA-256 with a key of any length.
+///
+/// A key that is longer than a block is hashed, and a shorter one is padded (RFC 2104). So the one constructor that
+/// cannot fail is enough.
+pub(crate) fn mac(key: &[u8]) -> Hmac<Sha256> {
+    let mut block = [0_u8; 64];
+    if key.len() > block.len() {
+        let digest = <Sha256 as sha2::Digest>::digest(key);
+        block[..digest.len()].copy_from_slice(&digest);
+    } else {
+        block[..key.len()].copy_from_slice(key);
+    }
+    Hmac::new(&block.into())
 }
 
 /// Makes lock values that cannot be guessed, and recognises them.
@@ -23,16 +39,7 @@ impl ValueSigner {
     /// `key` is the secret in the quorum's auth Secret, of any length.
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
-        // HMAC takes a key of any length: longer than a block it is hashed, shorter it is padded. RFC 2104 does the
-        // former by hand, so that the one constructor that cannot fail is enough.
-        let mut block = [0_u8; 64];
-        if key.len() > block.len() {
-            let digest = <Sha256 as sha2::Digest>::digest(key);
-            block[..digest.len()].copy_from_slice(&digest);
-        } else {
-            block[..key.len()].copy_from_slice(key);
-        }
-        Self(Hmac::new(&block.into()))
+        Self(mac(key))
     }
 
     fn tag_of(&self, parts: [&[u8]; 2]) -> Hmac<Sha256> {
@@ -55,7 +62,7 @@ impl ValueSigner {
     #[must_use]
     pub fn value(&self, lock_uid: &str, nonce: &Nonce) -> LockValue {
         let tag = self.lock_tag(lock_uid, nonce).finalize().into_bytes();
-        LockValue::from_text(format!("{nonce}{}", to_hex(&tag[..HALF])))
+        LockValue::from_text(format!("{nonce}{}", hex(&tag[..HALF])))
     }
 
     /// The nonce, if `value` is one that [`ValueSigner::value`] made for this lock. The tag is compared in constant
@@ -73,7 +80,7 @@ impl ValueSigner {
     pub fn sealed(&self, value: &LockValue) -> LockValue {
         let tag = self.seal_tag(value.expose()).finalize().into_bytes();
         let nonce: String = value.expose().chars().take(2 * HALF).collect();
-        LockValue::from_text(format!("{nonce}{}", to_hex(&tag[..HALF])))
+        LockValue::from_text(format!("{nonce}{}", hex(&tag[..HALF])))
     }
 
     /// Which attempt on this lock `value` belongs to, as its value or as its seal.

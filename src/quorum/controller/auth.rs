@@ -75,10 +75,10 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, E
             return Ok(auth);
         }
         SecretsStep::AwaitCopy { until } => {
-            return refuse(sources, &gone(plan), until.since(now)).await;
+            return refuse(sources, &Problem::PasswordsGone { secret: plan.auth_name() }, until.since(now)).await;
         }
         SecretsStep::AwaitPerson => {
-            return refuse(sources, &useless(plan), LONGEST_BACKOFF).await;
+            return refuse(sources, &Problem::PasswordsUnusable { secret: plan.auth_name() }, LONGEST_BACKOFF).await;
         }
         SecretsStep::Adopt(stored) => stored,
         SecretsStep::MakeFirst => make(sources, plan, Auth::random()).await?,
@@ -171,16 +171,6 @@ async fn has_members(sources: &Sources<'_>, plan: &Plan) -> Result<bool, Error> 
     let Some(first) = plan.members.first() else { return Ok(false) };
     let found: Option<StatefulSet> = sources.cluster.get(&plan.namespace, &first.name).await?;
     Ok(found.is_some_and(|set| is_ours(&set, &plan.uid)))
-}
-
-/// The text of the status while the operator waits for a copy.
-fn gone(plan: &Plan) -> Problem {
-    Problem::PasswordsGone { secret: plan.auth_name() }
-}
-
-/// The problem of a Secret that exists without usable passwords.
-fn useless(plan: &Plan) -> Problem {
-    Problem::PasswordsUnusable { secret: plan.auth_name() }
 }
 
 #[cfg(test)]

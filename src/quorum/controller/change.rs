@@ -77,10 +77,7 @@ async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
     let mut failures = Vec::new();
     for name in names {
         let rule = observed.plan.next_locker(observed.auth, name);
-        let opened = async {
-            let (link, run_id) = observed.admitted(name)?;
-            link.admin_session(&run_id).await?.open_more(observed.epoch, &[rule]).await
-        };
+        let opened = async { observed.admin_session(name).await?.open_more(observed.epoch, &[rule]).await };
         note(name, opened.await, &mut failures);
     }
     failures
@@ -115,8 +112,8 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
         let removed: Vec<_> = on_file.get(name).into_iter().flatten().filter(|rule| !is_named(rule)).cloned().collect();
         rules.extend(removed);
         let closed = async {
-            let (link, run_id) = observed.admitted(name)?;
-            link.admin_session(&run_id).await?.end_epochs_before(lists.record_epoch(), observed.epoch, &rules).await
+            let mut admin = observed.admin_session(name).await?;
+            admin.end_epochs_before(lists.record_epoch(), observed.epoch, &rules).await
         };
         if !note(name, closed.await, &mut failures) {
             continue;
@@ -153,10 +150,7 @@ async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
     let highest = of_former.into_iter().max().unwrap_or_default().max(floor_of(&observed.quorum));
     let (mut raised, mut failures) = (0, Vec::new());
     for name in &lists.voters {
-        let confirmed = async {
-            let (link, run_id) = observed.admitted(name)?;
-            link.admin_session(&run_id).await?.restore_counter(highest).await
-        };
+        let confirmed = async { observed.admin_session(name).await?.restore_counter(highest).await };
         raised += usize::from(note(name, confirmed.await, &mut failures));
     }
     // Every later majority, and every restored counter, meets one of these.

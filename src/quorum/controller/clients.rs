@@ -152,12 +152,11 @@ pub(super) async fn former_users_on_file(
 }
 
 async fn change_on(observed: &Observed<'_>, name: &str, difference: &Difference) -> Result<(), ActError> {
-    let (link, run_id) = observed.admitted(name)?;
+    let mut admin = observed.admin_session(name).await?;
     // A member that waits for the end of a change of the members is opened then, with the rules of that time.
     let mut changed = observed.plan.open_rules(observed.auth, name);
     changed.retain(|rule| difference.changed.iter().any(|name| name == rule.name()));
     let removed: Vec<UserRule> = difference.removed.iter().map(|user| UserRule::removed(user)).collect();
-    let mut admin = link.admin_session(&run_id).await?;
     if !removed.is_empty() {
         admin.close_some(observed.epoch, &removed).await?;
     }

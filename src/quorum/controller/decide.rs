@@ -11,7 +11,7 @@ use crate::quorum::model::condition::Condition;
 use crate::quorum::model::lost_secrets;
 use crate::quorum::model::member::MemberSummary;
 use crate::quorum::model::membership::{self, Busy, ChangeStep};
-use crate::quorum::model::rollout::{self, Progress, RolloutStep};
+use crate::quorum::model::rollout::{self, RolloutStep};
 use crate::quorum::model::rotation::{self, RotationStep};
 use crate::quorum::model::status::{self, Overview};
 use crate::quorum::model::tls::{Served, report};
@@ -30,11 +30,6 @@ pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
         changing: observed.plan.lists.is_joint(),
         incomplete_locks: &incomplete_locks(observed),
     })
-}
-
-/// How far an update is, in words.
-fn progress(observed: &Observed<'_>) -> Option<Progress> {
-    rollout::progress(&rollout(observed), observed.own())
 }
 
 fn incomplete_locks(observed: &Observed<'_>) -> Vec<String> {
@@ -102,7 +97,8 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
         let step = rotation(observed, *config_kept);
         Some(rotation::progress(observed.auth.rotation()?, observed.own(), &step))
     };
-    let (is_recorded, rollout) = (records_loss(&observed.quorum), progress(observed));
+    let is_recorded = records_loss(&observed.quorum);
+    let rollout = rollout::progress(&rollout(observed), observed.own());
     Overview {
         change: membership::describe(&observed.plan.lists, &change(observed), &observed.change_failures),
         blocked_clients: applied.map(|applied| applied.blocked_clients.clone()).unwrap_or_default(),

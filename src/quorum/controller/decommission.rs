@@ -4,7 +4,6 @@
 //! No single member has to answer. An unreachable member is left behind when the others share a member with every
 //! majority. Then nothing can be granted without them, and everything that was granted has expired.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -27,6 +26,7 @@ use crate::quorum::model::membership::users_since;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::record::{Stamps, publish_named, record_named};
+use crate::quorum::model::rollout::listed_up_to;
 use crate::quorum::model::status::refused;
 use crate::quorum::model::{effective, facts, plan};
 use crate::quorum::session::{MemberLink, auth_of};
@@ -35,15 +35,6 @@ use crate::time::Monotonic;
 
 /// Maximum number of held locks that the message names.
 const NAMED: usize = 10;
-
-/// A member that is on its way to its end.
-pub(super) struct Leaver<'a> {
-    pub(super) link: &'a Arc<MemberLink>,
-    /// The plan of the quorum, if its specification is valid.
-    pub(super) plan: Option<&'a Plan>,
-    /// The quorum goes, and no fence of it will wait for what was promised.
-    pub(super) deleted: bool,
-}
 
 /// How it stands on that way.
 pub(super) enum Ending {
@@ -64,8 +55,7 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration, Error> {
     let plan = plan_of_what_is(&quorum);
     let (mut wake, mut waits, mut ended, mut unconfirmed) = (RESYNC, Vec::new(), Vec::new(), Vec::new());
     for link in sources.session.links().iter() {
-        let leaver = Leaver { link, plan: plan.as_ref(), deleted: true };
-        let (until, list, what) = match end_member(sources, &leaver).await? {
+        let (until, list, what) = match end_member(sources, link, plan.as_ref(), true).await? {
             Ending::Ended => (None, &mut ended, link.name().to_string()),
             Ending::Unconfirmed(until, what) => (until, &mut unconfirmed, what),
             Ending::Waits(until, what) => (until, &mut waits, what),
@@ -88,12 +78,19 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration, Error> {
 }
 
 /// Carries the end of one member as far as it goes.
-pub(super) async fn end_member(sources: &Sources<'_>, leaver: &Leaver<'_>) -> Result<Ending, Error> {
+///
+/// `plan` is that of the quorum, if its specification is valid. `deleted`: the quorum goes, and no fence of it will wait for
+/// what was promised.
+pub(super) async fn end_member(
+    sources: &Sources<'_>,
+    link: &MemberLink,
+    plan: Option<&Plan>,
+    deleted: bool,
+) -> Result<Ending, Error> {
     let (cluster, closed) = (sources.cluster, &sources.memory.closed);
-    let (Leaver { link, plan, deleted }, quorum) = (leaver, sources.session.quorum());
-    let (name, state) = (link.name(), link.state());
+    let (name, state, quorum) = (link.name(), link.state(), sources.session.quorum());
     // Without a floor no member was ever admitted, and nothing was promised.
-    let lingers = *deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
+    let lingers = deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
     let record = record_named(&quorum, name.as_str());
     if link.plan().is_external() {
         return end_external(sources, link, &record, lingers).await;
@@ -243,10 +240,7 @@ async fn publish_waits(sources: &Sources<'_>, waits: &[String]) -> Result<(), Er
 
 /// The Event for a user who deletes a quorum while locks are held; `None` if none are.
 fn lost_locks(held: &[String]) -> Option<QuorumEvent> {
-    let named = held.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = held.len().saturating_sub(NAMED);
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: format!("{named}{rest}") })
+    (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: listed_up_to(NAMED, held) })
 }
 
 fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) -> String {

@@ -19,7 +19,7 @@ use crate::fence::{Reason, State, Users};
 use crate::quorum::model::agreement::Agreement;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::mounted_acl_key;
-use crate::quorum::model::expose::{Address, balancer_host};
+use crate::quorum::model::expose::{Address, ExposePlan, balancer_host};
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, Standing, StartedWith};
 use crate::quorum::model::membership::{is_closed, is_declared_dead};
@@ -28,9 +28,8 @@ use crate::quorum::model::record::{admitted_run_id, record_named};
 use crate::quorum::model::status::{Keys, Watched};
 use crate::quorum::model::tls::Certificate;
 use crate::quorum::model::{effective, facts};
-use crate::quorum::session::{ActError, LinkState, MemberLink};
+use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink};
 use crate::redis_member::acl::UserRule;
-use crate::redlock::RunId;
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::time::{Boottime, Monotonic};
@@ -67,11 +66,8 @@ pub(super) struct Observed<'a> {
     pub(super) members: Vec<MemberSummary>,
     /// The links to them and to members that leave. This replica perhaps follows a new member a moment later.
     pub(super) links: Vec<(Arc<MemberLink>, LinkState)>,
-    /// Pods of the operator's own members, in the order of the plan.
-    pub(super) pods: Vec<Option<Arc<Pod>>>,
-    /// Services for peers outside, and where such peers reach the members, in the same order.
-    pub(super) services: Vec<Option<Arc<Service>>>,
-    pub(super) external_addresses: Vec<Option<Address>>,
+    /// The objects of the operator's own members, in the order of the plan.
+    pub(super) own_objects: Vec<OwnObjects<'a>>,
     pub(super) locks: Vec<HeldLock>,
     /// Those of its clients.
     pub(super) namespaces: Vec<Arc<Namespace>>,
@@ -88,6 +84,16 @@ pub(super) struct Observed<'a> {
     pub(super) passwords_settle: Option<Duration>,
 }
 
+/// The objects of one of the operator's own members.
+pub(super) struct OwnObjects<'a> {
+    pub(super) member: &'a MemberPlan,
+    pod: Option<Arc<Pod>>,
+    /// The Service for peers outside.
+    service: Option<Arc<Service>>,
+    /// Where such peers reach the member.
+    pub(super) external_address: Option<Address>,
+}
+
 impl<'a> Observer<'a> {
     /// The quorum now.
     pub(super) fn observe(&self) -> Observed<'a> {
@@ -99,17 +105,15 @@ impl<'a> Observer<'a> {
         let (context, session, plan, memory) = (self.context, self.sources.session, self.plan, self.memory);
         let (now, boottime, namespace) = (context.clock.monotonic(), context.clock.boottime(), &plan.namespace);
         let links: Vec<_> = session.links().iter().map(|link| (link.clone(), link.state())).collect();
-        let pods: Vec<_> =
-            plan.members.iter().map(|member| context.pods.named(namespace, &member.pod_name())).collect();
-        let service = |member: &MemberPlan| {
-            plan.expose.as_ref().and_then(|_| self.owned.services.named(namespace, &member.external_name()))
+        let node = |pod: &Pod| context.nodes.cluster_named(&facts::node_name(pod)?);
+        let own_objects = |member: &'a MemberPlan| {
+            let (pod, expose) = (context.pods.named(namespace, &member.pod_name()), plan.expose.as_ref());
+            let service = expose.and_then(|_| self.owned.services.named(namespace, &member.external_name()));
+            let address = |expose: &ExposePlan| {
+                expose.address(member.index, service.as_deref(), pod.as_deref().and_then(node).as_deref())
+            };
+            OwnObjects { member, external_address: expose.and_then(address), pod, service }
         };
-        let services: Vec<_> = plan.members.iter().map(service).collect();
-        let node = |pod: &Option<Arc<Pod>>| context.nodes.cluster_named(&facts::node_name(pod.as_deref()?)?);
-        let external_address = |((member, pod), service): ((&MemberPlan, _), &Option<Arc<Service>>)| {
-            plan.expose.as_ref()?.address(member.index, service.as_deref(), node(pod).as_deref())
-        };
-        let external_addresses = plan.members.iter().zip(&pods).zip(&services).map(external_address).collect();
         let (stored_auth, agreement) = (session.auth(), session.agreement().lock().clone());
         let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
         let watched = Watched {
@@ -127,9 +131,7 @@ impl<'a> Observer<'a> {
             rejoin_delay: effective::rejoin_delay_of(&quorum),
             members: Vec::new(),
             links,
-            pods,
-            services,
-            external_addresses,
+            own_objects: plan.members.iter().map(own_objects).collect(),
             namespaces: clients.collect(),
             locks: self.sources.held_locks(&quorum),
             agreement,
@@ -229,8 +231,7 @@ impl Observed<'_> {
 
     /// The pod of a member.
     pub(super) fn pod(&self, name: &str) -> Option<&Pod> {
-        let mut pods = self.plan.members.iter().zip(&self.pods);
-        pods.find(|(member, _)| member.name == name)?.1.as_deref()
+        self.own_objects.iter().find(|own| own.member.name == name)?.pod.as_deref()
     }
 
     /// Whether a member's pod speaks TLS; `None` if there is no pod of it.
@@ -245,22 +246,22 @@ impl Observed<'_> {
         self.link(name).is_some_and(|(_, state)| state.is_refused_by(uid.as_deref()))
     }
 
-    /// The link to an admitted member, and its process.
-    pub(super) fn admitted(&self, name: &str) -> Result<(Arc<MemberLink>, RunId), ActError> {
-        let link = self.link(name).map(|(link, _)| link.clone());
-        link.zip(admitted_run_id(&self.quorum, name)).ok_or(ActError::NoAddress)
+    /// Connects to the process of an admitted member.
+    pub(super) async fn admin_session(&self, name: &str) -> Result<AdminSession<'_>, ActError> {
+        let admitted = self.link(name).zip(admitted_run_id(&self.quorum, name));
+        let ((link, _), run_id) = admitted.ok_or(ActError::NoAddress)?;
+        link.admin_session(&run_id).await
     }
 
     /// Hosts of the members' load balancers.
     pub(super) fn balancer_hosts(&self) -> Vec<String> {
-        self.services.iter().flatten().filter_map(|service| balancer_host(service)).collect()
+        self.own_objects.iter().filter_map(|own| balancer_host(own.service.as_deref()?)).collect()
     }
 
     /// The addresses that clients get in place of the members' names, by index.
     pub(super) fn given_addresses(&self) -> Vec<Option<Address>> {
         let Some(expose) = &self.plan.expose else { return Vec::new() };
-        let members = self.plan.members.iter().zip(&self.services);
-        members.map(|(member, service)| expose.given(member.index, service.as_deref())).collect()
+        self.own_objects.iter().map(|own| expose.given(own.member.index, own.service.as_deref())).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use super::cluster::Cluster;
 use super::decide;
 use super::error::{Error, RESYNC};
 use super::locks::is_any_longer;
-use super::observe::{Observed, Observer};
+use super::observe::{Observed, Observer, OwnObjects};
 use super::snapshot::MemberSnapshot;
 use crate::api::conditions::cut;
 use crate::api::{
@@ -143,7 +143,7 @@ fn lists_of(status: &RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
 /// Everything that follows from the rest, besides the conditions.
 fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     basics(status, observed.plan);
-    for (member, external_address) in observed.plan.members.iter().zip(&observed.external_addresses) {
+    for OwnObjects { member, external_address, .. } in &observed.own_objects {
         let Some((link, _)) = observed.link(&member.name) else { continue };
         if let Some(published) = status.member_mut(&member.name) {
             published.pod_name = Some(member.pod_name());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
 
-use super::decommission::{Ending, Leaver, end_member, end_of};
+use super::decommission::{Ending, end_member, end_of};
 use super::error::{Error, RESYNC};
 use super::observe::Observer;
 use super::owned::remove;
@@ -30,8 +30,7 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
             closed.lock().remove(&end_of(name));
             continue;
         }
-        let leaver = Leaver { link, plan: Some(plan), deleted: false };
-        let standing = end_member(sources, &leaver).await?;
+        let standing = end_member(sources, link, Some(plan), false).await?;
         // Only its record names these objects, so they go first. An external master has none.
         let removed = link.plan().is_external()
             || (remove::<StatefulSet>(sources, plan, name).await? & remove::<Service>(sources, plan, name).await?);

@@ -186,8 +186,8 @@ impl Sources<'_> {
         let container = container.as_deref();
         facts::process(
             &Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container, record },
-            |name| self.sessions.node_identity(name),
-            |machine| self.sessions.is_shared(machine),
+            |name| self.sessions.nodes().identity(name),
+            |machine| self.sessions.nodes().is_shared(machine),
         )
     }
 
@@ -205,9 +205,9 @@ impl Sources<'_> {
         let mut pods = [current, departed.as_deref()].into_iter().flatten();
         let has_ended = |id: &String| pods.any(|pod| container_state(pod, id) == ContainerEvidence::Dead);
         let terminated = process.container_id.as_ref().is_some_and(has_ended);
-        let node = process.node_name.as_deref().map(|name| self.sessions.node(name)).unwrap_or_default();
+        let node = process.node_name.as_deref().map(|name| self.sessions.nodes().facts(name)).unwrap_or_default();
         // Several nodes can share the recorded IDs by now.
-        let is_shared = |machine: &_| self.sessions.is_shared(machine);
+        let is_shared = |machine: &_| self.sessions.nodes().is_shared(machine);
         let identity = process.node.clone().map(|node| facts::with_unique_ids(node, is_shared));
         let declared_dead = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str);
         let verdict = judge(
@@ -227,7 +227,7 @@ impl Sources<'_> {
         let api: Api<Node> = Api::all(self.context.client.clone());
         let live = request(api.get_opt(node)).await?;
         let transition = live.as_ref().and_then(facts::ready_transition);
-        Ok(transition.is_some() && transition == self.sessions.node_transition(node))
+        Ok(transition.is_some() && transition.as_deref() == self.sessions.nodes().transition(node))
     }
 
     /// Whether this member can be restarted for a script that keeps it busy.

@@ -9,14 +9,13 @@ mod grants;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::Mac;
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
 
 use crate::redis_member::Secret;
 use crate::redis_member::acl::PROBE_USER;
-use crate::redlock::ValueSigner;
+use crate::redlock::{ValueSigner, hex, mac};
 use crate::time::UnixMillis;
 use grants::Grants;
 
@@ -229,10 +228,7 @@ impl Auth {
 }
 
 fn derive(seed: &Seed, labels: &[&str]) -> [u8; 32] {
-    // The seed fills half a block; HMAC pads it with zeros, done here so that no constructor can fail.
-    let mut block = [0_u8; 64];
-    block[..SEED_BYTES].copy_from_slice(seed);
-    let mut mac = Hmac::<Sha256>::new(&block.into());
+    let mut mac = mac(seed);
     for label in labels {
         mac.update(label.as_bytes());
         // NUL is in no name, so that no two lists of parts give the same text.
@@ -251,10 +247,6 @@ impl fmt::Debug for Rotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Rotation({:?}, {:?})", self.request, self.stage)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ pub mod tls_secret;
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::auth::Auth;
 use super::expose::Address;
@@ -116,6 +117,16 @@ fn owned(plan: &Plan, name: String, labels: BTreeMap<String, String>) -> ObjectM
         owner_references: Some(vec![plan.owner.clone()]),
         ..ObjectMeta::default()
     }
+}
+
+/// A Secret whose content has no layout of Kubernetes.
+fn opaque(metadata: ObjectMeta, data: BTreeMap<String, ByteString>) -> Secret {
+    Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() }
+}
+
+/// Selects objects by labels alone.
+fn selector(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }
 }
 
 /// Selects the pods of all members.

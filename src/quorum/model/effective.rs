@@ -13,13 +13,9 @@ use crate::time::Monotonic;
 
 /// The engine's settings.
 pub fn settings(quorum: &RedisQuorum) -> Settings {
-    let spec = &quorum.spec;
-    Settings { drift: to_drift(&spec.clock_drift), node_timeout: spec.node_timeout.get() }
-}
-
-/// The drift of two clocks as the engine has it.
-fn to_drift(drift: &ClockDrift) -> Drift {
-    Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
+    let ClockDrift { ppm, floor } = &quorum.spec.clock_drift;
+    let drift = Drift { ppm: u32::try_from(*ppm).unwrap_or_default(), floor: floor.get() };
+    Settings { drift, node_timeout: quorum.spec.node_timeout.get() }
 }
 
 /// The settings that a fence rests on.

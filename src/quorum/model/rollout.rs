@@ -58,14 +58,14 @@ pub enum Obstacle {
 
 /// Decides the next step of an update.
 pub fn decide(input: &Input<'_>) -> RolloutStep {
-    let is_outdated = |member: &&MemberSummary| member.outdated == Some(true);
-    let outdated = names(input.members, |member| is_outdated(&member));
+    let is_outdated = |member: &MemberSummary| member.outdated == Some(true);
+    let outdated = names(input.members, is_outdated);
     if outdated.is_empty() {
         return RolloutStep::Nothing;
     }
     // Before the pause: left closed with its old pod, it would be admitted as it was, for nothing.
-    let begun = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::ClosedForUpdate;
-    if let Some(member) = input.members.iter().find(begun) {
+    let first = |standing| input.members.iter().find(|member| is_outdated(member) && member.standing == standing);
+    if let Some(member) = first(Standing::ClosedForUpdate) {
         return RolloutStep::Replace(member.name.clone());
     }
     if input.paused {
@@ -73,12 +73,10 @@ pub fn decide(input: &Input<'_>) -> RolloutStep {
     }
     // A member without a vote has no lock to lose. So a bad image, which stops the update at the first member, is undone at once
     // when the old one is written back.
-    let idle = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::Out;
-    if let Some(member) = input.members.iter().find(idle) {
+    if let Some(member) = first(Standing::Out) {
         return RolloutStep::Replace(member.name.clone());
     }
-    let lost = |member: &&MemberSummary| is_outdated(member) && member.standing == Standing::Lost;
-    if let Some(member) = input.members.iter().find(lost) {
+    if let Some(member) = first(Standing::Lost) {
         return match obstacle_to_lost(input) {
             Some(until) => RolloutStep::Wait { outdated, until },
             None => RolloutStep::Replace(member.name.clone()),
@@ -165,8 +163,13 @@ fn described(obstacle: &Obstacle) -> Until {
 
 /// Names for users, not too many.
 pub fn listed(names: &[String]) -> String {
-    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
+    listed_up_to(NAMED, names)
+}
+
+/// Names for users, and the number of those beyond `most`.
+pub fn listed_up_to(most: usize, names: &[String]) -> String {
+    let named = names.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(most) {
         0 => named,
         more => format!("{named} and {more} more"),
     }

@@ -111,15 +111,11 @@ fn take_authorities(session: &QuorumSession, read: Option<&str>) -> Duration {
         tracing::warn!(quorum = %session.reference(), %error, "the authorities in the config Secret cannot be read");
     }
     let quorum = session.quorum();
-    match (speaks_tls(&quorum), session.is_distrustful()) {
+    match (quorum.spec.tls.mode != TlsMode::Disabled, session.is_distrustful()) {
         (_, true) => REREAD_UNAUTHENTICATED,
         (true, _) => REREAD_TLS,
         _ => REREAD,
     }
-}
-
-fn speaks_tls(quorum: &RedisQuorum) -> bool {
-    quorum.spec.tls.mode != TlsMode::Disabled
 }
 
 /// `Ok(None)`: the API server has none.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::fence::Users;
 use crate::fence::clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute};
@@ -45,21 +45,17 @@ impl ClockGuard {
 
     /// Sets the number of members.
     pub fn set_members(&self, members: usize) {
-        self.state().members = members;
+        self.state.lock().members = members;
     }
 
     /// Drops the readings of a member's clock.
     pub fn forget(&self, member: &MemberName) {
-        self.state().watched.remove(member);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        self.state.lock().watched.remove(member);
     }
 
     /// Judges by this from now on.
     pub fn set_rule(&self, rule: Rule) {
-        self.state().rule = rule;
+        self.state.lock().rule = rule;
     }
 
     /// A regular reading of a member's clock, and of our own. Whether something became known that others should act on.
@@ -71,7 +67,7 @@ impl ClockGuard {
         sample: ClockSample,
         own: OwnClocks,
     ) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let suspended = state.own.is_some_and(|before| own.were_suspended_since(before));
         state.own = Some(own);
         if suspended {
@@ -103,19 +99,19 @@ impl ClockGuard {
 
     /// A member does not answer, so it is no witness.
     pub fn lost(&self, member: &MemberName) {
-        if let Some(watched) = self.state().watched.get_mut(member) {
+        if let Some(watched) = self.state.lock().watched.get_mut(member) {
             watched.answers = false;
         }
     }
 
     /// The step of this process's clock, if it was its own.
     pub fn step_of(&self, run_id: &RunId) -> Option<Step> {
-        self.state().watched.values().find(|watched| watched.run_id == *run_id)?.convicted
+        self.state.lock().watched.values().find(|watched| watched.run_id == *run_id)?.convicted
     }
 
     /// The report for users at `now`.
     pub fn report(&self, now: Boottime) -> ClockReport {
-        let state = self.state();
+        let state = self.state.lock();
         let stepped = state.watched.iter().filter_map(|(name, watched)| Some((name.to_string(), watched.convicted?)));
         let recent = |(step, at): (Step, Boottime)| (now.since(at) < state.rule.window).then_some(step);
         ClockReport {
@@ -168,14 +164,14 @@ impl State {
 impl ClockCheck for ClockGuard {
     /// Without a baseline nothing is known against a clock: this replica has just connected.
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let rule = state.rule;
         let watched = state.watched.values_mut().find(|watched| watched.run_id == *run_id);
         watched.is_none_or(|watched| watched.clock.check(sample, rule) == Judgement::Steady)
     }
 
     fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros> {
-        let state = self.state();
+        let state = self.state.lock();
         let watched = state.watched.values().find(|watched| watched.run_id == *run_id)?;
         Some(watched.reading.aged(at, state.rule.drift.ppm).earliest(at))
     }

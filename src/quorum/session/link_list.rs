@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::link::Shared;
@@ -32,13 +32,9 @@ impl LinkList {
         Self { shared, quorum, announcements, stop, list: Mutex::new(Arc::new([])) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<[Arc<MemberLink>]>> {
-        self.list.lock()
-    }
-
     /// All links, in the order of the members.
     pub(super) fn list(&self) -> Arc<[Arc<MemberLink>]> {
-        self.lock().clone()
+        self.list.lock().clone()
     }
 
     /// Starts the links of new members, and ends those of former ones.
@@ -46,7 +42,7 @@ impl LinkList {
     /// A member that is somewhere else under the same name is a new one. The other links stay as they are: what they
     /// have seen is what a fence counts from.
     pub(super) fn follow(&self, members: Vec<MemberPlan>) {
-        let mut list = self.lock();
+        let mut list = self.list.lock();
         if list.len() == members.len() && list.iter().zip(&members).all(|(link, member)| link.plan().is_same(member)) {
             return;
         }

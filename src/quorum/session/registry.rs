@@ -16,7 +16,6 @@ use tokio_stream::wrappers::BroadcastStream;
 use super::restarts::Restarts;
 use super::{Announcements, QuorumSession, scripts};
 use crate::api::{QUORUM_LABEL, RedisQuorum};
-use crate::fence::predecessor::{Machine, NodeFacts, NodeIdentity};
 use crate::quorum::model::facts::Nodes;
 use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
@@ -54,7 +53,7 @@ impl Sessions {
 
     /// The session of a quorum, if the quorum is known.
     pub fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
-        self.0.lock().get(quorum).cloned()
+        self.0.get(quorum)
     }
 
     /// All sessions.
@@ -68,29 +67,14 @@ impl Sessions {
         BroadcastStream::new(self.0.announcements.subscribe()).flat_map(move |news| {
             futures::stream::iter(match news {
                 Ok(quorum) => vec![quorum],
-                Err(_lagged) => registry.lock().keys().cloned().collect(),
+                Err(_lagged) => registry.by_quorum.lock().keys().cloned().collect(),
             })
         })
     }
 
-    /// The observed state of a node.
-    pub fn node(&self, name: &str) -> NodeFacts {
-        self.0.nodes().facts(name)
-    }
-
-    /// The machine that a node speaks for; see [`Nodes::identity`].
-    pub fn node_identity(&self, name: &str) -> Option<NodeIdentity> {
-        self.0.nodes().identity(name)
-    }
-
-    /// Whether several nodes have reported these IDs.
-    pub fn is_shared(&self, machine: &Machine) -> bool {
-        self.0.nodes().is_shared(machine)
-    }
-
-    /// The Ready transition that the count for a node rests on; see [`Nodes::transition`].
-    pub fn node_transition(&self, name: &str) -> Option<String> {
-        self.0.nodes().transition(name).map(str::to_owned)
+    /// The history of the nodes, for a moment.
+    pub fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.0.nodes.lock()
     }
 }
 
@@ -116,20 +100,12 @@ async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQ
 }
 
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>> {
-        self.by_quorum.lock()
-    }
-
-    fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.nodes.lock()
-    }
-
     fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
-        self.lock().get(quorum).cloned()
+        self.by_quorum.lock().get(quorum).cloned()
     }
 
     fn all(&self) -> Vec<Arc<QuorumSession>> {
-        self.lock().values().cloned().collect()
+        self.by_quorum.lock().values().cloned().collect()
     }
 
     /// Calls a session. Its panic ends that session only.
@@ -143,8 +119,8 @@ impl Registry {
     fn rest(&self, quorum: &ObjectRef<RedisQuorum>) {
         let metrics = &self.context.metrics;
         metrics.count(&metrics.panics, "session");
-        drop(self.lock().remove(quorum));
-        let pause = self.restarts().failed(quorum.clone(), self.context.clock.monotonic());
+        drop(self.by_quorum.lock().remove(quorum));
+        let pause = self.restarts.lock().failed(quorum.clone(), self.context.clock.monotonic());
         tracing::error!(%quorum, ?pause, "the session of this quorum panicked, and starts again after a pause");
         let _ = self.announcements.send(quorum.clone());
     }
@@ -161,7 +137,7 @@ impl Registry {
                 self.on_quorum(&Change::Applied(quorum));
             }
         }
-        let due = self.restarts().take_due(self.context.clock.monotonic());
+        let due = self.restarts.lock().take_due(self.context.clock.monotonic());
         for quorum in due.iter().filter_map(|reference| self.context.quorums.get(reference)) {
             self.on_quorum(&Change::Applied(quorum));
         }
@@ -169,19 +145,15 @@ impl Registry {
 
     /// Starts the session of a quorum that has none.
     fn begin(&self, reference: &ObjectRef<RedisQuorum>, quorum: &Arc<RedisQuorum>) {
-        if self.restarts().rests(reference) {
+        if self.restarts.lock().rests(reference) {
             return;
         }
         let started = caught_in(|| QuorumSession::start(&self.context, quorum.clone(), self.announcements.clone()));
         match started {
-            Ok(Some(session)) => drop(self.lock().insert(reference.clone(), session)),
+            Ok(Some(session)) => drop(self.by_quorum.lock().insert(reference.clone(), session)),
             Ok(None) => {}
             Err(_panic) => self.rest(reference),
         }
-    }
-
-    fn restarts(&self) -> MutexGuard<'_, Restarts<ObjectRef<RedisQuorum>>> {
-        self.restarts.lock()
     }
 
     fn on_quorum(&self, change: &Change<RedisQuorum>) {
@@ -198,9 +170,9 @@ impl Registry {
             (Change::Applied(quorum), None) if self.context.has_no_room(quorum) => {}
             // Another UID under the same name is another quorum: other secrets, other members.
             (Change::Applied(quorum), None) => self.begin(&reference, quorum),
-            (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.lock().remove(&reference)),
+            (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.by_quorum.lock().remove(&reference)),
             // The deletion of an earlier object of that name, or of one whose session rests.
-            (Change::Deleted(_) | Change::Vanished(_), None) => self.restarts().forget(&reference),
+            (Change::Deleted(_) | Change::Vanished(_), None) => self.restarts.lock().forget(&reference),
         }
         let _ = self.announcements.send(reference);
     }
@@ -224,9 +196,9 @@ impl Registry {
 
     fn on_node(&self, change: &Change<Node>) {
         let news = match change {
-            Change::Applied(node) => self.nodes().observe(node, self.context.clock.monotonic()),
-            Change::Deleted(node) => self.nodes().deleted(node),
-            Change::Vanished(node) => self.nodes().vanished(node),
+            Change::Applied(node) => self.nodes.lock().observe(node, self.context.clock.monotonic()),
+            Change::Deleted(node) => self.nodes.lock().deleted(node),
+            Change::Vanished(node) => self.nodes.lock().vanished(node),
         };
         // Rare, and a node can hold the predecessor of any member.
         if news {

@@ -2,17 +2,10 @@
 
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::{AdminConnection, GuardedOutcome, field, is_open, kill, kill_others, set_user};
+use super::{AdminConnection, GuardedOutcome, acl, field, is_open, kill, kill_others, set_user};
 use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, set_operator_passwords};
 use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
-
-/// Deletes a user, which ends its connections.
-fn delete_user(name: &str) -> Cmd {
-    let mut command = cmd("ACL");
-    command.arg("DELUSER").arg(name);
-    command
-}
 
 /// No client logs in as this one: it is off in the ACL file, and only the operator changes users.
 const DEFAULT_USER: &str = "default";
@@ -36,43 +29,23 @@ impl Users {
 impl AdminConnection {
     /// Reads all users.
     ///
-    /// The operator has no right to list them, and grants itself the command for the moment. A user that can change users can do so anyway.
-    ///
     /// # Errors
     /// If there is no answer in time.
     pub async fn users(&mut self) -> Result<Users, MemberError> {
-        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
-        let mut pipeline = Pipeline::new();
-        pipeline.cmd("ACL").arg(&rule("+acl|users"));
-        pipeline.cmd("ACL").arg("USERS");
-        pipeline.cmd("ACL").arg(&rule("-acl|users"));
-        let answers = self.ask_all(&pipeline).await?;
-        let Some(Value::Array(listed)) = answers.get(1) else { return Err(wire::unexpected()) };
+        let Value::Array(listed) = self.with_right("acl|users", acl("USERS", Vec::<&str>::new())).await? else {
+            return Err(wire::unexpected());
+        };
         let names: Option<Vec<String>> = listed.iter().map(wire::text).collect();
         let mut names = names.ok_or_else(wire::unexpected)?;
         names.retain(|name| ![OPERATOR_USER, DEFAULT_USER].contains(&name.as_str()));
-        let mut pipeline = Pipeline::new();
-        for name in &names {
-            pipeline.cmd("ACL").arg("GETUSER").arg(name);
-        }
-        if names.is_empty() {
-            return Ok(Users::default());
-        }
-        let states = self.ask_all(&pipeline).await?;
+        let states = self.states(names.iter().map(String::as_str)).await?;
         let open = names.iter().zip(&states).filter(|(_, state)| is_open(state)).map(|(name, _)| name.clone());
         Ok(Users { open: open.collect(), names })
     }
 
     /// Those of these users that the process has already, with other passwords only.
     pub(super) async fn of_others<'u>(&mut self, users: &'u [UserRule]) -> Result<Vec<&'u str>, MemberError> {
-        let mut pipeline = Pipeline::new();
-        for user in users {
-            pipeline.cmd("ACL").arg("GETUSER").arg(user.name());
-        }
-        if users.is_empty() {
-            return Ok(Vec::new());
-        }
-        let states = self.ask_all(&pipeline).await?;
+        let states = self.states(users.iter().map(UserRule::name)).await?;
         let others = users.iter().zip(&states).filter(|(user, state)| {
             let Some(Value::Array(hashes)) = field(state, "passwords") else { return false };
             user.knows_none_of(&hashes.iter().filter_map(wire::text).collect::<Vec<_>>())
@@ -91,14 +64,14 @@ impl AdminConnection {
         others: &[String],
     ) -> Result<GuardedOutcome, MemberError> {
         // A user that is closed and kept takes memory, and room in the answer about all users, for as long as the process lives.
-        let close = |user: &UserRule| if user.is_removed() { delete_user(user.name()) } else { set_user(user, false) };
+        let close = |user: &UserRule| match user.is_removed() {
+            true => acl("DELUSER", user.name()),
+            false => set_user(user, false),
+        };
         let mut rules: Vec<Cmd> = users.iter().map(close).collect();
         let strangers = others.iter().filter(|name| users.iter().all(|user| user.name() != *name));
-        rules.extend(strangers.map(|name| {
-            let mut command = cmd("ACL");
-            command.arg("SETUSER").arg(name).arg("clearselectors").arg(CLOSED.split(' ').collect::<Vec<_>>());
-            command
-        }));
+        let closed = ["clearselectors"].into_iter().chain(CLOSED.split(' ')).collect::<Vec<_>>();
+        rules.extend(strangers.map(|name| acl("SETUSER", [&[name.as_str()], &*closed].concat())));
         rules.push(kill_others());
         self.guarded(epoch, rules).await
     }
@@ -117,13 +90,8 @@ impl AdminConnection {
         users: &[UserRule],
         cut: bool,
     ) -> Result<GuardedOutcome, MemberError> {
-        let set = |rules: Vec<String>| {
-            let mut command = cmd("ACL");
-            command.arg("SETUSER").arg(rules);
-            command
-        };
-        let mut commands = vec![set(set_operator_passwords(operator))];
-        commands.extend(users.iter().map(|user| set(user.set_passwords())));
+        let mut commands = vec![acl("SETUSER", set_operator_passwords(operator))];
+        commands.extend(users.iter().map(|user| acl("SETUSER", user.set_passwords())));
         if cut {
             commands.extend(users.iter().map(|user| kill(user.name())));
             commands.push(kill_others());
@@ -135,18 +103,33 @@ impl AdminConnection {
     ///
     /// They count for connections from now on, and those that are there stay.
     ///
-    /// No user has CONFIG, so the operator grants itself the command for the moment. A user that can change users
-    /// can do so anyway, and the setting ends with the process.
+    /// The setting ends with the process.
     ///
     /// # Errors
     /// If there is no answer in time, or the files are missing or do not belong together; then all is as it was.
     pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), MemberError> {
-        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
+        let mut set = cmd("CONFIG");
+        set.arg(&["SET", "tls-cert-file", certificate, "tls-key-file", key]);
+        self.with_right("config|set", set).await.map(drop)
+    }
+
+    /// Sends a command for which no user has the right. The operator grants itself that right for the moment.
+    ///
+    /// A user that can change users can do so anyway.
+    async fn with_right(&mut self, right: &str, command: Cmd) -> Result<Value, MemberError> {
+        let rule = |sign: char| acl("SETUSER", vec![OPERATOR_USER.to_owned(), format!("{sign}{right}")]);
         let mut pipeline = Pipeline::new();
-        pipeline.cmd("ACL").arg(&rule("+config|set"));
-        pipeline.cmd("CONFIG").arg(&["SET", "tls-cert-file", certificate, "tls-key-file", key]);
-        pipeline.cmd("ACL").arg(&rule("-config|set"));
-        self.ask_all(&pipeline).await.map(drop)
+        pipeline.add_command(rule('+')).add_command(command).add_command(rule('-'));
+        self.ask_all(&pipeline).await?.into_iter().nth(1).ok_or_else(wire::unexpected)
+    }
+
+    /// The answers to `ACL GETUSER`, one for each of these users.
+    async fn states<'u>(&mut self, users: impl Iterator<Item = &'u str>) -> Result<Vec<Value>, MemberError> {
+        let mut pipeline = Pipeline::new();
+        for user in users {
+            pipeline.add_command(acl("GETUSER", user));
+        }
+        if pipeline.is_empty() { Ok(Vec::new()) } else { self.ask_all(&pipeline).await }
     }
 }
 

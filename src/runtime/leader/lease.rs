@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::LEASE_DURATION;
 use crate::time::{Boottime, UnixMillis};
@@ -30,39 +29,23 @@ pub(super) enum Verdict {
 /// The fields that every renewal changes.
 ///
 /// Users can edit the Lease, so its resourceVersion is no evidence for a renewal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark {
-    holder: Option<String>,
-    epoch: Option<i32>,
-    acquired: Option<MicroTime>,
-    renewed: Option<MicroTime>,
-}
-
-impl Mark {
-    /// The mark of a Lease.
-    #[must_use]
-    pub(super) fn of(lease: &Lease) -> Self {
-        let spec = lease.spec.clone().unwrap_or_default();
-        Self {
-            holder: spec.holder_identity,
-            epoch: spec.lease_transitions,
-            acquired: spec.acquire_time,
-            renewed: spec.renew_time,
-        }
-    }
+fn mark(lease: &Lease) -> LeaseSpec {
+    let LeaseSpec { holder_identity, lease_transitions, acquire_time, renew_time, .. } =
+        lease.spec.clone().unwrap_or_default();
+    LeaseSpec { holder_identity, lease_transitions, acquire_time, renew_time, ..LeaseSpec::default() }
 }
 
 /// How long this replica has observed a Lease unchanged by its holder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeaseObservation {
-    mark: Option<Mark>,
+    mark: Option<LeaseSpec>,
     at: Boottime,
 }
 
 impl LeaseObservation {
     /// Observes the Lease. Returns since when it has been unchanged.
     pub(super) fn observe(&mut self, lease: &Lease, now: Boottime) -> Boottime {
-        let mark = Some(Mark::of(lease));
+        let mark = Some(mark(lease));
         if self.mark != mark {
             *self = Self { mark, at: now };
         }
@@ -128,6 +111,8 @@ fn by_clock(now: UnixMillis) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
     use super::*;
 
     const RELUCTANCE: Duration = Duration::from_millis(1_500);

@@ -29,12 +29,7 @@ impl Answer for Explanation {
         let tone = if self.held { Tone::Good } else { Tone::Waiting };
         let mut text = format!("{}\n\n", paint.tone(tone, &self.summary));
         for link in &self.links {
-            let (mark, tone) = match link.state {
-                State::Fine => ("ok", Tone::Good),
-                State::Waits => ("waits", Tone::Waiting),
-                State::Stops => ("stops", Tone::Bad),
-                State::Unknown => ("?", Tone::Dim),
-            };
+            let (mark, tone) = link.state.mark();
             let mark = paint.tone(tone, &format!("{mark:<6}"));
             for (index, sentence) in link.says.iter().enumerate() {
                 let (mark, about) = if index == 0 { (mark.as_str(), link.about) } else { ("      ", "") };

@@ -11,7 +11,6 @@ use super::view::{Mode, View};
 use crate::cluster::objects::{LockObject, QuorumObject};
 use crate::output::format::{between, clock, span};
 use crate::output::{Tone, shorten};
-use crate::show::explain::State;
 use crate::show::lock_row::{state, tone};
 use crate::show::picture::lanes::Lanes;
 use crate::show::picture::{KeyState, Picture, bar, member_state, validity, votes};
@@ -191,12 +190,7 @@ impl View {
         let Some(explained) = self.explanation(now) else { return frame.render_widget(block, area) };
         let mut lines = vec![Line::styled(explained.summary.clone(), self.style(Tone::Title)), Line::default()];
         for link in &explained.links {
-            let (mark, tone) = match link.state {
-                State::Fine => ("ok", Tone::Good),
-                State::Waits => ("waits", Tone::Waiting),
-                State::Stops => ("stops", Tone::Bad),
-                State::Unknown => ("?", Tone::Dim),
-            };
+            let (mark, tone) = link.state.mark();
             for (index, sentence) in link.says.iter().enumerate() {
                 let (mark, about) = if index == 0 { (mark, link.about) } else { ("", "") };
                 let head = Span::styled(format!("{mark:<6}"), self.style(tone));

@@ -4,7 +4,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ResourceRequirements, Secret};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{Transport, owned, quorum_labels};
+use super::{Transport, opaque, owned, quorum_labels};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{MemberPlan, Plan};
@@ -63,12 +63,7 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
         let password = auth.probe_password(&member.name);
         data.insert(readiness_key(auth, member), ByteString(password.expose().as_bytes().to_vec()));
     }
-    Secret {
-        metadata: owned(plan, plan.config_name(), quorum_labels(plan)),
-        data: Some(data),
-        type_: Some("Opaque".into()),
-        ..Secret::default()
-    }
+    opaque(owned(plan, plan.config_name(), quorum_labels(plan)), data)
 }
 
 /// A member holds keys and little else. A limit of its own keeps a flood of keys from taking the node along.

@@ -6,7 +6,7 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{owned, quorum_labels, quorum_selector};
+use super::{owned, quorum_labels, quorum_selector, selector};
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::Plan;
 
@@ -43,8 +43,7 @@ impl OperatorPods {
 pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
     let operators = NetworkPolicyPeer {
         namespace_selector: Some(namespace(&operator.namespace)),
-        pod_selector: (!operator.labels.is_empty())
-            .then(|| LabelSelector { match_labels: Some(operator.labels.clone()), ..LabelSelector::default() }),
+        pod_selector: (!operator.labels.is_empty()).then(|| selector(operator.labels.clone())),
         ip_block: None,
     };
     let namespaces: BTreeSet<&str> = plan.clients.iter().map(|client| client.namespace.as_str()).collect();
@@ -64,7 +63,7 @@ pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
     NetworkPolicy {
         metadata: owned(plan, plan.name.clone(), quorum_labels(plan)),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(LabelSelector { match_labels: Some(quorum_selector(plan)), ..LabelSelector::default() }),
+            pod_selector: Some(selector(quorum_selector(plan))),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
             ingress: Some(vec![NetworkPolicyIngressRule {
                 from: (!is_for_all).then(|| std::iter::once(operators).chain(clients).chain(ranges).collect()),
@@ -76,8 +75,5 @@ pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
 }
 
 fn namespace(name: &str) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(BTreeMap::from([(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned())])),
-        ..LabelSelector::default()
-    }
+    selector(BTreeMap::from([(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned())]))
 }

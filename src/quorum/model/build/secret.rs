@@ -4,7 +4,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{INSTANCE_LABEL, Transport, client_labels, owned, quorum_labels};
+use super::{INSTANCE_LABEL, Transport, client_labels, opaque, owned, quorum_labels};
 use crate::api::{ClientAccess, GoDuration};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::effective::Effective;
@@ -14,12 +14,7 @@ use crate::quorum::model::tls::AUTHORITIES_KEY;
 
 /// The Secret that holds the seeds of a quorum.
 pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
-    Secret {
-        metadata: owned(plan, plan.auth_name(), quorum_labels(plan)),
-        data: Some(auth.data()),
-        type_: Some("Opaque".into()),
-        ..Secret::default()
-    }
+    opaque(owned(plan, plan.auth_name(), quorum_labels(plan)), auth.data())
 }
 
 /// Key of the addresses of the members before, for a client that only reads.
@@ -83,5 +78,5 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
     if let Some(authorities) = &transport.authorities {
         data.insert(AUTHORITIES_KEY.to_owned(), bytes(authorities));
     }
-    Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() }
+    opaque(metadata, data)
 }

@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::{
     PodSecurityContext, PodSpec, PodTemplateSpec, Probe, SeccompProfile, SecretVolumeSource, SecurityContext,
     TCPSocketAction, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::config::{TLS_DIRECTORY, conf_key, mounted_acl_key, readiness_key, resources};
-use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector};
+use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector, selector};
 use crate::api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
@@ -32,13 +32,12 @@ const READINESS_FILE: &str = "readiness";
 pub const TLS_VOLUME: &str = "tls";
 /// One member: a StatefulSet of its own, so that members are named, placed and replaced one by one.
 pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulSet {
-    let selector = BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())]);
     StatefulSet {
         metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
         spec: Some(StatefulSetSpec {
             replicas: Some(1),
             service_name: Some(member.name.clone()),
-            selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
+            selector: selector(BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())])),
             // The operator, not the StatefulSet controller, decides when a member can be replaced.
             update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }),
             template: template(plan, auth, member),
@@ -122,12 +121,7 @@ fn restricted() -> SecurityContext {
 
 /// A container besides Redis mounts nothing: it must not read the members' passwords and keys.
 fn extra(container: &ExtraContainer) -> Container {
-    let port = |(name, port): (&String, &i32)| ContainerPort {
-        name: Some(name.clone()),
-        container_port: *port,
-        protocol: Some("TCP".into()),
-        ..ContainerPort::default()
-    };
+    let port = |(name, port): (&String, &i32)| tcp_port(name, *port);
     let variable = |(name, value): (&String, &String)| EnvVar {
         name: name.clone(),
         value: Some(value.clone()),
@@ -153,18 +147,18 @@ fn non_empty<T: Clone>(list: &[T]) -> Option<Vec<T>> {
     (!list.is_empty()).then(|| list.to_vec())
 }
 
+fn tcp_port(name: &str, port: i32) -> ContainerPort {
+    let (name, protocol) = (Some(name.to_owned()), Some("TCP".into()));
+    ContainerPort { name, container_port: port, protocol, ..ContainerPort::default() }
+}
+
 fn redis(plan: &Plan) -> Container {
     Container {
         name: REDIS_CONTAINER.into(),
         image: Some(plan.image.clone()),
         image_pull_policy: Some("IfNotPresent".into()),
         command: Some(vec!["redis-server".into(), "/etc/redis/redis.conf".into()]),
-        ports: Some(vec![ContainerPort {
-            name: Some("redis".into()),
-            container_port: i32::from(PORT),
-            protocol: Some("TCP".into()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(vec![tcp_port("redis", i32::from(PORT))]),
         resources: Some(resources(plan)),
         readiness_probe: Some(readiness(plan)),
         liveness_probe: Some(liveness()),
@@ -221,21 +215,20 @@ fn liveness() -> Probe {
 
 /// Mounted read-only: the fence is that every start finds the closed ACL file.
 fn config_volume(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Volume {
-    let item = |key: &str, path: &str| KeyToPath { key: key.into(), path: path.into(), mode: None };
-    Volume {
-        name: CONFIG_VOLUME.into(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(plan.config_name()),
-            default_mode: Some(0o440),
-            items: Some(vec![
-                item(conf_key(plan.tls.is_some()), "redis.conf"),
-                item(&mounted_acl_key(auth, member), ACL_FILE),
-                item(&readiness_key(auth, member), READINESS_FILE),
-            ]),
-            optional: None,
-        }),
-        ..Volume::default()
-    }
+    let items = [
+        (conf_key(plan.tls.is_some()), "redis.conf"),
+        (&mounted_acl_key(auth, member), ACL_FILE),
+        (&readiness_key(auth, member), READINESS_FILE),
+    ];
+    secret_volume(CONFIG_VOLUME, plan.config_name(), &items)
+}
+
+/// A volume with these keys of a Secret, each at its path.
+fn secret_volume(name: &str, secret: String, items: &[(&str, &str)]) -> Volume {
+    let item = |(key, path): &(&str, &str)| KeyToPath { key: (*key).into(), path: (*path).into(), mode: None };
+    let items = Some(items.iter().map(item).collect());
+    let source = SecretVolumeSource { secret_name: Some(secret), default_mode: Some(0o440), items, optional: None };
+    Volume { name: name.into(), secret: Some(source), ..Volume::default() }
 }
 
 fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
@@ -246,17 +239,7 @@ fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
 
 /// The kubelet brings a new content of the Secret into the running pod.
 fn tls_volume(tls: &TlsPlan) -> Volume {
-    let item = |key: &str| KeyToPath { key: key.into(), path: key.into(), mode: None };
-    Volume {
-        name: TLS_VOLUME.into(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(tls.secret.clone()),
-            default_mode: Some(0o440),
-            items: Some(vec![item(CERTIFICATE_KEY), item(PRIVATE_KEY_KEY)]),
-            optional: None,
-        }),
-        ..Volume::default()
-    }
+    secret_volume(TLS_VOLUME, tls.secret.clone(), &[CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|key| (key, key)))
 }
 
 /// Two members on one node fall together. Preferred only, so that a quorum also starts on a small cluster.
@@ -264,10 +247,7 @@ fn apart(plan: &Plan) -> Affinity {
     let term = |weight, key: &str| WeightedPodAffinityTerm {
         weight,
         pod_affinity_term: PodAffinityTerm {
-            label_selector: Some(LabelSelector {
-                match_labels: Some(quorum_selector(plan)),
-                ..LabelSelector::default()
-            }),
+            label_selector: Some(selector(quorum_selector(plan))),
             topology_key: key.into(),
             ..PodAffinityTerm::default()
         },

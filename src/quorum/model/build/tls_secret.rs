@@ -3,19 +3,14 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{owned, quorum_labels};
+use super::{opaque, owned, quorum_labels};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::tls::authority::Pair;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY};
 
 /// A Secret of this name with this content.
 pub fn secret(plan: &Plan, name: &str, data: Data) -> Secret {
-    Secret {
-        metadata: owned(plan, name.to_owned(), quorum_labels(plan)),
-        data: Some(data),
-        type_: Some("Opaque".into()),
-        ..Secret::default()
-    }
+    opaque(owned(plan, name.to_owned(), quorum_labels(plan)), data)
 }
 
 /// A certificate in cert-manager's layout.

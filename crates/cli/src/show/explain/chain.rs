@@ -8,6 +8,7 @@ use kube::ResourceExt as _;
 use quorum_link::quorum_link;
 
 use crate::cluster::objects::LockObject;
+use crate::output::Tone;
 use crate::output::format::{and, moment};
 use crate::show::{advice, lock_row};
 use redlock_api::MilliTime;
@@ -27,6 +28,19 @@ pub enum State {
     Stops,
     /// It is not readable.
     Unknown,
+}
+
+impl State {
+    /// Its mark in front of a link.
+    #[must_use]
+    pub const fn mark(self) -> (&'static str, Tone) {
+        match self {
+            Self::Fine => ("ok", Tone::Good),
+            Self::Waits => ("waits", Tone::Waiting),
+            Self::Stops => ("stops", Tone::Bad),
+            Self::Unknown => ("?", Tone::Dim),
+        }
+    }
 }
 
 /// One thing that a lock needs.
