@@ -17,16 +17,14 @@ use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Contender, WaitReason, requests};
 use crate::lock::model::held_message::HeldMessage;
+use crate::lock::model::hold::described;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
 use crate::lock::model::{foreign, orphans, queue};
 use crate::lock::replica::access::Access;
 use crate::lock::replica::liveness;
 use crate::quorum::session::QuorumSession;
-use crate::redlock::{
-    Acquire, AcquireRequest, Grant, LockValue, MemberFailure, MemberName, Nonce, Occupant, ValueSigner, is_silence,
-    jittered,
-};
+use crate::redlock::{Acquire, AcquireRequest, Grant, LockValue, Nonce, Occupant, ValueSigner, is_silence, jittered};
 use crate::runtime::metrics::Metrics;
 use crate::time::{Boottime, ClockOffset};
 
@@ -153,7 +151,7 @@ fn record_reachability(reachability: &Reachability, quorum: &ObjectRef<RedisQuor
     match outcome {
         Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
             if reachability.is_unreachable(quorum, now) {
-                reachability.hand_over(quorum, &describe(failures), now);
+                reachability.hand_over(quorum, &described(failures), now);
             }
         }
         Acquire::Expired | Acquire::CountersApart => {}
@@ -178,7 +176,7 @@ fn measure(metrics: &Metrics, outcome: &Acquire, took: Duration) {
 fn unanswered(lock: &DistributedLock, access: &Access, outcome: &Acquire, in_a_row: u32) -> WaitReason {
     let message = match outcome {
         Acquire::NoQuorum { failures, .. } => {
-            let (HeldQuorum { namespace, name, .. }, failures) = (access.quorum.clone(), describe(failures));
+            let (HeldQuorum { namespace, name, .. }, failures) = (access.quorum.clone(), described(failures));
             HeldMessage::NoMajority { namespace, name, failures }
         }
         _ => HeldMessage::TooSlow { quorum: access.quorum.clone(), ttl: access.ttl.into() },
@@ -265,11 +263,6 @@ fn exceeds_max_ttl(lock: &DistributedLock, access: &Access, in_force: Duration) 
     let (quorum, in_force) = (access.quorum.clone(), in_force);
     let message = || HeldMessage::ExceedsMaxTtl { longest: longest.into(), in_force: in_force.into(), quorum };
     (longest > in_force).then(message)
-}
-
-fn describe(failures: &[(MemberName, MemberFailure)]) -> String {
-    let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
-    failures.join("; ")
 }
 
 #[cfg(test)]

@@ -122,16 +122,11 @@ pub(super) fn name_of(lock: &DistributedLock) -> Name {
     (lock.namespace().unwrap_or_default(), lock.name_any())
 }
 
-/// The pod that needs the leader label, if the lock wants one.
-fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
-    lock.spec.election.as_ref().filter(|election| election.leader_label && !is_unconfirmed(lock))?;
-    lock.holder()?.pod_name.as_deref()
-}
-
-/// Name and UID of the pod that needs the label.
+/// Name and UID of the pod that needs the leader label, if the lock wants one.
 fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
+    lock.spec.election.as_ref().filter(|election| election.leader_label && !is_unconfirmed(lock))?;
     let holder = lock.holder()?;
-    Some((leader_label_wanted(lock)?, holder.pod_uid.as_deref()?))
+    Some((holder.pod_name.as_deref()?, holder.pod_uid.as_deref()?))
 }
 
 /// Sets the label of a lock on the pod with this UID.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
-use crate::lock::model::decide::Sealing;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::orphans::holder_nonce;
@@ -103,13 +102,9 @@ impl HoldKey {
         self.signer.sealed(&self.value)
     }
 
-    pub(super) async fn seal(&self, delay: Duration) -> Sealing {
+    pub(super) async fn seal(&self, delay: Duration) -> Seal {
         let (session, sealed) = (&self.session, self.sealed());
-        match session.redlock().seal(&session.electorate(), &self.key, &self.value, &sealed, delay).await {
-            Seal::Sealed { until, .. } => Sealing::RunsOut(until),
-            Seal::Gone => Sealing::Gone,
-            Seal::NoQuorum { .. } => Sealing::Unconfirmed,
-        }
+        session.redlock().seal(&session.electorate(), &self.key, &self.value, &sealed, delay).await
     }
 
     /// Deletes the value and its seal.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::api::conditions::HeldReason;
-use crate::lock::model::decide::{Sealing, WaitReason};
+use crate::lock::model::decide::WaitReason;
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::refusal::Refusal;
 use crate::redlock::Nonce;
@@ -30,7 +30,7 @@ struct Pause {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pauses: Mutex<HashMap<String, Pause>>,
-    sealed: Mutex<HashMap<String, (Option<Nonce>, Sealing)>>,
+    sealed: Mutex<HashMap<String, (Option<Nonce>, Boottime)>>,
     refused: Mutex<HashMap<String, Refusal>>,
 }
 
@@ -68,19 +68,16 @@ impl Memory {
         self.pauses.lock().get(uid).is_some_and(|pause| is_unable(pause, now))
     }
 
-    /// Records the answer of a majority about the end of this hold.
+    /// Records that a majority confirmed the seal of this hold, and when the last key expires.
     ///
     /// Without a nonce the answer is about every attempt.
-    pub(super) fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, sealing: Sealing) {
-        self.sealed.lock().insert(uid.to_owned(), (nonce, sealing));
+    pub(super) fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, until: Boottime) {
+        self.sealed.lock().insert(uid.to_owned(), (nonce, until));
     }
 
-    /// The last answer of a majority about the end of this hold.
-    pub(super) fn sealing_of(&self, uid: &str, nonce: Option<Nonce>) -> Sealing {
-        match self.sealed.lock().get(uid) {
-            Some((of, sealing)) if *of == nonce => *sealing,
-            _ => Sealing::Unconfirmed,
-        }
+    /// When the last key of this hold expires, once a majority has confirmed its seal.
+    pub(super) fn sealed_until(&self, uid: &str, nonce: Option<Nonce>) -> Option<Boottime> {
+        self.sealed.lock().get(uid).filter(|(of, _)| *of == nonce).map(|(_, until)| *until)
     }
 
     /// Records which write for the lock the API server refused. Returns whether the reason changed.

@@ -4,9 +4,7 @@ use kube::ResourceExt;
 
 use super::contender::contender;
 use super::leader_context::LeaderContext;
-use super::member_access::MemberAccess;
 use super::memory::Memory;
-use super::peers::Peers;
 use crate::api::DistributedLock;
 use crate::lock::model::decide::{Contender, HoldInput, LockInput, WaitReason};
 use crate::lock::model::held_message::HeldMessage;
@@ -15,7 +13,6 @@ use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::replica::access::{self, Access};
 use crate::lock::replica::holder;
-use crate::runtime::context::Context;
 use crate::time::Boottime;
 
 /// The quorum and the key of a lock, if the namespace has room for it. A hold continues in any case.
@@ -34,12 +31,12 @@ pub(super) fn observe<'a>(
     lock: &'a DistributedLock,
     access: &Result<Access, Refusal>,
 ) -> LockInput<'a> {
-    let LeaderContext { context, reachability, members, memory, peers, .. } = leader;
+    let LeaderContext { context, reachability, members, memory, .. } = leader;
     let now = members.now();
-    let held = hold_input(context, members, memory, reachability.began(), lock);
+    let held = hold_input(leader, lock, now);
     let (contender, place) = match &held {
         Some(_) => (Err(HeldMessage::NoCandidate { why: "already held".to_owned() }.into()), Ok(Place::First)),
-        None => prospect(context, peers, memory, now, lock, access),
+        None => prospect(leader, now, lock, access),
     };
     let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
     LockInput {
@@ -56,20 +53,14 @@ pub(super) fn observe<'a>(
     }
 }
 
-/// The hold that the status names, located by its own record. `began` is the start of this term.
-fn hold_input(
-    context: &Context,
-    members: &MemberAccess,
-    memory: &Memory,
-    began: Boottime,
-    lock: &DistributedLock,
-) -> Option<HoldInput> {
-    let now = members.now();
+/// The hold that the status names, located by its own record.
+fn hold_input(leader: &LeaderContext, lock: &DistributedLock, now: Boottime) -> Option<HoldInput> {
+    let LeaderContext { context, reachability, members, memory, .. } = leader;
     let observed = members.holds.observation_times.record(lock, now)?;
     let hold = members.adopt(lock);
     let record = members.record(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
-    let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(began));
+    let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(reachability.began()));
     Some(HoldInput {
         verdict: holder::verdict(context, lock, unhealthy),
         quorum_exists: record.as_ref().is_some_and(|record| members.exists(&record.quorum)),
@@ -77,7 +68,7 @@ fn hold_input(
             Some(_) => session.and_then(|session| session.rejoin_delay()),
             None => Some(members.longest_rejoin_delay()),
         },
-        sealing: memory.sealing_of(&lock.uid().unwrap_or_default(), holder_nonce(lock)),
+        sealed_until: memory.sealed_until(&lock.uid().unwrap_or_default(), holder_nonce(lock)),
         hold,
         record,
         clock: context.api_clock(),
@@ -89,16 +80,14 @@ fn hold_input(
 ///
 /// They matter only while the lock has no holder.
 fn prospect(
-    context: &Context,
-    peers: &Peers,
-    memory: &Memory,
+    leader: &LeaderContext,
     now: Boottime,
     lock: &DistributedLock,
     access: &Result<Access, Refusal>,
 ) -> (Result<Contender, WaitReason>, Result<Place, Refusal>) {
-    let eligible = |other: &DistributedLock| is_eligible(memory, now, other);
-    let place = access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible));
-    (contender(context, lock), place)
+    let eligible = |other: &DistributedLock| is_eligible(&leader.memory, now, other);
+    let place = access.as_ref().map_err(Clone::clone).and_then(|access| leader.peers.place(lock, access, &eligible));
+    (contender(&leader.context, lock), place)
 }
 
 /// Whether a lock could make an attempt now. A lock that could not blocks no other.

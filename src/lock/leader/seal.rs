@@ -10,38 +10,41 @@ use super::member_access::{HoldKey, MemberAccess};
 use super::memory::Memory;
 use super::progress::Progress;
 use crate::api::DistributedLock;
-use crate::lock::model::decide::{Sealing, seal_retry};
 use crate::lock::model::delay::{left_of_delay, lock_delay};
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::status::is_unconfirmed;
-use crate::redlock::AcquireRequest;
+use crate::redlock::{AcquireRequest, Seal};
+use crate::time::Boottime;
 
+/// The pause before another attempt to seal a key.
+const SEAL_RETRY: Duration = Duration::from_millis(200);
 /// The pause between attempts after an outage that no member can remember a hold through.
 const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Seals the keys of a hold that runs out.
 pub(super) async fn held(members: &MemberAccess, memory: &Memory, lock: &Arc<DistributedLock>) -> Progress {
-    let uid = lock.uid().unwrap_or_default();
-    let nonce = holder_nonce(lock);
-    let sealing = match members.hold_key(lock) {
-        None => Sealing::Unconfirmed,
-        Some(key) => {
-            let sealing = key.seal(lock_delay(lock, key.session.max_ttl_in_force())).await;
+    let Some(until) = seal(members, lock).await else {
+        return Progress::Done(Action::requeue(if is_unconfirmed(lock) { OUTAGE_RETRY } else { SEAL_RETRY }));
+    };
+    memory.mark_sealed(&lock.uid().unwrap_or_default(), holder_nonce(lock), until);
+    Progress::Next(lock.clone())
+}
+
+/// Returns when the last sealed key expires, if a majority confirms that.
+async fn seal(members: &MemberAccess, lock: &DistributedLock) -> Option<Boottime> {
+    let key = members.hold_key(lock)?;
+    match key.seal(lock_delay(lock, key.session.max_ttl_in_force())).await {
+        Seal::NoQuorum { .. } => None,
+        Seal::Sealed { until, .. } => Some(until),
+        Seal::Gone => {
             let earliest = members.api_clock().map(|clock| clock.earliest(members.now()).floor());
             let left = left_of_delay(lock, earliest, key.session.max_ttl_in_force());
-            if sealing == Sealing::Gone && !left.is_zero() {
+            if !left.is_zero() {
                 seal_for_lock_delay(&key, left).await;
-                Sealing::RunsOut(members.now() + left)
-            } else {
-                sealing
             }
+            Some(members.now() + left)
         }
-    };
-    if sealing == Sealing::Unconfirmed {
-        return Progress::Done(Action::requeue(if is_unconfirmed(lock) { OUTAGE_RETRY } else { seal_retry() }));
     }
-    memory.mark_sealed(&uid, nonce, sealing);
-    Progress::Next(lock.clone())
 }
 
 /// Sets a seal for the rest of `lockDelay`, after the key has expired.

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -186,14 +187,8 @@ impl Contention {
         let (own, namespace, shape) = (turn(lock), lock.namespace().unwrap_or_default(), slots(lock));
         let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
         let groups = groups.filter(move |(group, _)| group.slots == shape && (spans || group.namespace == namespace));
-        let able =
-            |(_, waiting): (_, &'a Waiting)| waiting.by_turn.range(..&own).filter(|(_, (_, able))| *able).peekable();
-        let mut queues: Vec<_> = groups.map(able).collect();
-        std::iter::from_fn(move || {
-            let next = queues.iter_mut().filter_map(|queue| Some((queue.peek()?.0.clone(), queue)));
-            let (_, queue) = next.min_by(|(one, _), (other, _)| one.cmp(other))?;
-            queue.next().map(|(_, (lock, _))| &**lock)
-        })
+        let able = |(_, waiting): (_, &'a Waiting)| waiting.by_turn.range(..&own).filter(|(_, (_, able))| *able);
+        merged(groups.map(able).map(|queue| queue.map(|(turn, (lock, _))| (turn, lock)).peekable()).collect())
     }
 
     /// The waiting locks of all shapes and quorums, the oldest first.
@@ -201,13 +196,19 @@ impl Contention {
         let namespace = lock.namespace().unwrap_or_default();
         let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
         let groups = groups.filter(move |(group, _)| spans || group.namespace == namespace);
-        let mut queues: Vec<_> = groups.map(|(_, waiting)| waiting.by_age.iter().peekable()).collect();
-        std::iter::from_fn(move || {
-            let next = queues.iter_mut().filter_map(|queue| Some((queue.peek()?.0.clone(), queue)));
-            let (_, queue) = next.min_by(|(one, _), (other, _)| one.cmp(other))?;
-            queue.next().map(|(_, lock)| &**lock)
-        })
+        merged(groups.map(|(_, waiting)| waiting.by_age.iter().peekable()).collect())
     }
+}
+
+/// The locks of several queues, in one order.
+fn merged<'a, K: Ord + 'a>(
+    mut queues: Vec<Peekable<impl Iterator<Item = (&'a K, &'a SharedRef)>>>,
+) -> impl Iterator<Item = &'a LockRef> {
+    std::iter::from_fn(move || {
+        let next = queues.iter_mut().filter_map(|queue| Some((queue.peek()?.0, queue)));
+        let (_, queue) = next.min_by_key(|(at, _)| *at)?;
+        queue.next().map(|(_, lock)| &**lock)
+    })
 }
 
 impl OnKey {

@@ -25,8 +25,6 @@ use crate::time::{Boottime, ClockOffset, UnixMillis};
 
 /// Annotations that request the end of a hold. They apply to the present hold only.
 pub const REQUESTS: [&str; 4] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, RELEASE_ANNOTATION];
-/// The pause before another attempt to seal a key.
-const SEAL_RETRY: Duration = Duration::from_millis(200);
 
 /// The next holder of a lock, if the lock were acquired now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,17 +87,6 @@ impl From<HeldMessage> for WaitReason {
     }
 }
 
-/// The answer of the members about the end of a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sealing {
-    /// No majority has answered this replica.
-    Unconfirmed,
-    /// A majority has the seal, and the last of these keys expires at this time.
-    RunsOut(Boottime),
-    /// No majority has the value or its seal.
-    Gone,
-}
-
 /// The state of a hold that a status names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HoldInput {
@@ -117,8 +104,8 @@ pub struct HoldInput {
     pub clock: Option<ClockOffset>,
     /// When this replica first observed the hold, and its end.
     pub observed: ObservedSince,
-    /// The answer of the members about its end.
-    pub sealing: Sealing,
+    /// When the last sealed key expires, once a majority has confirmed the seal or that the key is gone.
+    pub sealed_until: Option<Boottime>,
 }
 
 /// The input of a decision.
@@ -241,11 +228,6 @@ impl Correction {
         let annotation = self.stale.map(|name| format!("annotation {name}"));
         label.into_iter().chain(annotation).collect::<Vec<_>>().join(" and ")
     }
-}
-
-/// The pause before another attempt to seal a key.
-pub const fn seal_retry() -> Duration {
-    SEAL_RETRY
 }
 
 #[cfg(test)]

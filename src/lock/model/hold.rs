@@ -6,7 +6,7 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::end::End;
 use crate::api::{DistributedLock, HeldQuorum};
-use crate::redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence};
+use crate::redlock::{Extend, LockKey, MemberFailure, MemberName, Missing, Nonce, Votes, is_silence};
 use crate::time::Boottime;
 
 /// The pause before a renewal without a majority is repeated. It is at most a third of the interval.
@@ -93,6 +93,11 @@ pub struct Hold {
     pub(in crate::lock) under_way: bool,
 }
 
+/// The failures of members in a round, for messages.
+pub(in crate::lock) fn described(failures: &[(MemberName, MemberFailure)]) -> String {
+    failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect::<Vec<_>>().join("; ")
+}
+
 impl Hold {
     /// A hold that is valid until `valid_until`, and is renewed next at `due`.
     pub fn new(terms: Terms, valid_until: Boottime, due: Boottime) -> Self {
@@ -131,11 +136,6 @@ impl Hold {
     /// A new leader ends no hold for a failure before its term.
     pub fn unhealthy_since(&self, moment: Boottime) -> Option<&End> {
         self.unhealthy.as_ref().filter(|(at, _)| *at >= moment).map(|(_, end)| end)
-    }
-
-    /// When the next renewal begins.
-    pub fn due(&self) -> Boottime {
-        self.due
     }
 
     /// The votes of the last renewal, if that began less than a ttl ago.
@@ -198,9 +198,7 @@ impl Hold {
                 self.due = self.retry(now);
             }
             Extend::NoQuorum { failures } => {
-                let failures: Vec<_> =
-                    failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
-                self.trouble = Some(failures.join("; "));
+                self.trouble = Some(described(&failures));
                 self.due = self.retry(now);
             }
         }

@@ -7,7 +7,7 @@ use crate::redlock::{LockKey, slot_key};
 
 /// The key of a lock on this quorum.
 pub fn redis_key(quorum: &RedisQuorum, lock: &DistributedLock) -> LockKey {
-    let key = lock.spec.key.clone().unwrap_or_else(|| lock.name_any());
+    let key = lock.key();
     match quorum.spec.keys {
         KeyLayout::Namespaced => LockKey::new(format!("{}/{key}", lock.namespace().unwrap_or_default())),
         KeyLayout::Verbatim => LockKey::new(key),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::decide::{Contender, HoldInput, LockInput, Sealing, Step, WaitReason, decide};
+use super::decide::{Contender, HoldInput, LockInput, Step, WaitReason, decide};
 use super::end::Phase;
 use super::held_for::HeldFor;
 use super::held_message::HeldMessage;
@@ -84,7 +84,7 @@ proptest! {
             rejoin_delay: None,
             clock,
             observed: ObservedSince { held: now, ending: Some(now) },
-            sealing: Sealing::Unconfirmed,
+            sealed_until: None,
         });
         let pause = WaitReason { message: HeldMessage::NoClock, retry_after: Some(Duration::from_secs(1)) };
         let input = LockInput {

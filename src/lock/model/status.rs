@@ -260,15 +260,11 @@ impl Draft {
             self.status.history.insert(0, past);
             self.status.history.truncate(HISTORY);
         }
-        self.status.fencing_token = None;
-        self.status.acquired_at = None;
-        self.status.renewed_at = None;
-        self.status.valid_until = None;
-        self.status.votes = None;
-        self.status.votes_granted = None;
-        self.status.member_count = None;
-        self.status.stopping = None;
-        self.status.ending = None;
+        // All other fields describe the hold.
+        let DistributedLockStatus { observed_generation, key, transitions, history, conditions, .. } = self.status;
+        let kept =
+            DistributedLockStatus { observed_generation, key, transitions, history, conditions, ..Default::default() };
+        self.status = kept;
         self.waiting(reason, &why, None)
     }
 

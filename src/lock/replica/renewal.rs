@@ -220,7 +220,7 @@ impl Renewal {
             })
             .collect();
         for hold in &batch {
-            self.context.metrics.renewal_began(now.since(hold.due()), hold.terms.ttl);
+            self.context.metrics.renewal_began(now.since(hold.due), hold.terms.ttl);
         }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
         let now = self.context.clock.boottime();

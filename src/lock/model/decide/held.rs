@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{HoldInput, LockInput, Renewal, Rest, Sealing, Step, rest};
+use super::{HoldInput, LockInput, Renewal, Rest, Step, rest};
 use crate::api::{DistributedLock, LOCK_FINALIZER, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::held_for::HeldFor;
@@ -38,12 +38,11 @@ pub(super) fn decide(input: &LockInput<'_>, held: &HoldInput) -> Step {
 fn decide_ending(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
     let waited = held.observed.ending.map_or(Duration::ZERO, |since| input.now.since(since));
     let left = longest_memory(input, held).saturating_sub(waited);
-    let until = match held.sealing {
-        Sealing::Unconfirmed if left.is_zero() => return unconfirmed(input, held, end),
-        Sealing::Unconfirmed if held.quorum_exists => return Step::Seal,
-        Sealing::Unconfirmed => return rest(Draft::of(input.lock, input.api_now), Some(left)),
-        Sealing::RunsOut(until) => until.since(input.now),
-        Sealing::Gone => Duration::ZERO,
+    let until = match held.sealed_until {
+        None if left.is_zero() => return unconfirmed(input, held, end),
+        None if held.quorum_exists => return Step::Seal,
+        None => return rest(Draft::of(input.lock, input.api_now), Some(left)),
+        Some(until) => until.since(input.now),
     };
     if !until.is_zero() {
         return rest(Draft::of(input.lock, input.api_now), Some(until));

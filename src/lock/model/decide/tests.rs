@@ -108,7 +108,7 @@ fn held(verdict: Verdict, hold: Option<Hold>) -> HoldInput {
         rejoin_delay: Some(Duration::from_secs(31)),
         clock: Some(clock()),
         observed: ObservedSince { held: ago(10), ending: Some(ago(1)) },
-        sealing: Sealing::Unconfirmed,
+        sealed_until: None,
     }
 }
 

@@ -161,15 +161,16 @@ fn an_end_is_published_then_sealed_then_confirmed_by_members() {
     let lock = held_lock(json!({}));
     assert!(matches!(decide(&held_input(&lock, runs_out(), None)), Step::Advance(Phase::Ending(End::Suspended))));
     let ending = ending_lock(json!({}));
-    let step =
-        |sealing| decide(&LockInput { held: Some(HoldInput { sealing, ..held(runs_out(), None) }), ..input(&ending) });
-    assert_eq!(step(Sealing::Unconfirmed), Step::Seal);
-    let Step::Rest(rest) = step(Sealing::RunsOut(NOW + Duration::from_secs(7))) else { panic!() };
+    let step = |sealed_until| {
+        decide(&LockInput { held: Some(HoldInput { sealed_until, ..held(runs_out(), None) }), ..input(&ending) })
+    };
+    assert_eq!(step(None), Step::Seal);
+    let Step::Rest(rest) = step(Some(NOW + Duration::from_secs(7))) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(7)));
-    for ended in [Sealing::RunsOut(NOW), Sealing::Gone] {
+    for ended in [NOW, NOW.saturating_sub(Duration::from_secs(1))] {
         let message = format!("{}; its validity has run out", End::Suspended);
         let end = End::Recorded { reason: HeldReason::Suspended, message };
-        assert_eq!(step(ended), Step::Advance(Phase::RanOut(end)));
+        assert_eq!(step(Some(ended)), Step::Advance(Phase::RanOut(end)));
     }
 }
 
@@ -177,8 +178,8 @@ fn an_end_is_published_then_sealed_then_confirmed_by_members() {
 fn no_wall_clock_ends_a_hold_that_runs_out() {
     let over = ending_lock(json!({"status": {"ending": {"until": "2026-01-01T00:00:01.000Z"}}}));
     assert_eq!(decide(&held_input(&over, runs_out(), None)), Step::Seal);
-    let sealing = Sealing::RunsOut(NOW + Duration::from_secs(7));
-    let sealed = LockInput { held: Some(HoldInput { sealing, ..held(runs_out(), None) }), ..input(&over) };
+    let sealed_until = Some(NOW + Duration::from_secs(7));
+    let sealed = LockInput { held: Some(HoldInput { sealed_until, ..held(runs_out(), None) }), ..input(&over) };
     assert!(matches!(decide(&sealed), Step::Rest(_)));
 }
 
@@ -204,13 +205,13 @@ fn an_unconfirmed_end_stays_until_a_majority_answers() {
     assert!(!is_true(&left.status.as_ref().unwrap().conditions, LockCondition::Held));
     let since = NOW.saturating_sub(Duration::from_secs(40));
     let observed = ObservedSince { held: since, ending: Some(since) };
-    let step = |lock: &DistributedLock, sealing| {
-        decide(&LockInput { held: Some(HoldInput { observed, sealing, ..held(runs_out(), None) }), ..input(lock) })
+    let step = |lock: &DistributedLock, sealed_until| {
+        decide(&LockInput { held: Some(HoldInput { observed, sealed_until, ..held(runs_out(), None) }), ..input(lock) })
     };
-    assert_eq!(step(&left, Sealing::Unconfirmed), Step::Seal);
-    assert!(matches!(step(&left, Sealing::Gone), Step::Advance(Phase::RanOut(_))), "a majority has answered");
+    assert_eq!(step(&left, None), Step::Seal);
+    assert!(matches!(step(&left, Some(NOW)), Step::Advance(Phase::RanOut(_))), "a majority has answered");
     left.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:59Z")).unwrap();
-    assert_eq!(step(&left, Sealing::Unconfirmed), Step::RemoveFinalizer, "no object waits longer for members");
+    assert_eq!(step(&left, None), Step::RemoveFinalizer, "no object waits longer for members");
 }
 
 #[test]
