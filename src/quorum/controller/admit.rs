@@ -133,19 +133,13 @@ async fn open(
 
 /// A process that could forget while it runs must not vote, whatever has configured it so.
 fn check(observation: &Observation) -> Result<(), ActError> {
-    if !observation.is_master {
-        return Err(ActError::Unfit("it is a replica, not a master"));
+    match () {
+        () if !observation.is_master => Err(ActError::Unfit("it is a replica, not a master")),
+        () if observation.append_only => Err(ActError::Unfit("it writes an append-only file")),
+        () if observation.maxmemory_policy != "noeviction" => Err(ActError::Unfit("it may evict keys")),
+        () if !observation.open_users.is_empty() => Err(ActError::Unfit("its users are open already")),
+        () => Ok(()),
     }
-    if observation.append_only {
-        return Err(ActError::Unfit("it writes an append-only file"));
-    }
-    if observation.maxmemory_policy != "noeviction" {
-        return Err(ActError::Unfit("it may evict keys"));
-    }
-    if !observation.open_users.is_empty() {
-        return Err(ActError::Unfit("its users are open already"));
-    }
-    Ok(())
 }
 
 /// The counter with which a process starts that has forgotten its own.

@@ -55,7 +55,8 @@ impl Tls {
 pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls, Error> {
     let tls = find(observer).await?;
     let span = tls.certificate.as_ref().and_then(|certificate| certificate.as_ref().ok()).map(|found| found.span);
-    observer.cluster.certificate_expires(span.map(|span| span.not_after));
+    let expires = span.map(|span| span.not_after);
+    observer.context.metrics.certificate_expires(observer.sources.session.reference(), expires);
     observer.memory.certificate.lock().clone_from(&tls.certificate);
     Ok(tls)
 }

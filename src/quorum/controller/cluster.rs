@@ -37,11 +37,6 @@ impl<'a> Cluster<'a> {
         Api::namespaced(self.context.client.clone(), namespace)
     }
 
-    /// Whether the administrator lets copies of the Secrets of clients into this namespace.
-    pub(super) fn takes_copies(&self, namespace: &str) -> bool {
-        self.context.replica.settings.takes_copies(namespace)
-    }
-
     /// An object, if there is one of this name.
     pub(super) async fn get<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         Ok(request(self.api::<K>(namespace).get_opt(name)).await?)
@@ -62,11 +57,6 @@ impl<'a> Cluster<'a> {
         let newest =
             events.into_iter().max_by_key(|event| event.deprecated_last_timestamp.as_ref().map(|time| time.0))?;
         newest.note
-    }
-
-    /// Notes when the certificate of the members expires, in seconds of Unix time; `None` without one.
-    pub(super) fn certificate_expires(&self, at: Option<i64>) {
-        self.context.metrics.certificate_expires(self.session.reference(), at);
     }
 
     /// Publishes an Event about the quorum.

@@ -31,7 +31,8 @@ struct Copies {
 pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Result<Vec<String>, Error> {
     let (cluster, plan, observed) = (observer.cluster, observer.plan, observer.observe());
     let exists = |name: &str| observed.namespaces.iter().any(|namespace| is_there(namespace, name));
-    let accepts = |client: &ClientPlan| cluster.takes_copies(&client.namespace) && exists(&client.namespace);
+    let settings = &observer.context.replica.settings;
+    let accepts = |client: &ClientPlan| settings.takes_copies(&client.namespace) && exists(&client.namespace);
     let copies = sort(plan, &recorded(&observed.quorum, plan), accepts);
     let (mut blocked, mut left) = (Vec::new(), Vec::new());
     for copy in &copies.stale {

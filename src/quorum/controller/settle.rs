@@ -55,7 +55,7 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
 async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>, Error> {
     let cluster = observer.cluster;
     for _ in 0..STEPS {
-        let snapshot = observer.sources.observe_now(link).await?;
+        let snapshot = observer.sources.observe(link, observer.sources.session.quorum()).await?;
         match snapshot.step() {
             FenceStep::Nothing => return keep_memory(cluster, &snapshot).await.map(|()| None),
             FenceStep::Wait { until } => return Ok(until),

@@ -77,11 +77,6 @@ impl Sources<'_> {
         plan.all_members().filter_map(|member| self.session.link(&member.name)).collect()
     }
 
-    /// Observes a member by the newest known state of the quorum.
-    pub(super) async fn observe_now(&self, link: &Arc<MemberLink>) -> Result<MemberSnapshot, Error> {
-        self.observe(link, self.session.quorum()).await
-    }
-
     /// Observes a member.
     ///
     /// The snapshot also has the verdict on the process that votes, or voted last, by this state of the quorum.
