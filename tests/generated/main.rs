@@ -43,6 +43,9 @@ metadata:
     pod-security.kubernetes.io/warn: restricted
 ";
 
+const POLICIES_HEADER: &str =
+    "# Generated from charts/redlock-operator by `UPDATE=1 cargo test --test generated`: do not edit.\n";
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -123,19 +126,24 @@ fn crds_are_those_of_the_code() {
     }
 }
 
+/// The objects of the chart in the namespace redlock-system, for an installation without Helm.
+fn rendered_for_kubectl(arguments: &[&str]) -> String {
+    let namespace = ["--namespace", "redlock-system"];
+    let chart = ["template", "redlock-operator", CHART, "--no-hooks"];
+    let rendered = run_helm(&[&chart[..], &namespace, KUBE_VERSION, arguments].concat());
+    rendered.split_inclusive('\n').filter(|line| line.trim() != "app.kubernetes.io/managed-by: Helm").collect()
+}
+
 #[test]
 fn install_manifest_is_what_the_chart_renders() {
     // the CRDs in the chart are written first, tests run in any order
     if env::var_os("UPDATE").is_some() {
         crds_are_those_of_the_code();
     }
-    let namespace = ["--namespace", "redlock-system"];
-    let rendered =
-        run_helm(&[&["template", "redlock-operator", CHART, "--no-hooks"], &namespace[..], KUBE_VERSION].concat());
-    // The manifest is applied without Helm.
-    let rendered: String =
-        rendered.split_inclusive('\n').filter(|line| line.trim() != "app.kubernetes.io/managed-by: Helm").collect();
-    check(Path::new(INSTALL), &format!("{INSTALL_HEADER}{rendered}"));
+    check(Path::new(INSTALL), &format!("{INSTALL_HEADER}{}", rendered_for_kubectl(&[])));
+    let gate = "templates/admission-leases.yaml";
+    let policies = rendered_for_kubectl(&["--set", "leaseGate.enabled=true", "--show-only", gate]);
+    check(Path::new("manifests/lease-gate/policies.yaml"), &format!("{POLICIES_HEADER}{policies}"));
 }
 
 #[test]

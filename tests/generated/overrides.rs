@@ -128,6 +128,8 @@ fn kubectl() -> PathBuf {
 }
 
 /// Objects by kind, namespace and name, without what only an installation by Helm has.
+///
+/// Variables of the environment are sorted. None of them refers to another one.
 fn by_name(documents: &str) -> BTreeMap<String, Value> {
     let documents = documents.split("\n---\n").map(|text| serde_yaml::from_str::<Value>(text).unwrap());
     let named = documents.filter(Value::is_object).map(|mut object| {
@@ -135,6 +137,8 @@ fn by_name(documents: &str) -> BTreeMap<String, Value> {
         if OF_THE_CLUSTER.contains(&kind.as_str()) {
             object["metadata"].as_object_mut().unwrap().remove("namespace");
         }
+        let variables = object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut);
+        variables.map(|all| all.sort_by_key(|variable| variable["name"].to_string()));
         for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
             object
                 .pointer_mut(labels)
@@ -146,32 +150,45 @@ fn by_name(documents: &str) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-#[test]
-fn kustomize_and_helm_agree_on_another_namespace() {
-    const NAMESPACE: &str = "team-locks";
-    let folder = env::temp_dir().join(format!("redlock-kustomize-{}", std::process::id()));
-    fs::create_dir_all(folder.join("manifests")).unwrap();
-    for file in ["install.yaml", "kustomization.yaml"] {
+/// The objects of an overlay in docs/installation.md, which begins with this line.
+fn kustomized(first_line: &str) -> BTreeMap<String, Value> {
+    let folder = env::temp_dir().join(format!("redlock-kustomize-{}-{}", std::process::id(), first_line.len()));
+    fs::create_dir_all(folder.join("manifests/lease-gate")).unwrap();
+    let gate = ["lease-gate/kustomization.yaml", "lease-gate/policies.yaml"];
+    for file in ["install.yaml", "kustomization.yaml"].iter().chain(&gate) {
         fs::copy(root().join("manifests").join(file), folder.join("manifests").join(file)).unwrap();
     }
     let replacements = "kustomize-namespace.yaml";
     fs::copy(root().join("manifests").join(replacements), folder.join(replacements)).unwrap();
-    // As docs/installation.md shows it.
     let page = fs::read_to_string(root().join("docs/installation.md")).unwrap();
-    let (_, rest) = page.split_once("```yaml\n# kustomization.yaml\n").expect("the overlay in docs/installation.md");
+    let (_, rest) = page.split_once(&format!("```yaml\n{first_line}\n")).expect("the overlay in docs/installation.md");
     fs::write(folder.join("kustomization.yaml"), rest.split_once("```").unwrap().0).unwrap();
     let output = Command::new(kubectl()).arg("kustomize").arg(&folder).output().expect("kubectl: run `make up` once");
     fs::remove_dir_all(&folder).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut moved = by_name(&String::from_utf8(output.stdout).unwrap());
+    by_name(&String::from_utf8(output.stdout).unwrap())
+}
+
+/// Compares the objects of an overlay with those of the chart with the same settings.
+fn agrees(mut moved: BTreeMap<String, Value>, arguments: &[&str]) {
+    const NAMESPACE: &str = "team-locks";
     let namespace = moved.remove(&format!("Namespace null \"{NAMESPACE}\"")).expect("the namespace is moved, too");
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
-    let image = ["--set", "image.repository=registry.example.com/redlock-operator"];
-    let arguments = ["template", "redlock-operator", CHART, "--no-hooks", "--namespace", NAMESPACE];
-    let expected = by_name(&run_helm(&[&arguments[..], &image, KUBE_VERSION].concat()));
+    let chart = ["template", "redlock-operator", CHART, "--no-hooks", "--namespace", NAMESPACE];
+    let expected = by_name(&run_helm(&[&chart[..], arguments, KUBE_VERSION].concat()));
     assert_eq!(moved.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     // kustomize writes whole numbers of the schemas as floats, and names no namespace in them.
     let compared = expected.iter().filter(|(name, _)| !name.starts_with("CustomResourceDefinition"));
     let other: Vec<_> = compared.filter(|(name, object)| moved[*name] != **object).map(|(name, _)| name).collect();
     assert!(other.is_empty(), "{other:#?} differ");
+}
+
+#[test]
+fn kustomize_and_helm_agree_on_another_namespace() {
+    agrees(kustomized("# kustomization.yaml"), &["--set", "image.repository=registry.example.com/redlock-operator"]);
+}
+
+#[test]
+fn kustomize_and_helm_agree_on_the_gate_before_leases() {
+    agrees(kustomized("# kustomization.yaml, with the gate before Leases"), &["--set", "leaseGate.enabled=true"]);
 }
