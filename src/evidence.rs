@@ -6,13 +6,16 @@
 
 pub mod obstacle;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
 /// The kubelet writes this reason when it has lost a container.
 ///
 /// The container runtime did not report the end, so the container can still run.
 const UNKNOWN: &str = "ContainerStatusUnknown";
+
+/// The kubelet gives this reason while it waits before it starts a container again.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// The state of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +48,23 @@ pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
     evidence
 }
 
-/// The time at which the container with this ID ended, by the clock of its node and in whole seconds.
+/// The earliest time of a container that follows the ended one with this ID in its pod.
+///
+/// It is in whole seconds of the clock of the node. It is the start of the next container if the kubelet reported it. In a crash loop the kubelet waits
+/// for a second at least. Otherwise it is the end of this container.
 #[must_use]
-pub fn finished_at(pod: &Pod, container_id: &str) -> Option<Timestamp> {
-    let terminated = containers(pod).find_map(|container| termination(container, container_id))?;
-    terminated.finished_at.as_ref().map(|time| time.0)
+pub fn next_container_since(pod: &Pod, container_id: &str) -> Option<Timestamp> {
+    let mut terminations =
+        containers(pod).filter_map(|container| Some((container, termination(container, container_id)?)));
+    let (container, ended) = terminations.next()?;
+    let finished = ended.finished_at.as_ref()?.0;
+    let state = container.state.as_ref()?;
+    let next = state.terminated.as_ref().filter(|next| next.container_id != ended.container_id);
+    let running = state.running.as_ref().and_then(|running| running.started_at.as_ref());
+    let started = running.or_else(|| next?.started_at.as_ref()).map(|time| time.0);
+    let is_crashing = state.waiting.as_ref().is_some_and(|waiting| waiting.reason.as_deref() == Some(CRASH_LOOP));
+    let pause = SignedDuration::from_secs(i64::from(is_crashing));
+    Some(started.map_or(finished, |started| started.max(finished)) + pause)
 }
 
 /// Whether the kubelet reported every container of the pod as terminated, and knew it. For a pod whose containers were never

@@ -5,6 +5,7 @@ mod steady;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use self::steady::steady;
+use super::CRASH_LOOP;
 use crate::api::conditions::beginning;
 
 /// Maximum number of characters of a quoted text.
@@ -51,7 +52,7 @@ pub fn obstacle(pod: &Pod) -> Option<String> {
 /// The text is the same while the container is down and while the kubelet waits, whose own message counts the seconds.
 fn crashed(container: &ContainerStatus) -> Option<String> {
     let state = container.state.as_ref()?;
-    let waits = state.waiting.as_ref().is_some_and(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"));
+    let waits = state.waiting.as_ref().is_some_and(|waiting| waiting.reason.as_deref() == Some(CRASH_LOOP));
     let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref()).filter(|_| waits);
     let ended = state.terminated.as_ref().filter(|ended| ended.exit_code != 0).or(last)?;
     let reason = ended.reason.as_deref().unwrap_or("Error");

@@ -66,14 +66,14 @@ pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMil
 
 /// The earliest time of the next container in the pod of an ended one, by the clock of the node.
 ///
-/// It is the end of the container. A pod that has ended runs no other. Without a reported time every moment is possible.
+/// A pod that has ended runs no other. Without a reported time every moment is possible.
 pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) -> UnixMillis {
     let pod = evidence.pod.or(evidence.departed);
     let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
     if matches!(phase, Some("Failed" | "Succeeded")) {
         return UnixMillis(i64::MAX);
     }
-    let ended = pod.zip(container_id).and_then(|(pod, id)| evidence::finished_at(pod, id));
+    let ended = pod.zip(container_id).and_then(|(pod, id)| evidence::next_container_since(pod, id));
     UnixMillis(ended.map_or(i64::MIN, |ended| ended.as_millisecond()))
 }
 
@@ -168,15 +168,19 @@ mod tests {
 
     #[test]
     fn a_pod_runs_its_next_container_after_the_end_of_the_last() {
-        let finished = |phase: &str, at: Value| {
-            let state = json!({"terminated": {"exitCode": 1, "containerID": "c1", "finishedAt": at}});
-            let mut pod = pod(json!({"waiting": {}}), state);
-            pod.status.as_mut().unwrap().phase = Some(phase.into());
-            successor_since(Some("c1"), present(&pod))
-        };
-        assert_eq!(finished("Running", json!("2026-01-01T00:01:00Z")), NOW);
-        assert_eq!(finished("Running", json!(null)), UnixMillis(i64::MIN));
-        assert_eq!(finished("Failed", json!("2026-01-01T00:01:00Z")), UnixMillis(i64::MAX));
+        let ended = json!({"terminated": {"exitCode": 1, "containerID": "c0", "finishedAt": "2026-01-01T00:01:00Z"}});
+        let since = |state: Value| successor_since(Some("c0"), present(&pod(state, ended.clone())));
+        let after = |seconds: i64| UnixMillis(NOW.0 + seconds * 1_000);
+        assert_eq!(since(json!({"waiting": {"reason": "PodInitializing"}})), after(0));
+        assert_eq!(since(json!({"waiting": {"reason": "CrashLoopBackOff"}})), after(1));
+        assert_eq!(since(json!({"running": {"startedAt": "2026-01-01T00:01:02Z"}})), after(2));
+        let next = json!({"exitCode": 1, "containerID": "c1", "startedAt": "2026-01-01T00:01:03Z"});
+        assert_eq!(since(json!({"terminated": next})), after(3));
+        let mut last = pod(ended.clone(), json!({}));
+        assert_eq!(successor_since(Some("c0"), present(&last)), after(0), "its own start does not count");
+        assert_eq!(successor_since(Some("c9"), present(&last)), UnixMillis(i64::MIN));
+        last.status.as_mut().unwrap().phase = Some("Failed".into());
+        assert_eq!(successor_since(Some("c0"), present(&last)), UnixMillis(i64::MAX));
     }
 
     #[test]
