@@ -138,7 +138,7 @@ fn by_name(documents: &str) -> BTreeMap<String, Value> {
             object["metadata"].as_object_mut().unwrap().remove("namespace");
         }
         let variables = object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut);
-        variables.map(|all| all.sort_by_key(|variable| variable["name"].to_string()));
+        variables.into_iter().for_each(|all| all.sort_by_key(|variable| variable["name"].to_string()));
         for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
             object
                 .pointer_mut(labels)
