@@ -107,8 +107,10 @@ impl Reach {
             }
             longest
         };
-        let led =
-            |sample: &Sample, able: &Able| able.leads && !granted.is_published || sample.leader == Some(able.process);
+        let led = |sample: &Sample, able: &Able| {
+            let is_leader = sample.leader == Some(able.process);
+            if granted.is_published { able.leads && is_leader } else { able.leads || is_leader }
+        };
         (longest(&|_, able| knows(able)), longest(&|sample, able| led(sample, able) && knows(able)))
     }
 
