@@ -32,7 +32,7 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
     let secrets = (objects.config.clone(), objects.clients.clone());
     let mut applied = keep_secrets(observer, secrets, &tls.transport).await?;
     let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
-    in_the_way.extend(memory.auth_obstacle.lock().clone());
+    in_the_way.extend(memory.auth_obstacles.lock().values().cloned());
     in_the_way.extend(keep_objects(observer, &objects).await?);
     applied.obstacle =
         (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);
@@ -68,7 +68,7 @@ async fn keep_secrets(
         blocked_clients.extend(keep(sources, plan, secret, None).await?);
     }
     blocked_clients.extend(copies::keep(observer, transport).await?);
-    blocked_clients.extend(clients::without_grants(&observer.observe()));
+    blocked_clients.extend(clients::without_grants(&observer.observe(), observer.memory));
     let config_kept = clients_changed && blocked_config.is_none();
     let (at, due) = (cluster.now(), RESYNC);
     let applied = Applied { secrets, blocked_clients, blocked_config, config_kept, obstacle: None, at, due };

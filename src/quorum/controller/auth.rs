@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::cluster::Cluster;
 use super::error::{Error, LONGEST_BACKOFF};
+use super::memory::AuthWrite;
 use super::owned::refused;
 use super::publish;
 use super::snapshot::Sources;
@@ -26,6 +27,18 @@ pub(super) enum Stored {
     Done,
     /// The Secret belongs to another object.
     InTheWay,
+    /// The API server refused the change, with this text.
+    Refused(String),
+}
+
+impl Stored {
+    /// The refusal of the API server.
+    pub(super) fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.clone()),
+            Self::Done | Self::InTheWay => None,
+        }
+    }
 }
 
 /// Keeps or makes the quorum's secrets.
@@ -52,7 +65,7 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, E
         *since = is_missing.then(|| since.unwrap_or(now));
         *since
     };
-    let obstacle = |refused: Option<String>| *memory.auth_obstacle.lock() = refused;
+    let obstacle = |refused: Option<String>| memory.record_auth_refusal(AuthWrite::Keep, refused);
     let made = match decide(&Input { found: &found, in_use: in_use.as_ref(), has_members, missing_since, now }) {
         SecretsStep::Keep(auth) => {
             obstacle(None);
@@ -145,7 +158,9 @@ pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, nex
     let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
     match found {
         Some(found) if stored.as_ref() == Some(in_use) => {
-            write_over(cluster, plan, &found, &next).await?;
+            if let Some(refused) = refusal_of(plan, write_over(cluster, plan, &found, &next).await)? {
+                return Ok(Stored::Refused(refused));
+            }
             session.set_auth(next);
             Ok(Stored::Done)
         }
@@ -202,5 +217,6 @@ mod tests {
         assert!(
             refusal_of(&plan, failed(500, "InternalError")).is_err() && refusal_of(&plan, Ok(())).unwrap().is_none()
         );
+        assert_eq!((Stored::Refused(refused.clone()).refusal(), Stored::Done.refusal()), (Some(refused), None));
     }
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use super::auth::{self, Stored};
 use super::cluster::Cluster;
 use super::error::Error;
+use super::memory::{AuthWrite, Memory};
 use super::observe::{Observed, Observer};
 use super::snapshot::Sources;
 use crate::api::requests::is_ours;
@@ -39,10 +40,15 @@ pub(super) async fn grant<'p>(
     plan: &'p Plan,
     auth: Auth,
 ) -> Result<(Auth, Cow<'p, Plan>), Error> {
-    let Some(next) = auth.granting(&plan.clients) else { return Ok((auth, Cow::Borrowed(plan))) };
-    match auth::store(sources, plan, &auth, next.clone()).await? {
+    let Some(next) = auth.granting(&plan.clients) else {
+        sources.memory.record_auth_refusal(AuthWrite::Grant, None);
+        return Ok((auth, Cow::Borrowed(plan)));
+    };
+    let stored = auth::store(sources, plan, &auth, next.clone()).await?;
+    sources.memory.record_auth_refusal(AuthWrite::Grant, stored.refusal());
+    match stored {
         Stored::Done => Ok((next, Cow::Borrowed(plan))),
-        Stored::InTheWay => {
+        Stored::InTheWay | Stored::Refused(_) => {
             let mut granted = plan.clone();
             granted.clients.retain(|client| auth.grants(client));
             Ok((auth, Cow::Owned(granted)))
@@ -56,14 +62,18 @@ async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>, Er
 }
 
 /// Clients of the specification that the plan had to leave out.
-pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
+pub(super) fn without_grants(observed: &Observed<'_>, memory: &Memory) -> Option<String> {
     let plan = observed.plan;
     let left_out = observed.quorum.spec.clients.iter().filter(|_| plan.external.is_empty());
     let left_out = left_out.filter(|client| plan.clients.iter().all(|planned| planned.name != client.name));
     let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         let (names, secret) = (names.join(", "), plan.auth_name());
-        Blocked::NoPasswords { names, secret }.to_string()
+        let blocked = match memory.auth_obstacles.lock().get(&AuthWrite::Grant) {
+            Some(refusal) => Blocked::NotGranted { names, refusal: refusal.clone() },
+            None => Blocked::NoPasswords { names, secret },
+        };
+        blocked.to_string()
     })
 }
 

@@ -31,14 +31,35 @@ pub(super) struct Memory {
     pub(super) passwords: Mutex<Passwords>,
     /// Since when the auth Secret has been missing, with no copy here.
     pub(super) auth_missing_since: Mutex<Option<Monotonic>>,
-    /// The refusal of the API server to write the auth Secret, whose passwords are in use.
-    pub(super) auth_obstacle: Mutex<Option<String>>,
+    /// The refusals of the API server to write the auth Secret, whose passwords are in use.
+    pub(super) auth_obstacles: Mutex<BTreeMap<AuthWrite, String>>,
     /// Since when each member has been away, as far as this leader observed.
     pub(super) away: Mutex<BTreeMap<String, Monotonic>>,
     /// Members without a pod.
     pub(super) podless: Mutex<BTreeMap<String, Podless>>,
     /// Reconciliations that failed one after the other.
     pub(super) failures: AtomicU32,
+}
+
+/// The steps that write the auth Secret while its passwords are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AuthWrite {
+    /// The passwords in memory are written back.
+    Keep,
+    /// New clients get passwords.
+    Grant,
+    /// A step of a rotation.
+    Rotate,
+}
+
+impl Memory {
+    /// Records whether the API server refused this step. Returns whether it did not refuse it before.
+    pub(super) fn record_auth_refusal(&self, write: AuthWrite, refusal: Option<String>) -> bool {
+        let mut obstacles = self.auth_obstacles.lock();
+        let before = obstacles.remove(&write);
+        obstacles.extend(refusal.map(|refusal| (write, refusal)));
+        before.is_none()
+    }
 }
 
 /// The result of the last apply.
@@ -127,5 +148,21 @@ impl Passwords {
         let (_, since) =
             *self.since.insert(self.since.filter(|(of, _)| *of == generation).unwrap_or((generation, now)));
         Some((since + SETTLE).since(now)).filter(|left| !left.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_one_step_stays_when_another_one_succeeds() {
+        let memory = Memory::default();
+        assert!(memory.record_auth_refusal(AuthWrite::Rotate, Some("policy p".into())));
+        assert!(!memory.record_auth_refusal(AuthWrite::Rotate, Some("policy p".into())), "it is in the status");
+        memory.record_auth_refusal(AuthWrite::Keep, None);
+        assert_eq!(memory.auth_obstacles.lock().values().cloned().collect::<Vec<_>>(), ["policy p"]);
+        memory.record_auth_refusal(AuthWrite::Rotate, None);
+        assert!(memory.auth_obstacles.lock().is_empty());
     }
 }

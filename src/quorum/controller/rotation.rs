@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::auth::{self, Stored};
 use super::decide;
-use super::error::{Error, RESYNC};
-use super::memory::Passwords;
+use super::error::{Error, LONGEST_BACKOFF, RESYNC};
+use super::memory::{AuthWrite, Passwords};
 use super::observe::{Observed, Observer};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::events::QuorumEvent;
@@ -36,6 +36,7 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
         let observed = observer.observe();
         let (next, event) = match decide::rotation(&observed, files_written) {
             RotationStep::Nothing | RotationStep::Wait(_) | RotationStep::AwaitFinish => {
+                observer.memory.record_auth_refusal(AuthWrite::Rotate, None);
                 return Ok(auth.rotation().and(observed.passwords_settle));
             }
             RotationStep::Begin(request) => (auth.begin(&request), QuorumEvent::RotationBegins),
@@ -60,8 +61,7 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
                 continue;
             }
         };
-        change(observer, next, event).await?;
-        return Ok(Some(Duration::ZERO));
+        return change(observer, next, event).await.map(Some);
     }
     Ok(Some(AFTER_FAILURE))
 }
@@ -80,11 +80,18 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mut
     Ok(())
 }
 
-/// To the Secret first, and only over the state that this was decided on.
-async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Result<(), Error> {
-    if let Stored::InTheWay = auth::store(&observer.sources, observer.plan, observer.auth, next).await? {
-        return Err(Error::Conflict);
+/// Writes the Secret, and only over the state that this was decided on. Returns the pause before the next step.
+async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Result<Duration, Error> {
+    let stored = auth::store(&observer.sources, observer.plan, observer.auth, next).await?;
+    let is_new = observer.memory.record_auth_refusal(AuthWrite::Rotate, stored.refusal());
+    match stored {
+        Stored::Done => {
+            observer.cluster.publish_event(event).await;
+            Ok(Duration::ZERO)
+        }
+        Stored::InTheWay => Err(Error::Conflict),
+        // The next reconciliation publishes it.
+        Stored::Refused(_) if is_new => Ok(AFTER_FAILURE),
+        Stored::Refused(_) => Ok(LONGEST_BACKOFF),
     }
-    observer.cluster.publish_event(event).await;
-    Ok(())
 }
