@@ -24,7 +24,9 @@ use crate::lock::model::{foreign, orphans, queue};
 use crate::lock::replica::access::Access;
 use crate::lock::replica::liveness;
 use crate::quorum::session::QuorumSession;
-use crate::redlock::{Acquire, AcquireRequest, Grant, LockValue, Nonce, Occupant, ValueSigner, is_silence, jittered};
+use crate::redlock::{
+    Acquire, AcquireRequest, Grant, LockKey, LockValue, Nonce, Occupant, ValueSigner, is_silence, jittered,
+};
 use crate::runtime::metrics::Metrics;
 use crate::time::{Boottime, ClockOffset};
 
@@ -110,9 +112,10 @@ async fn attempt<'a>(
     let uid = lock.uid().unwrap_or_default();
     let holders = peers.holders(lock, access);
     let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
-    let mut outcome = Acquire::Expired;
+    let (mut outcome, mut last_key) = (Acquire::Expired, access.key.clone());
     for slot in queue::free_slots(lock, &holders) {
         let key = access.slot_key(slot);
+        last_key = key.clone();
         // A value is used for one attempt only. A late release of an earlier value would delete a later key.
         let nonce = Nonce::random();
         let value = signer.value(&uid, &nonce);
@@ -140,7 +143,7 @@ async fn attempt<'a>(
     }
     match outcome {
         Acquire::HeldByOther { longest, occupants, .. } => {
-            GrantOutcome::Occupied(Occupied { session, signer, longest, occupants })
+            GrantOutcome::Occupied(Occupied { session, signer, key: last_key, longest, occupants })
         }
         outcome => GrantOutcome::Wait(unanswered(lock, access, &outcome, memory.unanswered(&uid))),
     }
@@ -197,6 +200,8 @@ fn without_heartbeat(lock: &DistributedLock) -> WaitReason {
 struct Occupied {
     session: Arc<QuorumSession>,
     signer: ValueSigner,
+    /// The key of the last slot.
+    key: LockKey,
     longest: Option<Duration>,
     occupants: Vec<Occupant>,
 }
@@ -215,7 +220,7 @@ impl Occupied {
         if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &self.signer, &self.occupants)) {
             return Ok(Progress::Done(self.release(lock, access, &orphan).await));
         }
-        Ok(leader.postpone(lock, self.explain(lock, access, &before, peers.max_ttl(access))))
+        Ok(leader.postpone(lock, self.explain(lock, &before, peers.max_ttl(access))))
     }
 
     /// Deletes the value of an attempt that no status names from all slots of the key.
@@ -228,22 +233,14 @@ impl Occupied {
     }
 
     /// Describes the holder of the key: an earlier hold of this lock or of `peers`, or another client.
-    fn explain(
-        &self,
-        lock: &DistributedLock,
-        access: &Access,
-        peers: &[Arc<DistributedLock>],
-        max_ttl: Option<Duration>,
-    ) -> WaitReason {
+    fn explain(&self, lock: &DistributedLock, peers: &[Arc<DistributedLock>], max_ttl: Option<Duration>) -> WaitReason {
         let (signer, occupants) = (&self.signer, &self.occupants);
         let of_operator = orphans::is_of_any(peers.iter().map(|peer| &**peer).chain([lock]), signer, occupants);
-        let left =
-            |before| self.longest.map_or_else(String::new, |left| format!(" {before} {}", foreign::coarse(left)));
         let message = if of_operator {
-            HeldMessage::SealRunsOut { left: left("in") }
+            let left = self.longest.map_or_else(String::new, |left| format!(" in {}", foreign::coarse(left)));
+            HeldMessage::SealRunsOut { left }
         } else {
-            let occupants = foreign::describe(occupants, max_ttl);
-            HeldMessage::Foreign { key: access.key.as_str().to_owned(), left: left("for"), occupants }
+            foreign::message(&self.key, occupants, self.longest, max_ttl)
         };
         WaitReason { message, retry_after: Some(retry_pause(lock)) }
     }
@@ -270,7 +267,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::redlock::LockKey;
 
     #[test]
     fn nothing_is_granted_for_longer_than_fences_wait() {

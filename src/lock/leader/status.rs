@@ -8,12 +8,12 @@ use kube::ResourceExt;
 use super::due_renewals::{DueRenewals, is_mere_renewal};
 use super::lock_store::LockStore;
 use super::progress::Error;
-use crate::api::conditions::{AcceptedReason, LockCondition};
+use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::{Correction, Rest};
 use crate::lock::model::events::LockEvent;
-use crate::lock::model::readiness::without_candidate;
+use crate::lock::model::readiness::overdue;
 use crate::lock::model::refusal::Refusal;
 
 /// Writes the status if it differs.
@@ -31,11 +31,15 @@ pub(super) async fn publish(
         let (accepted, message) = (refusal.reason.clone(), refusal.message.clone());
         store.event(&written, LockEvent::Refused { accepted, message });
     }
-    let is_new = without_candidate(lock.conditions()).is_none();
-    if let Some(ready) = without_candidate(written.conditions()).filter(|_| is_new) {
+    let is_new = overdue(lock.conditions()).is_none();
+    if let Some(ready) = overdue(written.conditions()).filter(|_| is_new) {
         let why = ready.message.clone();
-        let is_election = lock.spec.election.is_some();
-        store.event(&written, if is_election { LockEvent::NoLeader { why } } else { LockEvent::NoHolder { why } });
+        let event = match HeldReason::named(&ready.reason) {
+            Some(HeldReason::KeyNeverExpires) => LockEvent::KeyNeverExpires { why },
+            _ if lock.spec.election.is_some() => LockEvent::NoLeader { why },
+            _ => LockEvent::NoHolder { why },
+        };
+        store.event(&written, event);
     }
     Ok(written)
 }

@@ -209,17 +209,21 @@ pub fn last_holder(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
 /// whose pods all fail the check would have another leader, and three Events, in each ttl.
 pub fn back_off(lock: &DistributedLock, pod: &str) -> Option<(u32, MilliTime)> {
     let history = lock.status.as_ref().map(|status| status.history.as_slice()).unwrap_or_default();
-    let is_short = |past: &PastHold| {
-        past.from
-            .is_none_or(|from| UnixMillis(past.to.as_millis()).since(UnixMillis(from.as_millis())) < LONGEST_BACK_OFF)
-    };
-    let failed = |past: &&PastHold| past.reason == HeldReason::HolderUnhealthy.as_str() && is_short(past);
-    let unhealthy = history.iter().take_while(failed);
+    let unhealthy = unhealthy_row(history);
     let ends: Vec<_> = unhealthy.filter(|past| past.identity == pod).map(|past| past.to).collect();
     let (last, times) = (*ends.first()?, u32::try_from(ends.len()).unwrap_or(u32::MAX));
     let wait = lock.spec.ttl.get().saturating_mul(2_u32.saturating_pow(times.checked_sub(2)?)).min(LONGEST_BACK_OFF);
     let at = UnixMillis(last.as_millis()).plus(wait);
     Some((times, MilliTime::from_millis(at.0).unwrap_or(last)))
+}
+
+/// The last holds in a row whose holder failed its check. A hold of five minutes ends the row.
+pub fn unhealthy_row(history: &[PastHold]) -> impl Iterator<Item = &PastHold> {
+    let is_short = |past: &PastHold| {
+        past.from
+            .is_none_or(|from| UnixMillis(past.to.as_millis()).since(UnixMillis(from.as_millis())) < LONGEST_BACK_OFF)
+    };
+    history.iter().take_while(move |past| past.reason == HeldReason::HolderUnhealthy.as_str() && is_short(past))
 }
 
 /// The container to which leadership is bound.

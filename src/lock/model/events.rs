@@ -29,6 +29,12 @@ pub enum LockEvent {
     ///
     /// To do: do what the message says, or delete the claim.
     NoHolder { why: String },
+    /// The lock has waited for three ttl. {why}
+    ///
+    /// When: For three ttl another client had the key without a time to live. The Event comes once, until there is a holder.
+    ///
+    /// To do: do what the message says.
+    KeyNeverExpires { why: String },
     /// {why}. The lock is free
     ///
     /// When: The leader of an election released the lock, or its container has terminated. Claims have no such Event.
@@ -108,6 +114,7 @@ impl LockEvent {
         match self {
             Self::Acquired { .. } => "LockAcquired",
             Self::NoLeader { .. } | Self::NoHolder { .. } => "NoCandidate",
+            Self::KeyNeverExpires { .. } => "KeyNeverExpires",
             Self::Released { .. } | Self::Broken { .. } => "LockReleased",
             Self::Ending { .. } | Self::Breaking { .. } | Self::Unconfirmed { .. } => "LockEnding",
             Self::Lost { .. } => "LockLost",
@@ -124,6 +131,7 @@ impl LockEvent {
             Self::Broken { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
             Self::ReleaseRefused { .. } | Self::JobNotSuspended { .. } | Self::Refused { .. } => EventType::Warning,
             Self::Unconfirmed { .. } | Self::NoLeader { .. } | Self::NoHolder { .. } => EventType::Warning,
+            Self::KeyNeverExpires { .. } => EventType::Warning,
         }
     }
 }

@@ -2,10 +2,27 @@
 
 use std::time::Duration;
 
-use crate::redlock::{KeyState, Occupant};
+use super::held_message::HeldMessage;
+use crate::redlock::{KeyState, LockKey, Occupant};
+
+/// The message about the keys of another client. `longest` is their longest time to live.
+pub(in crate::lock) fn message(
+    key: &LockKey,
+    occupants: &[Occupant],
+    longest: Option<Duration>,
+    max_ttl: Option<Duration>,
+) -> HeldMessage {
+    let (key, described) = (key.as_str().to_owned(), describe(occupants, max_ttl));
+    let lasts = |occupant: &Occupant| occupant.holder != KeyState::Missing && occupant.holder.remaining().is_none();
+    if !occupants.is_empty() && occupants.iter().all(lasts) {
+        return HeldMessage::ForeignLasting { key, occupants: described };
+    }
+    let left = longest.map_or_else(String::new, |left| format!(" for {}", coarse(left)));
+    HeldMessage::Foreign { key, left, occupants: described }
+}
 
 /// Describes the key on each member. `max_ttl` is the longest time to live of a key of the quorum.
-pub(in crate::lock) fn describe(occupants: &[Occupant], max_ttl: Option<Duration>) -> String {
+fn describe(occupants: &[Occupant], max_ttl: Option<Duration>) -> String {
     let describe = |occupant: &Occupant| format!("{}: {}", occupant.member, describe_state(&occupant.holder, max_ttl));
     occupants.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
@@ -14,10 +31,9 @@ fn describe_state(state: &KeyState, max_ttl: Option<Duration>) -> String {
     match state {
         KeyState::Missing => "nothing any more".into(),
         KeyState::String { value, remaining: None } if is_timestamp(value.expose()) => {
-            "a timestamp without a time to live, as the old SETNX and GETSET pattern writes it; only its owner can remove it"
-                .into()
+            "a timestamp without a time to live, as the old SETNX and GETSET pattern writes it".into()
         }
-        KeyState::String { remaining: None, .. } => "a key without a time to live, which only its owner can remove".into(),
+        KeyState::String { remaining: None, .. } => "a key without a time to live".into(),
         KeyState::String { remaining: Some(left), .. } => match max_ttl.filter(|max| left > max) {
             Some(max) => format!("{} left, which is beyond the quorum's maxTTL of {}", coarse(*left), coarse(max)),
             None => format!("{} left", coarse(*left)),
@@ -49,6 +65,7 @@ fn is_timestamp(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::conditions::HeldReason;
     use crate::redlock::StoredValue;
 
     #[test]
@@ -68,6 +85,29 @@ mod tests {
         assert_eq!(text(10_000), "at most 10 s");
         assert_eq!(text(0), "at most 1 s");
         assert_eq!(text(300_001), "at most 600 s");
+    }
+
+    #[test]
+    fn keys_without_a_time_to_live_are_named_with_the_command() {
+        let occupant = |member: &str, remaining: Option<u64>| Occupant {
+            member: member.into(),
+            holder: KeyState::String {
+                value: StoredValue::new("some-value"),
+                remaining: remaining.map(Duration::from_secs),
+            },
+        };
+        let message = |occupants: &[Occupant], longest: Option<u64>| {
+            message(&LockKey::new("ns/job"), occupants, longest.map(Duration::from_secs), None)
+        };
+        let lasting = message(&[occupant("q-0", None), occupant("q-1", None)], None);
+        assert_eq!(lasting.reason(), HeldReason::KeyNeverExpires);
+        let text = lasting.to_string();
+        assert!(text.contains("q-1: a key without a time to live") && text.contains("DEL ns/job"), "{text}");
+        assert!(!text.contains("some-value"));
+        let expires = message(&[occupant("q-0", None), occupant("q-1", Some(4))], Some(4));
+        assert_eq!(expires.reason(), HeldReason::HeldByOther, "one of them ends by itself");
+        let gone = Occupant { member: "q-0".into(), holder: KeyState::Missing };
+        assert_eq!(message(&[gone], None).reason(), HeldReason::HeldByOther);
     }
 
     #[test]

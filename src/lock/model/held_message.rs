@@ -34,6 +34,10 @@ pub enum HeldMessage {
     /// A lock client outside this operator, or another quorum, holds key {key}{left}: {occupants}. The operator tries again
     /// automatically until the key is free
     Foreign { key: String, left: String, occupants: String },
+    /// A lock client outside this operator has set key {key}, which never expires: {occupants}. The operator grants the lock when the key
+    /// is deleted. If that client has ended, delete the key on each of these members: redis-cli -u $URL DEL {key}. Each $URL is a line of
+    /// urls in the Secret of a client with this prefix
+    ForeignLasting { key: String, occupants: String },
     /// {holder} did not release the lock. It is granted again when that hold and its lockDelay have run out. This lock
     /// is at position {position} of the queue
     DelayedBehind { holder: String, position: usize },
@@ -49,6 +53,9 @@ pub enum HeldMessage {
     NoCandidate { why: String },
     /// {why}. The operator grants the lock when a pod can lead
     NoLeader { why: String },
+    /// Each of the last {holds} holds ended because its holder failed its check. The last one: {why}. The operator elects pods again after
+    /// growing pauses. The lock is ready when a holder stays healthy for longer
+    Unhealthy { holds: usize, why: String },
     /// The claim's heartbeat has stopped: Lease {lease} is missing, or has not changed for one ttl ({ttl}). The operator grants
     /// the lock when that Lease changes. If the program of this claim has ended, delete the claim
     HeartbeatStopped { lease: String, ttl: GoDuration },
@@ -85,6 +92,8 @@ impl HeldMessage {
             Self::Suspended => HeldReason::Suspended,
             Self::WaitTimeout => HeldReason::WaitTimeout,
             Self::Foreign { .. } => HeldReason::HeldByOther,
+            Self::ForeignLasting { .. } => HeldReason::KeyNeverExpires,
+            Self::Unhealthy { .. } => HeldReason::HolderUnhealthy,
             Self::DelayedBehind { .. } | Self::SealRunsOut { .. } => HeldReason::LockDelay,
             Self::Behind { .. } | Self::Waiting { .. } | Self::FarBack => HeldReason::Queued,
             Self::NoCandidate { .. } | Self::NoLeader { .. } | Self::HeartbeatStopped { .. } => HeldReason::NoCandidate,

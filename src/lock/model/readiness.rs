@@ -2,17 +2,20 @@
 //!
 //! A lock is ready when the operator serves it. Then it has a holder, or it waits for its turn, for a candidate, or for a user.
 //!
-//! It is not ready if the operator cannot serve its specification, if its quorum does not answer, or after three ttl without a candidate.
+//! It is not ready if the operator cannot serve its specification, or if its quorum does not answer. After three ttl without a candidate,
+//! or behind a key that never expires, it is not ready. Nor is it ready while one holder after the other fails its check.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::api::DistributedLock;
+use super::candidate::unhealthy_row;
+use super::held_message::HeldMessage;
 use crate::api::conditions::{
     AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition, transition_time,
 };
+use crate::api::{DistributedLock, DistributedLockStatus, MilliTime, PastHold};
 use crate::time::UnixMillis;
 
 /// A lock without a candidate is ready for this many ttl, since its pods can be about to start.
@@ -20,26 +23,46 @@ const PATIENCE_IN_TTLS: u32 = 3;
 
 /// Sets the condition Ready according to the other conditions.
 ///
-/// A lock without a candidate is ready for `patience`. It is `None` for an unreadable lock.
+/// `ttl` is `None` for an unreadable lock.
 pub(in crate::lock) fn set_ready(
-    conditions: &mut Vec<Condition>,
-    patience: Option<Duration>,
+    status: &mut DistributedLockStatus,
+    ttl: Option<Duration>,
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let is_overdue = patience.is_some_and(|patience| left(conditions, patience, now).is_zero());
-    let (status, reason, message) = ready(conditions, is_overdue);
-    set_condition(conditions, LockCondition::Ready, status, reason, message, (generation, now));
+    let is_overdue = ttl.is_some_and(|ttl| left(&status.conditions, patience(ttl), now).is_zero());
+    let failing = ttl.and_then(|ttl| failing(status, ttl, UnixMillis(now.as_millisecond())));
+    let (is_ready, reason, message) = ready(&status.conditions, is_overdue, failing.as_ref());
+    set_condition(&mut status.conditions, LockCondition::Ready, is_ready, reason, message, (generation, now));
 }
 
-/// How long a lock without a candidate is ready. `None` for an unreadable lock.
-pub(in crate::lock) fn patience(lock: &DistributedLock) -> Option<Duration> {
-    lock.spec.unreadable.is_none().then(|| lock.spec.ttl.get().saturating_mul(PATIENCE_IN_TTLS))
+/// The ttl of a lock. `None` for an unreadable one.
+pub(in crate::lock) fn ttl(lock: &DistributedLock) -> Option<Duration> {
+    lock.spec.unreadable.is_none().then(|| lock.spec.ttl.get())
+}
+
+/// How long a lock without a candidate is ready.
+fn patience(ttl: Duration) -> Duration {
+    ttl.saturating_mul(PATIENCE_IN_TTLS)
+}
+
+/// The reason why no holder stays healthy.
+///
+/// A pod failed its check in two of the last holds in a row, and the present hold is not a ttl longer than each of them.
+fn failing(status: &DistributedLockStatus, ttl: Duration, now: UnixMillis) -> Option<HeldMessage> {
+    let row: Vec<_> = unhealthy_row(&status.history).collect();
+    let is_again = |past: &&&PastHold| row.iter().filter(|other| other.identity == past.identity).count() > 1;
+    row.iter().find(is_again)?;
+    let length = |from: Option<MilliTime>, to: UnixMillis| from.map(|from| to.since(UnixMillis::from(from)));
+    let longest = row.iter().filter_map(|past| length(past.from, past.to.into())).max().unwrap_or_default();
+    let present = status.holder.as_ref().and_then(|_| length(status.acquired_at, now)).unwrap_or_default();
+    let why = row.first()?.message.clone().unwrap_or_default();
+    (present <= longest + ttl).then_some(HeldMessage::Unhealthy { holds: row.len(), why })
 }
 
 /// Time until a lock without a candidate is no longer ready, if that is in the future.
 pub(in crate::lock) fn until_unready(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
-    let left = left(lock.conditions(), patience(lock)?, Timestamp::from_millisecond(now.0).ok()?);
+    let left = left(lock.conditions(), patience(ttl(lock)?), Timestamp::from_millisecond(now.0).ok()?);
     (!left.is_zero()).then_some(left)
 }
 
@@ -50,13 +73,14 @@ fn left(conditions: &[Condition], patience: Duration, now: Timestamp) -> Duratio
     patience.saturating_sub(since.map_or(Duration::ZERO, |held| now.since(transition_time(held))))
 }
 
-/// The condition Ready of a lock that has had no candidate for its patience.
-pub(in crate::lock) fn without_candidate(conditions: &[Condition]) -> Option<&Condition> {
+/// The condition Ready of a lock that has waited for its whole patience.
+pub(in crate::lock) fn overdue(conditions: &[Condition]) -> Option<&Condition> {
     let ready = find_condition(conditions, LockCondition::Ready)?;
-    (ready.status == Status::False.as_str() && ready.reason == HeldReason::NoCandidate.as_str()).then_some(ready)
+    let lasts = [HeldReason::NoCandidate, HeldReason::KeyNeverExpires].map(HeldReason::as_str);
+    (ready.status == Status::False.as_str() && lasts.contains(&&*ready.reason)).then_some(ready)
 }
 
-fn ready(conditions: &[Condition], is_overdue: bool) -> (Status, &'static str, String) {
+fn ready(conditions: &[Condition], is_overdue: bool, failing: Option<&HeldMessage>) -> (Status, &'static str, String) {
     let of = |type_: LockCondition| find_condition(conditions, type_);
     if let Some(accepted) = of(LockCondition::Accepted).filter(|it| it.status != Status::True.as_str()) {
         let reason = AcceptedReason::named(&accepted.reason);
@@ -67,7 +91,14 @@ fn ready(conditions: &[Condition], is_overdue: bool) -> (Status, &'static str, S
     match held.and_then(|held| HeldReason::named(&held.reason)) {
         None | Some(HeldReason::Pending) => (Status::Unknown, HeldReason::Pending.as_str(), message(held)),
         Some(reason @ HeldReason::NoQuorum) => (Status::False, reason.as_str(), message(held)),
-        Some(reason @ HeldReason::NoCandidate) if is_overdue => (Status::False, reason.as_str(), message(held)),
+        Some(reason @ (HeldReason::NoCandidate | HeldReason::KeyNeverExpires)) if is_overdue && failing.is_none() => {
+            (Status::False, reason.as_str(), message(held))
+        }
+        Some(reason) if reason != HeldReason::Suspended && failing.is_some() => {
+            // Without a holder, the message of Held has the cause for each pod.
+            let cause = failing.filter(|_| reason != HeldReason::NoCandidate).map(HeldMessage::to_string);
+            (Status::False, HeldReason::HolderUnhealthy.as_str(), cause.unwrap_or_else(|| message(held)))
+        }
         Some(served) => (Status::True, served.as_str(), String::new()),
     }
 }
@@ -85,7 +116,7 @@ mod tests {
         if let Some(reason) = held {
             set_condition(&mut conditions, LockCondition::Held, reason == HeldReason::Held, reason, "", (None, now));
         }
-        let (status, reason, _) = ready(&conditions, false);
+        let (status, reason, _) = ready(&conditions, false, None);
         (status.as_str(), reason)
     }
 
@@ -106,23 +137,74 @@ mod tests {
     #[test]
     fn a_lock_without_a_candidate_is_ready_for_three_ttl_only() {
         let begins = Timestamp::UNIX_EPOCH;
-        let mut conditions = Vec::new();
-        let held = (Status::False, HeldReason::NoCandidate, "no pod matches");
-        set_condition(&mut conditions, LockCondition::Held, held.0, held.1, held.2, (None, begins));
-        let mut after = |seconds: i64, patience: Option<u64>| {
-            let now = Timestamp::from_second(seconds).unwrap();
-            set_ready(&mut conditions, patience.map(Duration::from_secs), None, now);
-            let ready = find_condition(&conditions, LockCondition::Ready).unwrap();
-            (ready.status.clone(), ready.reason.clone(), ready.message.clone())
-        };
-        assert_eq!(after(44, Some(45)), ("True".into(), "NoCandidate".into(), String::new()));
-        assert_eq!(after(45, Some(45)), ("False".into(), "NoCandidate".into(), "no pod matches".into()));
-        assert_eq!(after(45, None).0, "True", "it is unreadable, so its ttl is not known");
+        for (reason, why) in [(HeldReason::NoCandidate, "no pod matches"), (HeldReason::KeyNeverExpires, "key k")] {
+            let mut status = DistributedLockStatus::default();
+            set_condition(&mut status.conditions, LockCondition::Held, Status::False, reason, why, (None, begins));
+            let mut after = |seconds: i64, ttl: Option<u64>| {
+                let now = Timestamp::from_second(seconds).unwrap();
+                set_ready(&mut status, ttl.map(Duration::from_secs), None, now);
+                let ready = find_condition(&status.conditions, LockCondition::Ready).unwrap();
+                (ready.status.clone(), ready.reason.clone(), ready.message.clone())
+            };
+            assert_eq!(after(44, Some(15)), ("True".into(), reason.to_string(), String::new()));
+            assert_eq!(after(45, Some(15)), ("False".into(), reason.to_string(), why.into()));
+            assert_eq!(after(45, None).0, "True", "it is unreadable, so its ttl is not known");
+        }
         let of_claim: DistributedLock = serde_json::from_value(serde_json::json!({
             "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "a"},
             "spec": {"key": "k", "ttl": "15s", "claim": {"podName": "gone"}}}))
         .unwrap();
-        assert_eq!(patience(&of_claim), Some(Duration::from_secs(45)));
+        assert_eq!(ttl(&of_claim).map(patience), Some(Duration::from_secs(45)));
+    }
+
+    #[test]
+    fn an_election_is_not_ready_while_each_leader_fails_its_check() {
+        let at = |seconds: i64| UnixMillis(seconds * 1_000);
+        let time = |seconds: i64| MilliTime::from_millis(at(seconds).0).unwrap();
+        let past = |pod: &str, from: i64, to: i64| PastHold {
+            identity: pod.into(),
+            fencing_token: None,
+            from: Some(time(from)),
+            to: time(to),
+            reason: HeldReason::HolderUnhealthy.to_string(),
+            message: Some("no answer".into()),
+        };
+        let once = DistributedLockStatus {
+            history: vec![past("b", 20, 40), past("a", 0, 20)],
+            ..DistributedLockStatus::default()
+        };
+        let again = DistributedLockStatus {
+            history: vec![past("a", 40, 60), past("b", 20, 40), past("a", 0, 20)],
+            ..DistributedLockStatus::default()
+        };
+        let held = DistributedLockStatus {
+            holder: Some(crate::api::LockHolder::default()),
+            acquired_at: Some(time(70)),
+            ..again.clone()
+        };
+        let ready = |status: &DistributedLockStatus, reason: HeldReason, seconds: i64| {
+            let mut status = status.clone();
+            let now = Timestamp::from_second(seconds).unwrap();
+            let is_held = reason == HeldReason::Held || reason == HeldReason::Ending;
+            set_condition(&mut status.conditions, LockCondition::Held, is_held, reason, "a waits", (None, now));
+            set_ready(&mut status, Some(Duration::from_secs(15)), None, now);
+            let ready = find_condition(&status.conditions, LockCondition::Ready).unwrap();
+            (ready.status == "True", ready.reason.clone(), ready.message.clone())
+        };
+        assert!(ready(&once, HeldReason::Held, 41).0, "another pod can be healthy");
+        for (status, reason) in [
+            (&again, HeldReason::HolderUnhealthy),
+            (&held, HeldReason::Held),
+            (&held, HeldReason::Ending),
+            (&again, HeldReason::Queued),
+        ] {
+            let (is_ready, because, why) = ready(status, reason, 105);
+            assert!(!is_ready && because == "HolderUnhealthy" && why.contains("last 3 holds"), "{reason}: {why}");
+            assert!(why.contains("no answer"), "{why}");
+        }
+        assert_eq!(ready(&again, HeldReason::NoCandidate, 105), (false, "HolderUnhealthy".into(), "a waits".into()));
+        assert!(ready(&held, HeldReason::Held, 106).0, "this hold is a ttl longer than the failed ones");
+        assert!(ready(&again, HeldReason::Suspended, 105).0);
     }
 
     #[test]
@@ -130,7 +212,7 @@ mod tests {
         let (mut conditions, now) = (Vec::new(), Timestamp::UNIX_EPOCH);
         let refused = (Status::False, HeldReason::Pending, "the API server did not accept the write");
         set_condition(&mut conditions, LockCondition::Held, refused.0, refused.1, refused.2, (None, now));
-        let (status, reason, message) = ready(&conditions, false);
+        let (status, reason, message) = ready(&conditions, false, None);
         assert_eq!((status.as_str(), reason, message.as_str()), ("Unknown", "Pending", refused.2));
     }
 }

@@ -30,7 +30,7 @@ pub const LAST_POSITION: usize = 10;
 /// A status under construction, with the inputs of conditions.
 pub struct Draft {
     status: DistributedLockStatus,
-    patience: Option<Duration>,
+    ttl: Option<Duration>,
     generation: Option<i64>,
     now: Timestamp,
 }
@@ -59,7 +59,7 @@ impl Draft {
         status.observed_generation = generation;
         status.key = Some(lock.key());
         let now = Timestamp::from_millisecond(now.0).unwrap_or_default();
-        let draft = Self { status, patience: readiness::patience(lock), generation, now };
+        let draft = Self { status, ttl: readiness::ttl(lock), generation, now };
         match Refusal::of_reading(lock) {
             Some(refusal) => draft.not_accepted(&refusal),
             None => draft,
@@ -73,7 +73,7 @@ impl Draft {
 
     /// The finished status.
     pub fn finish(mut self) -> DistributedLockStatus {
-        set_ready(&mut self.status.conditions, self.patience, self.generation, self.now);
+        set_ready(&mut self.status, self.ttl, self.generation, self.now);
         self.status
     }
 

@@ -204,9 +204,10 @@ impl Snapshot {
 }
 
 /// Why locks wait.
-const WAITS: [HeldReason; 7] = [
+const WAITS: [HeldReason; 8] = [
     HeldReason::Queued,
     HeldReason::HeldByOther,
+    HeldReason::KeyNeverExpires,
     HeldReason::LockDelay,
     HeldReason::NoCandidate,
     HeldReason::NoQuorum,
@@ -226,10 +227,10 @@ fn quorum_of(lock: &DistributedLock, objects: &Objects<'_>) -> Option<ObjectRef<
 fn waits_for(lock: &DistributedLock, now: i64) -> Option<i64> {
     let status = lock.status.as_ref().filter(|status| status.holder.is_none())?;
     let held = find_condition(&status.conditions, LockCondition::Held)?;
-    let waits =
-        [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::LockDelay, HeldReason::NoQuorum, HeldReason::Pending];
     let is_finished = is_true(&status.conditions, LockCondition::Finished);
-    let waits = !is_finished && waits.iter().any(|reason| reason.as_str() == held.reason);
+    let not_for_quorum = [HeldReason::NoCandidate, HeldReason::NotAccepted];
+    let mut waits = WAITS.iter().filter(|reason| !not_for_quorum.contains(reason));
+    let waits = !is_finished && waits.any(|reason| reason.as_str() == held.reason);
     waits.then(|| now.saturating_sub(held.last_transition_time.0.as_millisecond()).max(0) / 1_000)
 }
 

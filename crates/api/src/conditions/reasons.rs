@@ -7,8 +7,8 @@ names! {
     /// Condition types of a DistributedLock.
     LockCondition {
         /// The operator serves the lock. Flux and Helm 4 read it, and Argo CD with a health check. `True` with the reason of Held while the lock is held, or waits for its
-        /// turn, a holder or a person. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` when the
-        /// lock has had no candidate for three ttl. `Unknown` with `Pending` at first, and while the operator cannot write the lock.
+        /// turn, a holder or a person. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` or
+        /// `KeyNeverExpires` after three ttl. `False` with `HolderUnhealthy` while one holder after the other fails its check. `Unknown` with `Pending` at first, and while the operator cannot write the lock.
         Ready,
         /// The operator can carry out the specification.
         Accepted,
@@ -138,8 +138,14 @@ names! {
         ///
         /// Automatic: the operator tries again until the key is free.
         ///
-        /// To do: wait. If the key has no time to live, its client must delete it.
+        /// To do: wait.
         HeldByOther,
+        /// A lock client outside this operator has the key, and its keys have no time to live.
+        ///
+        /// Automatic: the operator tries again until the key is deleted. After three ttl the lock is not ready, and gets one Warning Event.
+        ///
+        /// To do: if that client has ended, delete the key with the command that the message names.
+        KeyNeverExpires,
         /// No majority of the members answered in time.
         ///
         /// Automatic: the operator tries again.

@@ -58,11 +58,16 @@ impl LockObject {
 
     /// The fault with which the operator serves the lock.
     ///
-    /// The condition Accepted is then true with another reason.
+    /// The condition Accepted is then true with another reason, or one holder after the other fails its check.
     #[must_use]
     pub fn fault(&self) -> Option<&Condition> {
         let accepted = self.condition(LockCondition::Accepted)?;
-        (accepted.status == "True" && accepted.reason != AcceptedReason::Accepted.as_str()).then_some(accepted)
+        let ready = self.condition(LockCondition::Ready);
+        let unhealthy = |ready: &&Condition| ready.status == "False" && ready.reason == "HolderUnhealthy";
+        match accepted.status == "True" && accepted.reason != AcceptedReason::Accepted.as_str() {
+            true => Some(accepted),
+            false => ready.filter(unhealthy),
+        }
     }
 
     /// Whether the lock has a holder. Its hold can be ending.

@@ -25,10 +25,7 @@ pub fn of_lock(condition: &Condition) -> Advice {
         accepted if accepted == LockCondition::Accepted.as_str() => {
             AcceptedReason::named(reason).map(AcceptedReason::comment)
         }
-        held if held == LockCondition::Held.as_str() || held == LockCondition::Finished.as_str() => {
-            HeldReason::named(reason).map(HeldReason::comment)
-        }
-        _ => CommonReason::named(reason).map(CommonReason::comment),
+        _ => HeldReason::named(reason).map(HeldReason::comment),
     };
     comment.map(read).unwrap_or_default()
 }

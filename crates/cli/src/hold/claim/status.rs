@@ -114,8 +114,9 @@ fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> ClaimState
     let Some((reason, message)) = held else {
         return ClaimState::Waiting { why: "the operator has not answered".to_owned(), obstacle: Obstacle::Other };
     };
-    let taken = [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::LockDelay, HeldReason::Suspended];
-    let is_taken = taken.iter().any(|taken| taken.as_str() == reason);
+    let taken = [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::KeyNeverExpires];
+    let is_taken =
+        taken.into_iter().chain([HeldReason::LockDelay, HeldReason::Suspended]).any(|taken| taken.as_str() == reason);
     let obstacle = if is_taken { Obstacle::Taken } else { Obstacle::Other };
     let place = status.and_then(|status| status.queue_position).filter(|place| *place > 0);
     let place = place.map(|place| format!("place {place} in the queue. ")).unwrap_or_default();

@@ -209,10 +209,11 @@ fn accepted_link(lock: &LockObject) -> Link {
         let says = vec!["The operator can serve the lock as it is.".into()];
         return Link { about, state: State::Fine, says, to_do: None };
     }
-    let advice = advice::of_lock(accepted);
+    let cause = lock.fault().unwrap_or(accepted);
+    let advice = advice::of_lock(cause);
     let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
     let serves = if accepted.status == "True" { "serves the lock with a fault" } else { "cannot serve the lock" };
-    let mut says = vec![format!("The operator {serves} ({}): {}.", accepted.reason, trim(&accepted.message))];
+    let mut says = vec![format!("The operator {serves} ({}): {}.", cause.reason, trim(&cause.message))];
     says.extend(advice.by_itself.map(|text| format!("Automatic: {}", lower(&text))));
     Link { about, state, says, to_do: advice.to_do }
 }
@@ -253,7 +254,8 @@ fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
         return Link { about, state: State::Unknown, says, to_do: None };
     };
     let advice = advice::of_lock(held);
-    let needs_a_person = [HeldReason::Suspended, HeldReason::Unreadable, HeldReason::NoCandidate];
+    let needs_a_person =
+        [HeldReason::Suspended, HeldReason::Unreadable, HeldReason::NoCandidate, HeldReason::KeyNeverExpires];
     let state = match HeldReason::named(&held.reason) {
         Some(HeldReason::NotAccepted) => State::Waits,
         Some(reason) if needs_a_person.contains(&reason) => State::Stops,

@@ -99,6 +99,19 @@ fn a_held_lock_that_is_served_with_a_fault_names_it() {
 }
 
 #[test]
+fn an_election_whose_leaders_fail_their_check_is_in_trouble() {
+    let failing = "{spec: {key: reindex, claim: {identity: b}}, status: {observedGeneration: 1, holder: {identity: b}, conditions: [
+        {type: Accepted, status: 'True', reason: Accepted, message: '', lastTransitionTime: 2026-01-01T11:00:00Z},
+        {type: Ready, status: 'False', reason: HolderUnhealthy, message: 'each of the last 3 holds', lastTransitionTime: 2026-01-01T11:00:00Z},
+        {type: Held, status: 'True', reason: Held, message: '\"b\" holds key k', lastTransitionTime: 2026-01-01T11:00:00Z}]}}";
+    let failing = lock("b", failing);
+    assert!(lock_row::is_troubled(&failing, now()), "redlock doctor names it");
+    let explained = explained(&[failing], &[], &found(["Admitted", "Admitted", "Admitted"]));
+    let says = &link(&explained, "accepted").says[0];
+    assert_eq!(says, "The operator serves the lock with a fault (HolderUnhealthy): each of the last 3 holds.");
+}
+
+#[test]
 fn a_lock_that_no_operator_has_looked_at_says_so() {
     let new = explained(&[lock("b", "{spec: {key: reindex}}")], &[], &QuorumState::Unknown);
     assert_eq!(link(&new, "operator").says, ["The operator has not looked at DistributedLock b yet."]);
