@@ -233,6 +233,8 @@ gate() {
   lock "${spec%\}}, \"ttl\": \"30s\", \"renewInterval\": \"11s\"}" | refused "at most a third of ttl"
   lock "${spec%\}}, \"ttl\": \"30s\"}" | sed 's/"name": "l"/"name": "gate", "labels": {"redlock-operator.io\/lease": "true"}/' | k create -f - >/dev/null
   not_allowed "election.lease cannot be changed" k patch dlock gate --namespace shop --type merge --patch '{"spec": {"election": {"lease": {"name": "b"}}}}'
+  kept() { ! k label dlock gate --namespace shop redlock-operator.io/lease- --dry-run=server >/dev/null 2>&1; }
+  wait_until 60 "the label's policy" kept || die "the label's policy is not in force"
   not_allowed "leave it on the lock" k label dlock gate --namespace shop redlock-operator.io/lease-
   not_allowed "leave it on the lock" k label dlock gate --namespace shop --overwrite redlock-operator.io/lease=no
   leases
@@ -243,50 +245,60 @@ gate() {
 as_pod() { POD=(--kubeconfig "$WORK/kubeconfig${1:+-$1}"); }
 leases() {
   local name=controller.example.com
-  gated() { ! lease "$name" shop '"a"' 15 | k create --dry-run=server -f - >/dev/null 2>&1; }
-  holds() { lease "$name" shop '"a"' 15 | k create --dry-run=server "${POD[@]}" -f - >/dev/null 2>&1; }
+  # write NAME|-: this pod or administrator renews the Lease with this holder, for 15 or SECONDS seconds.
+  write() {
+    local holder=${1:-null} seconds=${2:-15}
+    printf '{"spec": {"holderIdentity": %s, "leaseDurationSeconds": %s, "renewTime": "%s"}}' "$holder" "$seconds" "$(date -u +%FT%T.%6NZ)" >"$WORK/write"
+    k patch lease $name --namespace shop "${POD[@]}" --type merge --patch-file "$WORK/write"
+  }
+  label() { k label lease $name --namespace shop --overwrite redlock-operator.io/lease"$1" >/dev/null; }
+  opened() { k annotate lease $name --namespace shop --overwrite "redlock-operator.io/lease-token$1" >/dev/null; }
+  gated() { ! lease "$name" shop null 15 | k create --dry-run=server -f - >/dev/null 2>&1; }
+  holds() { write '"a"' >/dev/null 2>&1; }
+  not_yet() { ! holds; }
   wait_until 60 "the gate" gated || die "the gate is not in force"
-  lease $name shop null 15 | taken "a Lease without a holder"
-  lease $name shop '""' 15 | taken "a Lease with an empty holder"
   lease other shop '"a"' 15 | taken "a Lease of no lock"
   lease $name default '"a"' 15 | taken "a Lease of that name in another namespace"
-  lease $name shop '"a"' 15 | taken "a Lease that the operator fills in" --as "$OPERATOR"
-  lease $name shop '"a"' 15 | refused "which no pod holds now"
+  lease $name shop '"a"' 15 | refused "DistributedLock shop/gate: the operator creates it"
+  lease $name shop null 15 | refused "the operator creates it"
+  lease $name shop null 15 | k create --as "$OPERATOR" -f - >/dev/null
+  # The gate concerns a Lease with the label only.
+  write '"old"' >/dev/null
+  label =true
+  not_allowed "leave the label redlock-operator.io/lease on it" k label lease $name --namespace shop redlock-operator.io/lease-
+  not_allowed "which no pod holds now" write '"a"'
   as_pod u-1
-  lease $name shop '"a"' 15 | refused "DistributedLock shop/gate, which no pod holds now" "${POD[@]}"
-  held u-1 20
-  wait_until 20 "the holder" holds || die "the holder is not admitted"
-  lease $name shop '"a"' 15 | taken "the Lease of the holder" "${POD[@]}"
-  lease $name shop '"a"' 20 | refused "at most half of the lock's ttl 30s" "${POD[@]}"
+  not_allowed "DistributedLock shop/gate, which no pod holds now" write '"a"'
+  write null >/dev/null
+  write '""' >/dev/null
+  held u-1 60
+  # A new name needs a Lease that is open for the present hold, whose token is 7.
+  opened =6
+  unopened() { [[ $(write '"a"' 2>&1) == *"has not opened it for the present hold of pod a-0"* ]]; }
+  wait_until 20 "the holder" unopened || die "the token is not compared"
+  opened -
+  not_allowed "has not opened it for the present hold of pod a-0" write '"a"'
+  opened =7
+  write '"a"' >/dev/null
+  opened -
+  write '"a"' >/dev/null
+  opened =7
+  not_allowed "at most half of the lock's ttl 30s" write '"a"' 61
   # Nothing that lasts until a second before validUntil, or longer.
   held u-1 16
-  not_yet() { ! holds; }
   wait_until 20 "the shorter validity" not_yet || die "a Lease is admitted that ends after the validity"
-  lease $name shop '"a"' 10 | taken "a Lease that ends before the validity" "${POD[@]}"
+  write '"a"' 10 >/dev/null
   held u-1 60
   wait_until 20 "the holder" holds || die "the holder is not admitted"
-  lease $name shop '"a"' 15 | sed 's/"renewTime": [^}]*/"acquireTime": null/' | refused "would be valid for longer" "${POD[@]}"
-  lease $name shop '"a"' 15 | k create -f - "${POD[@]}" >/dev/null
-  # A new name needs a Lease that is open for the present hold, whose token is 7.
-  names() { k patch lease $name --namespace shop "${POD[@]}" --type merge --patch "{\"spec\": {\"holderIdentity\": \"$1\"}}"; }
-  opened() { k annotate lease $name --namespace shop --overwrite redlock-operator.io/lease-of=gate "redlock-operator.io/lease-token$1" >/dev/null; }
-  opened =6
-  not_allowed "has not opened it for the present hold of pod a-0" names b
-  opened -
-  not_allowed "has not opened it for the present hold of pod a-0" names b
-  k patch lease $name --namespace shop "${POD[@]}" --type merge --patch '{"spec": {"leaseTransitions": 8}}' >/dev/null
-  opened =7
-  names b >/dev/null
-  names a >/dev/null
+  not_allowed "would be valid for longer" k patch lease $name --namespace shop "${POD[@]}" --type merge --patch '{"spec": {"renewTime": null}}'
   as_pod u-2
-  lease $name shop '"b"' 15 | refused "pod a-0 holds until" "${POD[@]}"
-  not_allowed "pod a-0 holds until" k patch lease $name --namespace shop "${POD[@]}" --type merge --patch '{"spec": {"holderIdentity": "b"}}'
+  not_allowed "pod a-0 holds until" write '"b"'
   as_pod
   not_allowed "with its own service account token" k patch lease $name --namespace shop --type merge --patch '{"spec": {"leaseTransitions": 7}}'
   k label lease $name --namespace shop team=a >/dev/null
   k patch lease $name --namespace shop --type merge --patch '{"spec": {"holderIdentity": null}}' >/dev/null
   if [[ $VERSION != v1.30.* ]]; then
-    lease $name shop null 15 | sed 's/"spec": {/&"strategy": "OldestEmulationVersion", /' | refused "remove spec.strategy"
+    not_allowed "remove spec.strategy" k patch lease $name --namespace shop --type merge --patch '{"spec": {"strategy": "OldestEmulationVersion"}}'
   fi
   # Where the gate is left out, locks do not matter, and the operator writes nothing.
   lock "$(printf '{"election": {"selector": {"matchLabels": {"a": "b"}}, "lease": {"name": "%s"}}}' $name)" |

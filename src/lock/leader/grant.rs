@@ -10,7 +10,7 @@ use kube::runtime::reflector::ObjectRef;
 use super::leader_context::LeaderContext;
 use super::member_access::MemberAccess;
 use super::observation;
-use super::progress::{Progress, Stepped};
+use super::progress::{Error, Progress, Stepped};
 use super::publish_grant::{self, Attempt, not_written};
 use super::reachability::Reachability;
 use crate::api::requests::RequestError;
@@ -43,8 +43,13 @@ const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// Adds the finalizer, so that the object cannot vanish while the key is held.
 ///
-/// It also removes requests of an earlier hold.
+/// It also removes requests of an earlier hold. Before that the Lease of an election has the label by which the policy concerns it.
 pub(super) async fn prepare(leader: &LeaderContext, lock: &Arc<DistributedLock>) -> Stepped {
+    let settings = &leader.context.replica.settings;
+    match leader.leases.ensure(&leader.store, settings, lock, leader.members.now()).await {
+        Err(error @ Error::Refused(_)) => return Ok(leader.postpone(lock, not_written(lock, &error))),
+        labelled => labelled?,
+    };
     match leader.store.prepare(lock, &requests(lock)).await {
         Err(error @ (RequestError::Refused(_) | RequestError::Unknown(_))) => {
             Ok(leader.postpone(lock, not_written(lock, &error)))

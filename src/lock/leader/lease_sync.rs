@@ -20,7 +20,7 @@ use crate::runtime::fair_queue::Class;
 use crate::runtime::settings::Settings;
 use crate::time::{Boottime, UnixMillis};
 
-/// The pause after a simultaneous write by a candidate.
+/// The pause after a simultaneous write by a candidate, and after the first label.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
 /// The last reading of each Lease in this term, by the UID of its lock.
@@ -88,15 +88,19 @@ impl LeaseSync {
         let found = request(leases.get_opt(name)).await?;
         drop(slot);
         let unchanged = self.observe(lock, found.as_ref(), now);
+        let refused = |cause| Refusal::LeaseNotWritten { lease: format!("{namespace}/{name}"), cause };
         let written = match decide(found.as_ref(), unchanged.as_ref()) {
             Change::Leave => return Ok(None),
             Change::Wait(left) => return Ok(Some(left)),
+            Change::Label(lease) => {
+                let written = store.write(&lock.metadata, leases.replace(name, &as_operator(), &lease)).await;
+                return written.map(|_written| Some(AFTER_CONFLICT)).map_err(|error| Error::of_write(error, refused));
+            }
             Change::Write(lease) if found.is_some() => {
                 store.write(&lock.metadata, leases.replace(name, &as_operator(), &lease)).await
             }
             Change::Write(lease) => store.write(&lock.metadata, leases.create(&as_operator(), &lease)).await,
         };
-        let refused = |cause| Refusal::LeaseNotWritten { lease: format!("{namespace}/{name}"), cause };
         written.map(|_written| None).map_err(|error| Error::of_write(error, refused))
     }
 

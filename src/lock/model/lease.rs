@@ -16,7 +16,7 @@ use kube::ResourceExt;
 use super::refusal::Refusal;
 use super::status::is_unconfirmed;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition};
-use crate::api::{DistributedLock, LEASE_LOCK_ANNOTATION, LEASE_TOKEN_ANNOTATION};
+use crate::api::{DistributedLock, LEASE_LABEL, LEASE_LOCK_ANNOTATION, LEASE_TOKEN_ANNOTATION};
 use crate::time::{Boottime, UnixMillis};
 
 /// The duration in seconds of a Lease with a holder elsewhere.
@@ -84,6 +84,8 @@ pub enum Change {
     Leave,
     /// It has a holder that possibly leads without the lock, for this time at most.
     Wait(Duration),
+    /// Write the label by which the policy concerns the Lease, and leave its holder. Then decide again.
+    Label(Box<Lease>),
     /// Write this. It carries the version that it was decided on, or none for a missing Lease.
     Write(Box<Lease>),
 }
@@ -101,10 +103,13 @@ pub fn decide(
     let Named { name, is_ours, token, is_elsewhere } = Named::of(lock, lease);
     let is_named = !name.is_empty();
     let left = left_of(lease, unchanged, now);
-    if is_named && !is_ours && !left.is_zero() {
-        return Change::Wait(left);
+    match is_labelled(lease) {
+        true if is_named && !is_ours && !left.is_zero() => return Change::Wait(left),
+        false if is_named => return Change::Label(Box::new(labelled(lease.clone()))),
+        _ => {}
     }
     let is_true = is_ours
+        && is_labelled(lease)
         && match &holder {
             Holder::Pod(current) => token == Some(*current) && !is_elsewhere,
             Holder::Elsewhere(other) => name == other && !is_old(lease, api_now),
@@ -134,7 +139,7 @@ pub fn close(
     let leads_perhaps =
         || !name.is_empty() && !is_elsewhere && (!is_ours || is_of_successor(lock, lease, successor_since));
     match () {
-        () if is_ours && name.is_empty() && token.is_none() => Change::Leave,
+        () if is_ours && name.is_empty() && token.is_none() && is_labelled(lease) => Change::Leave,
         () if leads_perhaps() && !left.is_zero() => Change::Wait(left),
         () => Change::Write(Box::new(written(lock, lease, &Holder::Nobody, api_now))),
     }
@@ -168,6 +173,16 @@ fn ends_in_uuid(identity: &str) -> bool {
 fn left_of(lease: &Lease, unchanged: Option<&Unchanged>, now: Boottime) -> Duration {
     let waited = unchanged.map_or(Duration::ZERO, |unchanged| now.since(unchanged.since));
     duration_of(lease).saturating_sub(waited)
+}
+
+/// Whether the policy compares the writes of this Lease with its lock.
+fn is_labelled(lease: &Lease) -> bool {
+    lease.labels().get(LEASE_LABEL).is_some_and(|value| value == "true")
+}
+
+fn labelled(mut lease: Lease) -> Lease {
+    lease.labels_mut().insert(LEASE_LABEL.to_owned(), "true".to_owned());
+    lease
 }
 
 fn metadata_of(lock: &DistributedLock) -> ObjectMeta {
@@ -239,7 +254,7 @@ fn written(lock: &DistributedLock, lease: &Lease, holder: &Holder, api_now: Unix
     let now = Some(MicroTime(Timestamp::from_millisecond(api_now.0).unwrap_or_default()));
     // As in client-go, only a new holder is a transition, not its end.
     let transitions = before.lease_transitions.unwrap_or(0).saturating_add(i32::from(is_other && !name.is_empty()));
-    let mut lease = lease.clone();
+    let mut lease = labelled(lease.clone());
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(name.to_owned()),
         lease_duration_seconds: Some(duration),

@@ -159,7 +159,7 @@ impl World {
 
     fn write_arrives(&mut self, flight: &Flight, (before, spec): (Option<Shared>, Value)) -> Answer {
         let params = self.electors.params(self.now);
-        let is_admitted = gate::admits(&params, before.as_ref(), &spec, &flight.pod_uid);
+        let is_admitted = gate::admits(&params, before.as_ref().map(|lease| &lease.value), &spec, &flight.pod_uid);
         let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
         let lock = lock.map(|lock| lock.value.clone()).unwrap_or_default();
         self.judge_answer(&lock, &flight.pod_uid, is_admitted);

@@ -33,7 +33,8 @@ fn waiting(reason: &str) -> DistributedLock {
 
 fn lease(holder: &str, annotations: Value) -> Lease {
     serde_json::from_value(json!({
-        "metadata": {"name": "ctl", "namespace": "ns", "resourceVersion": "5", "annotations": annotations},
+        "metadata": {"name": "ctl", "namespace": "ns", "resourceVersion": "5", "annotations": annotations,
+            "labels": {LEASE_LABEL: "true"}},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3,
             "renewTime": "2026-01-01T00:00:59.000000Z", "acquireTime": "2026-01-01T00:00:09.000000Z"}}))
     .unwrap()
@@ -60,6 +61,7 @@ fn written(change: Change) -> (String, i32, i32, Option<String>) {
     let spec = lease.spec.clone().unwrap();
     let token = lease.annotations().get(LEASE_TOKEN_ANNOTATION).cloned();
     assert_eq!(lease.annotations().get(LEASE_LOCK_ANNOTATION).map(String::as_str), Some("l"));
+    assert_eq!(lease.labels().get(LEASE_LABEL).map(String::as_str), Some("true"));
     (spec.holder_identity.unwrap(), spec.lease_duration_seconds.unwrap(), spec.lease_transitions.unwrap(), token)
 }
 
@@ -88,6 +90,18 @@ fn an_end_empties_the_lease_and_a_later_holder_is_stamped() {
     assert_eq!(written(after(&free(), &ours("old", Some(6)), 0)), (String::new(), 1, 3, None));
     assert_eq!(after(&free(), &ours("", None), 0), Change::Leave);
     assert_eq!(written(after(&held(7), &ours("a-0_1", None), 0)).0, "", "the policy admits no name to a closed Lease");
+}
+
+#[test]
+fn the_policy_concerns_a_lease_before_anything_else() {
+    let mut earlier = lease("old", json!({}));
+    earlier.metadata.labels = None;
+    let Change::Label(labelled) = after(&held(7), &earlier, 15) else { panic!("not labelled") };
+    assert_eq!(labelled.labels().get(LEASE_LABEL).map(String::as_str), Some("true"));
+    assert_eq!(labelled.spec, earlier.spec, "its holder can lead for its duration");
+    let mut opened = ours("", Some(7));
+    opened.metadata.labels = None;
+    assert_eq!(written(after(&held(7), &opened, 0)).3, Some("7".into()));
 }
 
 /// The change that closes a Lease that has not changed for this number of seconds.
