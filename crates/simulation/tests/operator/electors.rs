@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use redlock_api::LEASE_TOKEN_ANNOTATION;
+use redlock_api::{LEASE_LABEL, LEASE_TOKEN_ANNOTATION};
 use serde_json::{Value, json};
 
 use crate::rng::{Rng, hash};
@@ -179,6 +179,9 @@ impl World {
             }
         };
         let Ok(written) = written else { return Answer::Refused };
+        if let Some(candidate) = self.electors.candidates.get_mut(&flight.candidate) {
+            candidate.is_gated = !params.is_null() && written.label(LEASE_LABEL).is_some();
+        }
         let name = written.value["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
         self.note(format_args!("the Lease names {name} under {}", nonce(&params)));
         // Before a lock exists, the policy compares nothing.
@@ -220,7 +223,20 @@ impl World {
     /// Checks that one process leads.
     ///
     /// Two processes of one pod with the same identity both lead if the kubelet has lost a running container. No rule of a Lease prevents that.
+    /// While another pod holds the lock, no other process leads that the policy has admitted.
     fn judge_leaders(&mut self) {
+        let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
+        let holder = lock.and_then(|lock| lock.value["status"]["holder"]["podUID"].as_str().map(str::to_owned));
+        let truth = self.cluster.cluster.truth();
+        let is_lost = |leader: &Candidate| truth.get(&leader.name).is_none_or(|running| running.lost);
+        let other = |leader: &&&Candidate| {
+            leader.is_gated && !is_lost(leader) && holder.as_ref().is_some_and(|uid| *uid != leader.pod_uid)
+        };
+        let without = self.electors.leaders().iter().find(other).map(|leader| leader.identity.clone());
+        if let Some(without) = without {
+            let what = format!("{without} leads at {}, and another pod holds {ELECTION}", self.now);
+            self.oracle.violated_once(what, &format!("without {without}"));
+        }
         let identities = self.electors.leaders().into_iter().map(|leader| leader.identity.clone());
         let leaders: BTreeSet<String> = identities.collect();
         self.oracle.counts.led += u64::from(!leaders.is_empty());

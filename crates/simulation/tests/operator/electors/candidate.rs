@@ -60,6 +60,8 @@ pub(super) struct Candidate {
     /// Whether none of its messages arrives.
     pub(super) is_cut: bool,
     pub(super) leads: bool,
+    /// Whether the policy compared its last write with the lock.
+    pub(super) is_gated: bool,
     /// The error of its wall clock, in microseconds.
     wrong: i64,
     rng: Rng,
@@ -102,6 +104,7 @@ impl Candidate {
             observed,
             is_cut: false,
             leads: false,
+            is_gated: false,
             number: 0,
             began: 0,
         }
