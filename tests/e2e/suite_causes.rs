@@ -66,6 +66,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere admission::a_job_that_another_controller_runs_is_named,
     local admission::a_policy_that_refuses_the_label_is_named,
     local admission::a_policy_that_refuses_the_start_of_a_job_is_named,
+    local admission::a_policy_that_refuses_metadata_delays_no_renewal,
     local servers::without_the_operator_the_command_says_so,
     local alerts::no_operator_leader_alerts,
     local alerts::an_election_without_a_leader_alerts,

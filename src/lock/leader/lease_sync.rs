@@ -44,15 +44,28 @@ impl LeaseSync {
         lock: &DistributedLock,
         now: Boottime,
     ) -> Result<Option<Duration>, Error> {
-        let Some(name) = gated(settings, lock) else { return Ok(None) };
-        let decide = |lease: Option<&Lease>, unchanged: Option<&Unchanged>| {
-            lease::decide(lock, lease, unchanged, (now, store.api_now()))
-        };
-        match self.change(store, lock, name, now, decide).await {
+        match self.correct(store, settings, lock, now).await {
             Ok(None) => Ok(lease::read_again(lock)),
             Err(Error::Write(RequestError::Conflict | RequestError::Gone)) => Ok(Some(AFTER_CONFLICT)),
             waits => waits,
         }
+    }
+
+    /// As [`Self::ensure`], but a simultaneous write by a candidate is an error.
+    ///
+    /// After that the policy concerns the Lease.
+    pub(super) async fn correct(
+        &self,
+        store: &LockStore,
+        settings: &Settings,
+        lock: &DistributedLock,
+        now: Boottime,
+    ) -> Result<Option<Duration>, Error> {
+        let Some(name) = gated(settings, lock) else { return Ok(None) };
+        let decide = |lease: Option<&Lease>, unchanged: Option<&Unchanged>| {
+            lease::decide(lock, lease, unchanged, (now, store.api_now()))
+        };
+        self.change(store, lock, name, now, decide).await
     }
 
     /// Closes the Lease of a lock whose holder's container has terminated, so that the lock can be freed.

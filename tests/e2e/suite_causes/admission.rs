@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON},
+    locks::{Lock, SOON, claim, status},
     suite_lock::support::{IDLE, POD_LIMIT, container, election, run, worker},
 };
 
@@ -96,6 +96,35 @@ pub(crate) async fn a_policy_that_refuses_the_start_of_a_job_is_named(bench: Ben
         let claim = claim_name(&created);
         event_names(&bench, &claim, &["JobNotStarted", "Jobs start by hand"]).await?;
         lock_names(&bench, &claim, "Held", &["Jobs start by hand"]).await
+    };
+    let named = named.await;
+    policy.delete().await?;
+    named
+}
+
+pub(crate) async fn a_policy_that_refuses_metadata_delays_no_renewal(bench: Bench) -> anyhow::Result<()> {
+    let release = "redlock-operator.io/release";
+    let mut waiting = claim("waiting", "waiting", None, TTL);
+    waiting["spec"]["suspend"] = json!(true);
+    waiting["metadata"]["annotations"] = json!({release: "1"});
+    Lock::create(&bench, waiting).await?;
+    let rule = json!({"apiGroups": ["redlock-operator.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+        "resources": ["distributedlocks"]});
+    let has = |object: &str| format!("\"{release}\" in {object}.metadata.?annotations.orValue({{}})");
+    let expression = format!("!({}) || {}", has("oldObject"), has("object"));
+    let removal = format!("{release}-");
+    let remove = ["-n", &bench.namespace, "annotate", "dlock", "waiting", &removal, "--dry-run=server"];
+    let probe = async || bench.cluster.kubectl_output(&remove, "").await;
+    let policy = Policy::create(&bench, rule, &expression, "annotations are final", probe).await?;
+    let named = async {
+        let lock = Lock::create(&bench, claim("held", "held", None, TTL)).await?;
+        lock.held(SOON).await?;
+        let stale = format!("{release}=1");
+        bench.kubectl(&["annotate", "dlock", "held", &stale]).await?;
+        event_names(&bench, "held", &["MetadataRefused", "annotations are final"]).await?;
+        lock_names(&bench, "held", "Held", &["annotations are final"]).await?;
+        let published = status(&lock.recorder.last()?.object).valid_until;
+        lock.recorder.until(SOON, "a later validity", |v| status(&v.object).valid_until > published).await.map(drop)
     };
     let named = named.await;
     policy.delete().await?;
