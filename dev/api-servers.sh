@@ -251,8 +251,12 @@ leases() {
     printf '{"spec": {"holderIdentity": %s, "leaseDurationSeconds": %s, "renewTime": "%s"}}' "$holder" "$seconds" "$(date -u +%FT%T.%6NZ)" >"$WORK/write"
     k patch lease $name --namespace shop "${POD[@]}" --type merge --patch-file "$WORK/write"
   }
-  label() { k label lease $name --namespace shop --overwrite redlock-operator.io/lease"$1" >/dev/null; }
-  opened() { k annotate lease $name --namespace shop --overwrite "redlock-operator.io/lease-token$1" >/dev/null; }
+  # opened TOKEN|none: the annotation by which the operator opens the Lease for a hold.
+  opened() {
+    local annotation=redlock-operator.io/lease-token
+    if [[ $1 == none ]]; then annotation+=-; else annotation+="=$1"; fi
+    k annotate lease "$name" --namespace shop --overwrite "$annotation" >/dev/null
+  }
   gated() { ! lease "$name" shop null 15 | k create --dry-run=server -f - >/dev/null 2>&1; }
   holds() { write '"a"' >/dev/null 2>&1; }
   not_yet() { ! holds; }
@@ -264,7 +268,7 @@ leases() {
   lease $name shop null 15 | k create --as "$OPERATOR" -f - >/dev/null
   # The gate concerns a Lease with the label only.
   write '"old"' >/dev/null
-  label =true
+  k label lease $name --namespace shop redlock-operator.io/lease=true >/dev/null
   not_allowed "leave the label redlock-operator.io/lease on it" k label lease $name --namespace shop redlock-operator.io/lease-
   not_allowed "which no pod holds now" write '"a"'
   as_pod u-1
@@ -273,16 +277,16 @@ leases() {
   write '""' >/dev/null
   held u-1 60
   # A new name needs a Lease that is open for the present hold, whose token is 7.
-  opened =6
+  opened 6
   unopened() { [[ $(write '"a"' 2>&1) == *"has not opened it for the present hold of pod a-0"* ]]; }
   wait_until 20 "the holder" unopened || die "the token is not compared"
-  opened -
+  opened none
   not_allowed "has not opened it for the present hold of pod a-0" write '"a"'
-  opened =7
+  opened 7
   write '"a"' >/dev/null
-  opened -
+  opened none
   write '"a"' >/dev/null
-  opened =7
+  opened 7
   not_allowed "at most half of the lock's ttl 30s" write '"a"' 61
   # Nothing that lasts until a second before validUntil, or longer.
   held u-1 16
