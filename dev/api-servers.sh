@@ -249,7 +249,7 @@ leases() {
   write() {
     local holder=${1:-null} seconds=${2:-15}
     printf '{"spec": {"holderIdentity": %s, "leaseDurationSeconds": %s, "renewTime": "%s"}}' "$holder" "$seconds" "$(date -u +%FT%T.%6NZ)" >"$WORK/write"
-    k patch lease $name --namespace shop "${POD[@]}" --type merge --patch-file "$WORK/write"
+    k patch lease "$name" --namespace shop "${POD[@]}" --type merge --patch-file "$WORK/write"
   }
   # opened TOKEN|none: the annotation by which the operator opens the Lease for a hold.
   opened() {
