@@ -1,4 +1,4 @@
-//! Pure: what a pod's status proves about one of its containers, and why a pod does not run.
+//! Pure: what the status of a pod or a node proves, and why a pod does not run.
 //!
 //! Holders of locks and processes of Redis members are judged by the same function. A container is dead only when a kubelet
 //! reported this very container as terminated, and knew it. A phase, an empty list, another container ID or a deleted object
@@ -7,7 +7,7 @@
 pub mod obstacle;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Node, NodeCondition, Pod};
 
 /// The kubelet writes this reason when it has lost a container.
 ///
@@ -16,6 +16,19 @@ const UNKNOWN: &str = "ContainerStatusUnknown";
 
 /// The kubelet gives this reason while it waits before it starts a container again.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
+
+/// The condition `Ready` of a node.
+#[must_use]
+pub fn readiness(node: &Node) -> Option<&NodeCondition> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready")
+}
+
+/// Whether the node controller has no report of a node.
+#[must_use]
+pub fn is_silent(node: &Node) -> bool {
+    readiness(node).is_some_and(|ready| ready.status == "Unknown")
+}
 
 /// The state of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +67,9 @@ pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
 /// for a second at least. Otherwise it is the end of this container.
 #[must_use]
 pub fn next_container_since(pod: &Pod, container_id: &str) -> Option<Timestamp> {
-    let mut terminations =
-        containers(pod).filter_map(|container| Some((container, termination(container, container_id)?)));
-    let (container, ended) = terminations.next()?;
+    let mut containers = containers(pod);
+    let (container, ended) =
+        containers.find_map(|container| Some((container, termination(container, container_id)?)))?;
     let finished = ended.finished_at.as_ref()?.0;
     let state = container.state.as_ref()?;
     let next = state.terminated.as_ref().filter(|next| next.container_id != ended.container_id);

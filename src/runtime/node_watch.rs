@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::evidence::is_silent;
 use crate::time::Boottime;
 
 /// Time between two observations of all nodes.
@@ -145,12 +146,6 @@ impl NodeState {
         self.silent.is_some_and(|since| is_over(since, SILENT))
             || self.vanished.is_some_and(|since| is_over(since, VANISHED))
     }
-}
-
-/// Whether the node controller has no report of the node.
-fn is_silent(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use crate::api::DistributedLock;
+use crate::evidence;
 use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, SharedRef, designation, refs};
 use crate::lock::model::queue::{Age, age};
 use crate::lock::model::verdict::is_ending;
@@ -236,8 +237,7 @@ impl Index {
     /// A change concerns all of them, because the number of silent nodes decides about each.
     pub(super) fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
         let node = change.object();
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let ready = conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
+        let ready = evidence::readiness(node).map(|ready| ready.status.clone());
         let mut inner = self.0.lock();
         let has_changed = has_changed(&mut inner.node_states, &node.name_any(), change, ready);
         if has_changed { refs(&inner.bound_to.all()).collect() } else { Vec::new() }

@@ -4,6 +4,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 
+use crate::evidence::is_silent;
 use crate::time::UnixMillis;
 
 /// The taint that the node controller sets on a cordoned node, with the time.
@@ -33,11 +34,6 @@ pub fn cordoned_at(node: &Node) -> Option<UnixMillis> {
     let taints = node.spec.as_ref().filter(|_| is_cordoned(node))?.taints.as_ref()?;
     let taint = taints.iter().find(|taint| taint.key == UNSCHEDULABLE_TAINT)?;
     taint.time_added.as_ref().map(|at| UnixMillis(at.0.as_millisecond()))
-}
-
-fn is_silent(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
+use crate::evidence;
 use crate::fence::predecessor::{DeletedNode, Machine, NodeFacts, NodeIdentity, PresentNode};
 use crate::time::Monotonic;
 
@@ -27,8 +28,7 @@ fn is_ready(node: &Node) -> bool {
 }
 
 fn ready_since(node: &Node) -> Option<String> {
-    let conditions = node.status.as_ref()?.conditions.as_ref()?;
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
+    let ready = evidence::readiness(node).filter(|ready| ready.status == "True")?;
     Some(ready.last_transition_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default())
 }
 
