@@ -22,7 +22,28 @@ const START_LIMIT: Duration = Duration::from_secs(40);
 
 /// `redis MEMBER COMMAND...`, with members counted from 0.
 const REDIS: &str = r#"redis() { m=$(($1 + 1)); shift; [ ! -e /client/ca.crt ] || set -- --cacert /client/ca.crt "$@"
-redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
+${TRY:-} redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
+
+/// The cluster's DNS serves a new Service within this time.
+///
+/// Its server lists Services again after an outage of the API server, with up to a minute between two attempts.
+const NAMES_LIMIT: Duration = Duration::from_secs(120);
+
+/// Waits until each member has answered. Otherwise it prints the last answer of a member and the state of the name resolution.
+const ALL_ANSWER: &str = r#"
+end=$(($(date +%s) + LIMIT)); m=0; TRY="timeout 5"
+while read -r url; do
+    until answer=$(redis $m PING); [ "$answer" = PONG ]; do
+        if [ "$(date +%s)" -ge $end ]; then
+            host=${url##*@}; host=${host%%:*}
+            { echo "member $m did not answer PING: $answer"; timeout 5 getent hosts "$host" || echo "no address of $host"
+              cat /etc/resolv.conf; } >&2
+            exit 1
+        fi
+        sleep 0.1
+    done
+    m=$((m + 1))
+done < /client/urls"#;
 
 /// Maximum duration of a lock that a client with an old list holds.
 pub(crate) const OLD_LIST_TTL: Duration = Duration::from_secs(3);
@@ -86,15 +107,11 @@ pub(crate) struct Client {
 impl Client {
     /// Starts it after the quorum's Secret exists.
     ///
-    /// After an outage the cluster's DNS needs time to load new Services from the API server. Therefore a client is
-    /// ready when every member has answered under its name.
+    /// A client is ready when every member has answered under its name.
     pub(crate) async fn start(quorum: &Quorum) -> anyhow::Result<Self> {
         start(quorum, "outside", OUTSIDE, "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done").await?;
         let client = Self { bench: quorum.bench.clone() };
-        let answer = "m=0; while read -r _; do until [ \"$(redis $m PING)\" = PONG ]; do sleep 0.1; done; \
-                      m=$((m + 1)); done < /client/urls";
-        let answered = tokio::time::timeout(START_LIMIT, client.shell(answer)).await;
-        answered.context("not every member has answered PING under its name")??;
+        client.shell(&ALL_ANSWER.replace("LIMIT", &NAMES_LIMIT.as_secs().to_string())).await?;
         Ok(client)
     }
 
