@@ -29,8 +29,7 @@ const CHART: &str = "charts/redlock-operator";
 /// The oldest version that the chart allows; without it helm assumes the one that it was built for.
 const KUBE_VERSION: &[&str] = &["--kube-version", "1.30.0"];
 const INSTALL: &str = "manifests/install.yaml";
-const INSTALL_HEADER: &str = "\
-# Generated from charts/redlock-operator by `UPDATE=1 cargo test --test generated`: do not edit.
+const INSTALL_NAMESPACE: &str = "\
 apiVersion: v1
 kind: Namespace
 metadata:
@@ -43,7 +42,8 @@ metadata:
     pod-security.kubernetes.io/warn: restricted
 ";
 
-const POLICIES_HEADER: &str =
+/// The first line of manifests that helm renders.
+const RENDERED: &str =
     "# Generated from charts/redlock-operator by `UPDATE=1 cargo test --test generated`: do not edit.\n";
 
 fn root() -> &'static Path {
@@ -140,10 +140,10 @@ fn install_manifest_is_what_the_chart_renders() {
     if env::var_os("UPDATE").is_some() {
         crds_are_those_of_the_code();
     }
-    check(Path::new(INSTALL), &format!("{INSTALL_HEADER}{}", rendered_for_kubectl(&[])));
+    check(Path::new(INSTALL), &format!("{RENDERED}{INSTALL_NAMESPACE}{}", rendered_for_kubectl(&[])));
     let gate = "templates/admission-leases.yaml";
     let policies = rendered_for_kubectl(&["--set", "leaseGate.enabled=true", "--show-only", gate]);
-    check(Path::new("manifests/lease-gate/policies.yaml"), &format!("{POLICIES_HEADER}{policies}"));
+    check(Path::new("manifests/lease-gate/policies.yaml"), &format!("{RENDERED}{policies}"));
 }
 
 #[test]

@@ -129,12 +129,12 @@ pub const BREAK_ANNOTATION: &str = "redlock-operator.io/break";
 ///
 /// Value: `<user>: <reason>`, as for `break`.
 pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
-/// It frees the lock at once, because the holder says so. With another token it ends nothing: it removes the
-/// annotation, and publishes an Event.
+/// It frees the lock at once, if the value is the token of the present hold. Otherwise the operator removes the annotation and publishes an Event,
+/// and the hold continues.
 ///
 /// On: DistributedLock.
 ///
-/// Value: the fencing token of the hold.
+/// Value: the fencing token of the hold that ends.
 pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
 /// It names the creator of a claim, who can release and delete it without the verb `update`. The command and the libraries set it.
 ///
