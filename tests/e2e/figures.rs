@@ -63,7 +63,7 @@ impl fmt::Display for Line<'_> {
 }
 
 /// The middle time, or the mean of the two in the middle.
-fn median(times: &[Duration]) -> Duration {
+pub(crate) fn median(times: &[Duration]) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();
     let middle = sorted.len() / 2;

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::{
     bench::Bench,
+    figures::median,
     locks::{claim, status},
     record::Recorder,
     suite_tenants::shares::{create_all, until_all},
@@ -52,10 +53,7 @@ pub(crate) async fn ten_thousand_locks_do_not_slow_the_writes_of_leases(bench: B
                     times.push(bench.now().since(began));
                 }
             }
-            let [many, none] = times.map(|mut times| {
-                times.sort();
-                times[WRITES / 2]
-            });
+            let [many, none] = times.map(|times| median(&times));
             let ratio = many.as_secs_f64() / none.as_secs_f64();
             println!("         a write of a Lease takes {ratio:.3} times as long beside {LOCKS} locks: {many:?}, {none:?} (medians)");
             ensure!(ratio < 1.05, "{ratio:.3} times as long");
