@@ -45,8 +45,7 @@ const TIMER_SLACK: Duration = Duration::from_millis(1);
 ///
 /// It also removes requests of an earlier hold. Before that the Lease of an election has the label by which the policy concerns it.
 pub(super) async fn prepare(leader: &LeaderContext, lock: &Arc<DistributedLock>) -> Stepped {
-    let settings = &leader.context.replica.settings;
-    match leader.leases.correct(&leader.store, settings, lock, leader.members.now()).await {
+    match leader.leases.correct(&leader.store, lock).await {
         Err(error @ Error::Refused(_)) => return Ok(leader.postpone(lock, not_written(lock, &error))),
         labelled => labelled?,
     };

@@ -76,7 +76,7 @@ impl LeaderContext {
             members: MemberAccess::new(context.clone(), sessions, holds),
             jobs: JobSync::new(&context),
             labels: Labels::new(&context),
-            leases: LeaseSync::default(),
+            leases: LeaseSync::new(&context),
             memory: Memory::default(),
             granting_by_default: RwLock::default(),
             key_mutexes: KeyMutexes::default(),

@@ -16,16 +16,20 @@ use crate::api::DistributedLock;
 use crate::api::requests::{RequestError, as_operator, request};
 use crate::lock::model::lease::{self, Change, Unchanged};
 use crate::lock::model::refusal::Refusal;
+use crate::lock::replica::holder;
+use crate::runtime::context::Context;
 use crate::runtime::fair_queue::Class;
-use crate::runtime::settings::Settings;
 use crate::time::{Boottime, UnixMillis};
 
 /// The pause after a simultaneous write by a candidate, and after the first label.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
-/// The last reading of each Lease in this term, by the UID of its lock.
-#[derive(Debug, Default)]
-pub(super) struct LeaseSync(Mutex<HashMap<String, Observed>>);
+/// The Leases of elections, with the last reading of each in this term.
+pub(super) struct LeaseSync {
+    context: Context,
+    /// By the UID of the lock.
+    observed: Mutex<HashMap<String, Observed>>,
+}
 
 #[derive(Debug)]
 struct Observed {
@@ -34,17 +38,15 @@ struct Observed {
 }
 
 impl LeaseSync {
+    pub(super) fn new(context: &Context) -> Self {
+        Self { context: context.clone(), observed: Mutex::default() }
+    }
+
     /// Writes the Lease that the state of the lock requires. Returns the time after which to read it again.
     ///
     /// That is `None` if an event reports the next change.
-    pub(super) async fn ensure(
-        &self,
-        store: &LockStore,
-        settings: &Settings,
-        lock: &DistributedLock,
-        now: Boottime,
-    ) -> Result<Option<Duration>, Error> {
-        match self.correct(store, settings, lock, now).await {
+    pub(super) async fn ensure(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
+        match self.correct(store, lock).await {
             Ok(None) => Ok(lease::read_again(lock)),
             Err(Error::Write(RequestError::Conflict | RequestError::Gone)) => Ok(Some(AFTER_CONFLICT)),
             waits => waits,
@@ -54,36 +56,16 @@ impl LeaseSync {
     /// As [`Self::ensure`], but a simultaneous write by a candidate is an error.
     ///
     /// After that the policy concerns the Lease.
-    pub(super) async fn correct(
-        &self,
-        store: &LockStore,
-        settings: &Settings,
-        lock: &DistributedLock,
-        now: Boottime,
-    ) -> Result<Option<Duration>, Error> {
-        let Some(name) = gated(settings, lock) else { return Ok(None) };
-        let decide = |lease: Option<&Lease>, unchanged: Option<&Unchanged>| {
-            lease::decide(lock, lease, unchanged, (now, store.api_now()))
-        };
-        self.change(store, lock, name, now, decide).await
+    pub(super) async fn correct(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
+        self.change(store, lock, |lease, unchanged, times| lease::decide(lock, lease, unchanged, times)).await
     }
 
     /// Closes the Lease of a lock whose holder's container has terminated, so that the lock can be freed.
     ///
     /// Returns how long the next container of the pod possibly leads. `None` if it does not lead, and cannot begin to.
-    pub(super) async fn close(
-        &self,
-        store: &LockStore,
-        settings: &Settings,
-        lock: &DistributedLock,
-        successor_since: UnixMillis,
-        now: Boottime,
-    ) -> Result<Option<Duration>, Error> {
-        let Some(name) = gated(settings, lock) else { return Ok(None) };
-        let decide = |lease: Option<&Lease>, unchanged: Option<&Unchanged>| {
-            lease::close(lock, lease, unchanged, successor_since, (now, store.api_now()))
-        };
-        self.change(store, lock, name, now, decide).await
+    pub(super) async fn close(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
+        let since = holder::successor_since(&self.context, lock);
+        self.change(store, lock, |lease, unchanged, times| lease::close(lock, lease, unchanged, since, times)).await
     }
 
     /// Reads a Lease and makes the change that it needs. Returns how long its holder possibly leads without the lock.
@@ -91,18 +73,18 @@ impl LeaseSync {
         &self,
         store: &LockStore,
         lock: &DistributedLock,
-        name: &str,
-        now: Boottime,
-        decide: impl FnOnce(Option<&Lease>, Option<&Unchanged>) -> Change,
+        decide: impl FnOnce(Option<&Lease>, Option<&Unchanged>, (Boottime, UnixMillis)) -> Change,
     ) -> Result<Option<Duration>, Error> {
+        let Some(name) = self.gated(lock) else { return Ok(None) };
         let namespace = lock.namespace().unwrap_or_default();
         let leases: Api<Lease> = Api::namespaced(store.client().clone(), &namespace);
         let slot = store.enter(&namespace, Class::Change).await;
         let found = request(leases.get_opt(name)).await?;
         drop(slot);
+        let now = self.context.clock.boottime();
         let unchanged = self.observe(lock, found.as_ref(), now);
         let refused = |cause| Refusal::LeaseNotWritten { lease: format!("{namespace}/{name}"), cause };
-        let written = match decide(found.as_ref(), unchanged.as_ref()) {
+        let written = match decide(found.as_ref(), unchanged.as_ref(), (now, store.api_now())) {
             Change::Leave => return Ok(None),
             Change::Wait(left) => return Ok(Some(left)),
             Change::Label(lease) => {
@@ -119,7 +101,7 @@ impl LeaseSync {
 
     /// Remembers a Lease that was read. Returns since when it has not changed.
     fn observe(&self, lock: &DistributedLock, found: Option<&Lease>, now: Boottime) -> Option<Unchanged> {
-        let (mut observed, uid) = (self.0.lock(), lock.uid().unwrap_or_default());
+        let (mut observed, uid) = (self.observed.lock(), lock.uid().unwrap_or_default());
         let before = observed.remove(&uid).map(|lease| lease.unchanged);
         let unchanged = Unchanged::after(before, found?, now);
         observed.insert(uid, Observed { unchanged: unchanged.clone(), misfit: lease::misfit(lock, found) });
@@ -128,19 +110,19 @@ impl LeaseSync {
 
     /// The reason why its Lease does not fit the lock.
     pub(super) fn misfit(&self, lock: &DistributedLock) -> Option<Refusal> {
-        self.0.lock().get(&lock.uid().unwrap_or_default())?.misfit.clone()
+        self.observed.lock().get(&lock.uid().unwrap_or_default())?.misfit.clone()
     }
 
     /// Drops the memory of a deleted object.
     pub(super) fn forget(&self, uid: &str) {
-        self.0.lock().remove(uid);
+        self.observed.lock().remove(uid);
     }
-}
 
-/// The name of the Lease of a lock, if the policy of the chart compares its writes with the lock.
-fn gated<'a>(settings: &Settings, lock: &'a DistributedLock) -> Option<&'a str> {
-    let namespace = lock.namespace().unwrap_or_default();
-    let name = lock.lease().filter(|_| settings.gates_leases(&namespace))?;
-    let is_own = settings.operator == format!("{namespace}/{name}");
-    (!is_own && lock.metadata.deletion_timestamp.is_none()).then_some(name)
+    /// The name of the Lease of a lock, if the policy of the chart compares its writes with the lock.
+    fn gated<'a>(&self, lock: &'a DistributedLock) -> Option<&'a str> {
+        let (settings, namespace) = (&self.context.replica.settings, lock.namespace().unwrap_or_default());
+        let name = lock.lease().filter(|_| settings.gates_leases(&namespace))?;
+        let is_own = settings.operator == format!("{namespace}/{name}");
+        (!is_own && lock.metadata.deletion_timestamp.is_none()).then_some(name)
+    }
 }

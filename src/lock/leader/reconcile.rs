@@ -14,12 +14,11 @@ use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped
 use super::{grant, observation, other_installation, release, seal, status};
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Rest, Step, decide};
-use crate::lock::model::end::{End, Phase};
+use crate::lock::model::end::Phase;
 use crate::lock::model::key::without_slot;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::Draft;
 use crate::lock::replica::access::{self, Access};
-use crate::lock::replica::holder;
 use crate::redlock::LockKey;
 use crate::runtime::fair_queue::Class;
 
@@ -119,7 +118,7 @@ async fn act(
 /// Its metadata, its Lease, its leader label and its Job follow that status.
 async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
     let lock = status::publish_or_enqueue(&leader.store, &leader.due_renewals, lock, rest).await?;
-    let lease = ensure_lease(leader, &lock).await;
+    let lease = leader.leases.ensure(&leader.store, &lock).await;
     let label = leader.labels.ensure(&lock).await;
     let job = leader.jobs.ensure(&lock).await;
     let metadata = status::correct_metadata(&leader.store, &lock).await;
@@ -129,7 +128,7 @@ async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) 
 /// Publishes the status of a free lock, and removes what a hold has left on other objects.
 async fn leave_free(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
     let lock = status::publish(&leader.store, lock, &rest.status).await?;
-    let lease = ensure_lease(leader, &lock).await;
+    let lease = leader.leases.ensure(&leader.store, &lock).await;
     let label = leader.labels.ensure_none(&lock).await;
     let job = leader.jobs.ensure_none(&lock).await;
     settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
@@ -162,15 +161,8 @@ fn settle(
 
 /// Advances the end of a hold. The status names a refused write without which the hold does not end.
 async fn advance(leader: &LeaderContext, lock: &Arc<DistributedLock>, phase: &Phase) -> Stepped {
-    let LeaderContext { store, members, peers, memory, .. } = leader;
-    let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
-    let advanced = match close_lease(leader, lock, phase).await {
-        Ok(None) => release::advance(store, members, peers, lock, phase).await,
-        Ok(Some(left)) if is_ending => Ok(Progress::Done(Action::requeue(left))),
-        Ok(Some(_left)) => release::advance(store, members, peers, lock, &Phase::Ending(End::SuccessorLeads)).await,
-        Err(error) => Err(error),
-    };
-    match advanced {
+    let LeaderContext { store, memory, .. } = leader;
+    match release::advance(leader, lock, phase).await {
         Err(Error::Refused(refusal)) => {
             memory.record_refusal(&lock.uid().unwrap_or_default(), Some((*refusal).clone()));
             let status = Draft::of(lock, store.api_now()).accepted(Some(&refusal)).finish();
@@ -179,23 +171,6 @@ async fn advance(leader: &LeaderContext, lock: &Arc<DistributedLock>, phase: &Ph
         }
         advanced => advanced,
     }
-}
-
-/// Closes the Lease of an election before the lock is freed for the end of its holder's container.
-///
-/// The policy compares pods, so it admits the next container of the pod while the status names that pod. Returns how long this container possibly
-/// leads.
-async fn close_lease(leader: &LeaderContext, lock: &DistributedLock, phase: &Phase) -> Result<Option<Duration>, Error> {
-    let Phase::Freed(End::Terminated) = phase else { return Ok(None) };
-    let (settings, now) = (&leader.context.replica.settings, leader.members.now());
-    let since = holder::successor_since(&leader.context, lock);
-    leader.leases.close(&leader.store, settings, lock, since, now).await
-}
-
-/// Corrects the Lease of an election. Returns the time after which to read it again.
-async fn ensure_lease(leader: &LeaderContext, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
-    let settings = &leader.context.replica.settings;
-    leader.leases.ensure(&leader.store, settings, lock, leader.members.now()).await
 }
 
 /// Removes the finalizer of a deleted lock whose status names no holder.

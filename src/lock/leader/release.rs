@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
+use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
 use kube::{Api, Client, ResourceExt};
 
 use super::job_sync::{self, Stop, Stopped};
 use super::labels;
+use super::leader_context::LeaderContext;
 use super::lock_store::LockStore;
 use super::member_access::MemberAccess;
-use super::peers::Peers;
 use super::progress::{Error, Progress, Stepped};
 use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request, unless_gone};
@@ -36,14 +37,14 @@ type Written = Result<Arc<DistributedLock>, Error>;
 /// Advances the end of a hold to a phase.
 ///
 /// A phase is one write of the status, and the changes that come before and after it.
-pub(super) async fn advance(
-    store: &LockStore,
-    members: &MemberAccess,
-    peers: &Peers,
-    lock: &DistributedLock,
-    phase: &Phase,
-) -> Stepped {
+pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phase: &Phase) -> Stepped {
+    let LeaderContext { store, members, peers, .. } = leader;
     let doubt = match phase {
+        // The policy on Leases compares pods, so it admits the next container of the pod that the status names.
+        Phase::Freed(End::Terminated) => match leader.leases.close(store, lock).await? {
+            Some(left) if lock.ending().is_some() => return Ok(Progress::Done(Action::requeue(left))),
+            left => left.map(|_left| End::SuccessorLeads),
+        },
         Phase::Freed(end) | Phase::RanOut(end) => doubt_about_deletion(store.client(), lock, end).await?,
         _ => None,
     };

@@ -98,8 +98,7 @@ pub fn decide(
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
     let Some(holder) = Holder::of(lock) else { return Change::Leave };
-    let missing = Lease { metadata: metadata_of(lock), ..Lease::default() };
-    let Some(lease) = lease else { return Change::Write(Box::new(written(lock, &missing, &holder, api_now))) };
+    let Some(lease) = lease else { return Change::Write(Box::new(written(lock, &empty(lock), &holder, api_now))) };
     let Named { name, is_ours, token, is_elsewhere } = Named::of(lock, lease);
     let is_named = !name.is_empty();
     let left = left_of(lease, unchanged, now);
@@ -132,8 +131,8 @@ pub fn close(
     successor_since: UnixMillis,
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
-    let missing = Lease { metadata: metadata_of(lock), ..Lease::default() };
-    let Some(lease) = lease else { return Change::Write(Box::new(written(lock, &missing, &Holder::Nobody, api_now))) };
+    let closed = |lease: &Lease| Change::Write(Box::new(written(lock, lease, &Holder::Nobody, api_now)));
+    let Some(lease) = lease else { return closed(&empty(lock)) };
     let Named { name, is_ours, token, is_elsewhere } = Named::of(lock, lease);
     let left = left_of(lease, unchanged, now);
     let leads_perhaps =
@@ -141,7 +140,7 @@ pub fn close(
     match () {
         () if is_ours && name.is_empty() && token.is_none() && is_labelled(lease) => Change::Leave,
         () if leads_perhaps() && !left.is_zero() => Change::Wait(left),
-        () => Change::Write(Box::new(written(lock, lease, &Holder::Nobody, api_now))),
+        () => closed(lease),
     }
 }
 
@@ -153,7 +152,7 @@ fn is_of_successor(lock: &DistributedLock, lease: &Lease, since: UnixMillis) -> 
     let Some(spec) = lease.spec.as_ref() else { return false };
     let is_later = |time: &Option<MicroTime>| time.as_ref().is_none_or(|time| time.0.as_millisecond() >= since.0);
     let name = spec.holder_identity.as_deref().unwrap_or_default();
-    let pod_uid = lock.status.as_ref().and_then(|status| status.holder.as_ref()?.pod_uid.as_deref());
+    let pod_uid = lock.holder().and_then(|holder| holder.pod_uid.as_deref());
     let is_reused = !ends_in_uuid(name) || pod_uid.is_some_and(|uid| name.ends_with(uid));
     is_later(&spec.acquire_time) || is_reused && is_later(&spec.renew_time)
 }
@@ -185,8 +184,11 @@ fn labelled(mut lease: Lease) -> Lease {
     lease
 }
 
-fn metadata_of(lock: &DistributedLock) -> ObjectMeta {
-    ObjectMeta { name: lock.lease().map(str::to_owned), namespace: lock.namespace(), ..ObjectMeta::default() }
+/// A Lease that does not exist yet.
+fn empty(lock: &DistributedLock) -> Lease {
+    let metadata =
+        ObjectMeta { name: lock.lease().map(str::to_owned), namespace: lock.namespace(), ..ObjectMeta::default() };
+    Lease { metadata, ..Lease::default() }
 }
 
 /// The time after which a Lease with the right content must be written again.

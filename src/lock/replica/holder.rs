@@ -41,7 +41,7 @@ pub fn verdict(context: &Context, lock: &DistributedLock, unhealthy: Option<&End
 
 /// The cordon of the leader's node since it leads, if another candidate is ready elsewhere.
 fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
-    let (election, holder) = (lock.spec.election.as_ref()?, lock.status.as_ref()?.holder.as_ref()?);
+    let (election, holder) = (lock.spec.election.as_ref()?, lock.holder()?);
     let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;
     // This comes before the search of all candidates, which each verdict on this node would repeat.
     let at = nodes::cordoned_at(&node).filter(|at| was_held_before(lock, *at))?;
@@ -52,10 +52,10 @@ fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
 }
 
 fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
-    let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return Liveness::Unbound };
+    let Some(holder) = lock.holder() else { return Liveness::Unbound };
     let namespace = lock.namespace().unwrap_or_default();
     if let (Some(name), Some(uid)) = (&holder.job_name, &holder.job_uid) {
-        let token = lock.status.as_ref().and_then(|status| status.fencing_token).unwrap_or_default();
+        let token = lock.fencing_token().unwrap_or_default();
         let job = context.jobs.as_ref().and_then(|jobs| jobs.named(&namespace, name));
         let job = job.filter(|job| job.uid().as_deref() == Some(uid));
         return Liveness::Job(JobEvidence::of(job.as_deref(), job_pods(context, &namespace, uid, token), token));
@@ -70,7 +70,7 @@ fn of_pod<T>(
     lock: &DistributedLock,
     judge: impl FnOnce(Option<&str>, PodEvidence<'_>) -> T,
 ) -> Option<T> {
-    let holder = lock.status.as_ref()?.holder.as_ref()?;
+    let holder = lock.holder()?;
     let (pod_name, pod_uid) = (holder.pod_name.as_ref()?, holder.pod_uid.as_ref()?);
     let pod = context.pods.named(&lock.namespace().unwrap_or_default(), pod_name);
     let pod = pod.filter(|pod| pod.uid().as_ref() == Some(pod_uid));
