@@ -102,6 +102,31 @@ pub(crate) async fn a_policy_that_refuses_the_start_of_a_job_is_named(bench: Ben
     named
 }
 
+pub(crate) async fn a_policy_that_refuses_the_end_of_a_job_is_named(bench: Bench) -> anyhow::Result<()> {
+    let mut other = job(&bench, json!({"suspend": false}));
+    other["metadata"] = json!({"name": "other"});
+    bench.create::<Job>(other).await?;
+    let mut work = job(&bench, json!({}));
+    work["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(2);
+    work["spec"]["template"]["spec"]["containers"] = json!([container(&bench, "work", IDLE)]);
+    let claim = claim_name(&bench.create::<Job>(work).await?);
+    event_names(&bench, &claim, &["LockAcquired"]).await?;
+    let rule = json!({"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]});
+    let expression = "!object.spec.?suspend.orValue(false) || oldObject.spec.?suspend.orValue(false)";
+    let suspend = r#"{"spec": {"suspend": true}}"#;
+    let suspend = ["-n", &bench.namespace, "patch", "job", "other", "-p", suspend, "--dry-run=server"];
+    let probe = async || bench.cluster.kubectl_output(&suspend, "").await;
+    let policy = Policy::create(&bench, rule, expression, "Jobs run to their end", probe).await?;
+    let named = async {
+        bench.kubectl(&["annotate", "dlock", &claim, "redlock-operator.io/step-down=test"]).await?;
+        lock_names(&bench, &claim, "", &["Jobs run to their end"]).await?;
+        event_names(&bench, &claim, &["JobNotSuspended", "Jobs run to their end"]).await
+    };
+    let named = named.await;
+    policy.delete().await?;
+    named
+}
+
 pub(crate) async fn a_policy_that_refuses_metadata_delays_no_renewal(bench: Bench) -> anyhow::Result<()> {
     let release = "redlock-operator.io/release";
     let mut waiting = claim("waiting", "waiting", None, TTL);

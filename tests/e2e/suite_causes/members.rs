@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Node, ResourceQuota};
 use kube::Api;
+use redlock_operator::quorum::model::plan::auth_name;
 use serde_json::{Value, json};
 
 use super::{policy::Policy, surfaces::quorum_names};
@@ -81,6 +82,23 @@ pub(crate) async fn a_policy_that_refuses_the_objects_is_named(bench: Bench) -> 
     };
     let policy = Policy::create(&bench, rule, "false", "only the platform team runs StatefulSets", probe).await?;
     let named = does_not_start(&bench, json!({}), "InvalidSpec", &["only the platform team runs StatefulSets"]).await;
+    policy.delete().await?;
+    named
+}
+
+pub(crate) async fn a_policy_that_refuses_new_passwords_is_named(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let secret = auth_name(&quorum.name);
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["secrets"]});
+    let expression = format!("object.metadata.name != '{secret}'");
+    let change = ["-n", &bench.namespace, "annotate", "secret", &secret, "a=b", "--dry-run=server"];
+    let probe = async || bench.cluster.kubectl_output(&change, "").await;
+    let policy = Policy::create(&bench, rule, &expression, "passwords come from the vault", probe).await?;
+    let named = async {
+        bench.kubectl(&["annotate", "rq", &quorum.name, "redlock-operator.io/rotate-passwords=1"]).await?;
+        quorum_names(&bench, &quorum.name, "", &["passwords come from the vault"]).await
+    };
+    let named = named.await;
     policy.delete().await?;
     named
 }
