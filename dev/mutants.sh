@@ -112,7 +112,7 @@ if ! SEED=" $named" simulate; then
 fi
 
 for field in "${fields[@]}"; do
-  step "the field ${field%% *} is not seen"
+  step "the operator does not read the field ${field%% *}"
   export BLIND=${field%% *}
   judge " ${field#* }"
   unset BLIND
