@@ -309,14 +309,8 @@ async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: 
 
 /// Keeps renewing until another replica leads, or for [`HANDOVER`].
 async fn await_successor(client: &Client, args: &OperatorArgs) {
-    let leases = kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), &args.namespace);
     let taken = async {
-        loop {
-            if let Ok(lease) = leases.get(&args.lease).await
-                && lease.spec.and_then(|spec| spec.holder_identity).is_some_and(|holder| holder != args.pod_name)
-            {
-                return;
-            }
+        while !readiness::another_leads(client, args).await {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };

@@ -80,25 +80,15 @@ impl fmt::Display for Step {
     }
 }
 
-/// The result of comparing two readings of one clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
-    /// Drift within the allowance explains both.
-    Steady,
-    /// Nothing but a step does.
-    Jumped(Step),
-}
-
-/// Judges two readings, the earlier one first. The allowance is `ppm × elapsed + floor`.
+/// The step between two readings, the earlier one first.
+///
+/// `None` if drift within the allowance explains both. The allowance is `ppm × elapsed + floor`.
 #[must_use]
-pub fn judge(before: &ClockSample, after: &ClockSample, drift: Drift) -> Judgement {
+pub fn judge(before: &ClockSample, after: &ClockSample, drift: Drift) -> Option<Step> {
     let allowed = micros(drift.allowance(after.received.since(before.sent)));
     let span = Span::between(offset(before), offset(after));
     let zero = Span { least: 0, most: 0 };
-    match span.widened(allowed).common(zero) {
-        Some(_) => Judgement::Steady,
-        None => Judgement::Jumped(Step { span, allowed }),
-    }
+    span.widened(allowed).common(zero).is_none().then_some(Step { span, allowed })
 }
 
 /// The limits of a comparison.
@@ -136,24 +126,20 @@ impl ClockWatch {
 
     /// Judges a reading without keeping it as a reference. A step stays found: a clock that is stepped there and back has
     /// dropped keys all the same.
-    pub fn check(&mut self, sample: &ClockSample, rule: Rule) -> Judgement {
+    pub fn check(&mut self, sample: &ClockSample, rule: Rule) -> Option<Step> {
         if let Some(jump) = self.jump {
-            return Judgement::Jumped(jump.step);
+            return Some(jump.step);
         }
-        let earlier = self.references.iter().chain([&self.last]);
         // Answers of two connections can arrive out of order. An older one is compared with the readings before it.
-        let earlier = earlier.filter(|earlier| earlier.sent <= sample.sent);
-        let jumped =
-            earlier.map(|earlier| judge(earlier, sample, rule.drift)).find(|found| *found != Judgement::Steady);
-        if let Some(Judgement::Jumped(step)) = jumped {
-            self.jump = Some(Jump { step, found: sample.received });
-        }
-        jumped.unwrap_or(Judgement::Steady)
+        let mut earlier = self.references.iter().chain([&self.last]).filter(|earlier| earlier.sent <= sample.sent);
+        let step = earlier.find_map(|earlier| judge(earlier, sample, rule.drift))?;
+        self.jump = Some(Jump { step, found: sample.received });
+        Some(step)
     }
 
     /// Takes a regular reading: judged, and a reference for later ones.
-    pub fn observe(&mut self, sample: ClockSample, rule: Rule) -> Judgement {
-        let judgement = self.check(&sample, rule);
+    pub fn observe(&mut self, sample: ClockSample, rule: Rule) -> Option<Step> {
+        let step = self.check(&sample, rule);
         let spacing = rule.window / REFERENCES;
         if self.references.back().is_none_or(|newest| sample.sent.since(newest.sent) >= spacing) {
             self.references.push_back(sample);
@@ -163,7 +149,7 @@ impl ClockWatch {
             self.references.pop_front();
         }
         self.last = sample;
-        judgement
+        step
     }
 
     /// The step that was found, if one was.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -35,7 +35,7 @@ pub(super) async fn default_quorum_has_voted(
     let mut first = true;
     while !has_voted(context.quorums.get(default).as_deref(), first) {
         // During an update a replica of the previous version leads. It can have another default quorum, and this one must not wait for that.
-        if leadership.borrow().is_none() && another_leads(context, args).await {
+        if leadership.borrow().is_none() && another_leads(&context.client, args).await {
             return;
         }
         first = false;
@@ -51,8 +51,9 @@ fn has_voted(quorum: Option<&RedisQuorum>, first: bool) -> bool {
     })
 }
 
-async fn another_leads(context: &Context, args: &OperatorArgs) -> bool {
-    let leases: Api<Lease> = Api::namespaced(context.client.clone(), &args.namespace);
+/// Whether the Lease names another replica. An API server that does not answer in time names none.
+pub(super) async fn another_leads(client: &Client, args: &OperatorArgs) -> bool {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
     let holder = match timeout(REQUEST_TIMEOUT, leases.get_opt(&args.lease)).await {
         Ok(Ok(lease)) => lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity),
         _ => None,

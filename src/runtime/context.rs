@@ -30,6 +30,9 @@ use crate::time::{Clock, ClockOffset, UnixMillis};
 /// The API server does not separate namespaces among the requests of one account, so more of them only wait for each other there.
 const REQUESTS: usize = 8;
 
+/// Maximum bytes of a note. The API server refuses an Event with a longer one.
+const LONGEST_NOTE: usize = 1_024;
+
 /// One replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
@@ -221,12 +224,14 @@ impl Context {
     /// Publishes an Event about `object`.
     ///
     /// A lost Event is only logged, since status and conditions carry the same news.
-    pub async fn event<K>(&self, object: &K, type_: EventType, reason: &str, note: String)
+    pub async fn event<K>(&self, object: &K, type_: EventType, reason: &str, mut note: String)
     where
         K: kube::Resource<DynamicType = ()>,
     {
-        let note = Some(shortened(note));
-        let event = Event { type_, reason: reason.into(), note, action: reason.into(), secondary: None };
+        while note.len() > LONGEST_NOTE {
+            note.pop();
+        }
+        let event = Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
         // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. For locks, of which
         // there are many, and which say in a condition what is wrong, that is right. A new recorder remembers nothing.
         let is_lock = K::kind(&()) == DistributedLock::kind(&());
@@ -240,16 +245,4 @@ impl Context {
             Err(_elapsed) => tracing::debug!(reason, "event not published in time"),
         }
     }
-}
-
-/// The API server takes no longer note, and then there would be no Event at all.
-const LONGEST_NOTE: usize = 1_024;
-
-fn shortened(mut note: String) -> String {
-    let mut end = LONGEST_NOTE.min(note.len());
-    while !note.is_char_boundary(end) {
-        end -= 1;
-    }
-    note.truncate(end);
-    note
 }

@@ -3,9 +3,11 @@
 //! People and controllers write more into objects than the operator reads, and every replica holds all of them. So each object is cut
 //! down before it is parsed, and what people can add without bound is bounded.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Node, Pod, PodSpec, PodStatus, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodSpec, PodStatus, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -126,26 +128,23 @@ impl Kind for Pod {
 
     /// The evidence for the end of the containers, and the Job and hold of the pod.
     fn last_state(&self) -> Option<Self> {
-        let labels = self.labels().get_key_value(JOB_UID_LABEL).map(|(key, uid)| (key.clone(), uid.clone()));
-        let token = self.annotations().get_key_value(JOB_TOKEN_ANNOTATION);
-        let token = token.map(|(key, token)| (key.clone(), token.clone()));
+        let only = |map: &BTreeMap<String, String>, name| Some([(String::from(name), map.get(name)?.clone())].into());
         let node_name = self.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        let states = |statuses: &Option<Vec<ContainerStatus>>| statuses.clone();
         Some(Self {
             metadata: ObjectMeta {
                 name: self.metadata.name.clone(),
                 namespace: self.metadata.namespace.clone(),
                 uid: self.metadata.uid.clone(),
                 resource_version: self.metadata.resource_version.clone(),
-                labels: labels.map(|label| [label].into()),
-                annotations: token.map(|token| [token].into()),
+                labels: only(self.labels(), JOB_UID_LABEL),
+                annotations: only(self.annotations(), JOB_TOKEN_ANNOTATION),
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec { node_name, ..PodSpec::default() }),
             status: self.status.as_ref().map(|status| PodStatus {
                 phase: status.phase.clone(),
-                container_statuses: states(&status.container_statuses),
-                init_container_statuses: states(&status.init_container_statuses),
+                container_statuses: status.container_statuses.clone(),
+                init_container_statuses: status.init_container_statuses.clone(),
                 ..PodStatus::default()
             }),
         })

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use redlock_operator::fence::clock::{ClockWatch, Judgement, Rule};
+use redlock_operator::fence::clock::{ClockWatch, Rule};
 use redlock_operator::redlock::{ClockSample, Drift};
 use redlock_operator::time::{Boottime, UnixMicros};
 
@@ -142,7 +142,7 @@ impl Clocks {
             Step::Answer => {
                 let Asked::Set { sent, time } = world.b else { return None };
                 let vote = sample(Reading { sent, time, received: world.now });
-                let steady = !world.jumped && self.watch(world).check(&vote, RULE) == Judgement::Steady;
+                let steady = !world.jumped && self.watch(world).check(&vote, RULE).is_none();
                 let counts = steady || !self.watches;
                 world.two = counts && world.now < TTL;
                 (world.dropped, world.b) = (!counts, Asked::Over);

@@ -21,10 +21,7 @@ const MS: u64 = 1_000;
 const S: u64 = 1_000_000;
 
 fn jumped(before: &ClockSample, after: &ClockSample) -> Option<String> {
-    match judge(before, after, DRIFT) {
-        Judgement::Steady => None,
-        Judgement::Jumped(step) => Some(step.to_string()),
-    }
+    judge(before, after, DRIFT).map(|step| step.to_string())
 }
 
 #[test]
@@ -66,10 +63,10 @@ fn a_day_of_watching_hides_no_step() {
     let mut watch = watched(day, |_| 0);
     assert!(watch.references.len() <= 18, "{}", watch.references.len());
     let stepped = sample(day * S + 500 * MS, MS, 0, 60_000);
-    assert!(matches!(watch.check(&stepped, RULE), Judgement::Jumped(_)), "60 ms");
+    assert!(watch.check(&stepped, RULE).is_some(), "60 ms");
     // There and back: the keys are gone.
     let back = sample(day * S + 600 * MS, MS, 0, 0);
-    assert!(matches!(watch.observe(back, RULE), Judgement::Jumped(_)));
+    assert!(watch.observe(back, RULE).is_some());
 }
 
 #[test]
@@ -92,8 +89,8 @@ fn many_small_steps_add_up() {
 fn a_vote_that_was_overtaken_by_a_probe_is_no_step() {
     let mut watch = watched(10, |_| 0);
     let newer = sample(10 * S + 300 * MS, MS, 0, 0);
-    assert_eq!(watch.observe(newer, RULE), Judgement::Steady);
-    assert_eq!(watch.check(&sample(10 * S + 200 * MS, 500 * MS, 450 * MS, 0), RULE), Judgement::Steady);
+    assert_eq!(watch.observe(newer, RULE), None);
+    assert_eq!(watch.check(&sample(10 * S + 200 * MS, 500 * MS, 450 * MS, 0), RULE), None);
 }
 
 /// Stepped after ten seconds; one that was not has been read once more since.
@@ -175,7 +172,7 @@ proptest! {
             now += pause;
             let read = now + late.min(took);
             let ahead = i64::try_from(read).unwrap() * ppm / 1_000_000;
-            prop_assert_eq!(watch.observe(sample(now, took, late, ahead), RULE), Judgement::Steady);
+            prop_assert_eq!(watch.observe(sample(now, took, late, ahead), RULE), None);
             now += took;
         }
     }
@@ -196,8 +193,8 @@ proptest! {
                 let hidden = 2 * allowed + 2 * 200_000 + more;
                 step = if back { -hidden } else { hidden };
             }
-            let judgement = watch.observe(sample(now, took, late, drifted + step), RULE);
-            prop_assert_eq!(judgement != Judgement::Steady, index == last);
+            let found = watch.observe(sample(now, took, late, drifted + step), RULE);
+            prop_assert_eq!(found.is_some(), index == last);
             before = now;
             now += took;
         }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::ResourceExt;
-
 use crate::api::{DistributedLock, RedisQuorum};
 use crate::quorum::model::lookup;
 use crate::redlock::Votes;
@@ -26,14 +24,10 @@ pub(super) fn held(context: &Context, votes: &HeldVotes, quorum: &RedisQuorum) -
     locks.map(|lock| (lock.clone(), votes(&lock))).collect()
 }
 
-fn full_name(lock: &DistributedLock) -> String {
-    format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any())
-}
-
 /// `namespace/name` of those that are meant, sorted. One that cannot be read always is.
 fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock, Option<Votes>) -> bool) -> Vec<String> {
     let meant = held.iter().filter(|(lock, votes)| lock.spec.unreadable.is_some() || is_meant(lock, *votes));
-    let mut names: Vec<String> = meant.map(|(lock, _)| full_name(lock)).collect();
+    let mut names: Vec<String> = meant.map(|(lock, _)| lookup::full_name(&**lock)).collect();
     names.sort();
     names
 }

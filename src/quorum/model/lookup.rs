@@ -63,7 +63,7 @@ pub fn quorum_of(
     if allowed(&quorum) {
         Ok(quorum)
     } else {
-        Err(LookupError::NamespaceNotAllowed { quorum: full_name(&quorum), namespace: home })
+        Err(LookupError::NamespaceNotAllowed { quorum: full_name(&*quorum), namespace: home })
     }
 }
 
@@ -77,8 +77,8 @@ pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum) -> bool {
 }
 
 /// `namespace/name`.
-pub fn full_name(quorum: &RedisQuorum) -> String {
-    ObjectRef::from_obj(quorum).namespace.map_or_else(|| quorum.name_any(), |ns| format!("{ns}/{}", quorum.name_any()))
+pub fn full_name(object: &impl ResourceExt) -> String {
+    object.namespace().map_or_else(|| object.name_any(), |ns| format!("{ns}/{}", object.name_any()))
 }
 
 /// Whether locks of `namespace` can use the quorum. A selector needs the Namespace object; without it the answer is no.
@@ -138,7 +138,7 @@ mod tests {
         let quorums = [quorum("shop", "main", false, all()), quorum("locks", "main", true, all())];
         let default = ObjectRef::new("main").within("locks");
         let found =
-            |spec| quorum_of(&lock(spec), find(&quorums), Some(&default), None).map(|quorum| full_name(&quorum));
+            |spec| quorum_of(&lock(spec), find(&quorums), Some(&default), None).map(|quorum| full_name(&*quorum));
         assert_eq!(found(json!({"quorumRef": {"name": "main"}})), Ok("shop/main".into()));
         assert_eq!(found(json!({"quorumRef": {"name": "main", "namespace": "locks"}})), Ok("locks/main".into()));
         assert_eq!(found(json!({})), Ok("locks/main".into()));
@@ -190,7 +190,7 @@ mod tests {
     fn a_quorum_is_the_default_only_by_the_operators_own_setting() {
         let platform = ObjectRef::<RedisQuorum>::new("main").within("redlock-system");
         let of = |quorums: &[_], default: Option<&_>| {
-            quorum_of(&lock(json!({})), find(quorums), default, None).map(|quorum| full_name(&quorum))
+            quorum_of(&lock(json!({})), find(quorums), default, None).map(|quorum| full_name(&*quorum))
         };
         let (main, tenants) = (quorum("redlock-system", "main", false, all()), quorum("shop", "mine", true, all()));
         let both = [tenants.clone(), main];

@@ -2,8 +2,6 @@
 
 mod external;
 
-use std::time::Duration;
-
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -15,7 +13,6 @@ use super::lists::{Lists, MOST};
 use super::quantity::bytes;
 use crate::api::{ClientAccess, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
-use crate::redlock::Settings;
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
 
@@ -125,10 +122,6 @@ pub struct Plan {
     pub lists: Lists,
     /// Container image.
     pub image: String,
-    /// Settings of the engine.
-    pub settings: Settings,
-    /// The longest lock.
-    pub max_ttl: Duration,
     /// The settings that clients can use now.
     pub promised: Effective,
     /// Clients, by name.
@@ -264,8 +257,6 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         members: own,
         external,
         image: spec.image.clone(),
-        settings: effective::settings(quorum),
-        max_ttl: spec.max_ttl.get(),
         promised: effective::promised(quorum),
         lists: Lists::of(quorum),
         clients,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::fence::Users;
-use crate::fence::clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute};
+use crate::fence::clock::{Attribution, ClockWatch, OwnClocks, Rule, Step, attribute};
 use crate::quorum::model::status::ClockReport;
 use crate::redlock::{ClockCheck, ClockSample, MemberName, RunId};
 use crate::time::{Boottime, ClockOffset, UnixMicros};
@@ -167,7 +167,7 @@ impl ClockCheck for ClockGuard {
         let mut state = self.state.lock();
         let rule = state.rule;
         let watched = state.watched.values_mut().find(|watched| watched.run_id == *run_id);
-        watched.is_none_or(|watched| watched.clock.check(sample, rule) == Judgement::Steady)
+        watched.is_none_or(|watched| watched.clock.check(sample, rule).is_none())
     }
 
     fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros> {
