@@ -6,13 +6,12 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::cluster::Cluster;
 use super::error::{Error, LONGEST_BACKOFF};
 use super::memory::AuthWrite;
-use super::owned::refused;
+use super::owned::write_secret;
 use super::publish;
 use super::snapshot::Sources;
-use crate::api::requests::{is_ours, put};
+use crate::api::requests::is_ours;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
@@ -71,17 +70,15 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, E
             obstacle(None);
             return Ok(auth);
         }
-        SecretsStep::Overwrite(auth) => {
-            let written = match &stored {
-                Some(secret) => write_over(cluster, plan, secret, &auth).await,
-                None => Ok(()),
-            };
-            obstacle(refusal_of(plan, written)?);
+        // The passwords in memory suffice until the owner of a Secret that is not ours deletes it.
+        SecretsStep::WriteBack(auth) if stored.as_ref().is_some_and(|found| !is_ours(found, &plan.uid)) => {
+            tracing::warn!(quorum = %plan.name, "the auth Secret does not belong to this RedisQuorum");
+            obstacle(None);
             return Ok(auth);
         }
         SecretsStep::WriteBack(auth) => {
-            let refused = refusal_of(plan, create(cluster, plan, &auth).await)?;
-            if refused.is_none() {
+            let refused = write_secret(cluster, plan, auth_secret(plan, &auth), stored.as_ref()).await?;
+            if refused.is_none() && stored.is_none() {
                 tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
             }
             obstacle(refused);
@@ -113,41 +110,10 @@ async fn refuse(sources: &Sources<'_>, problem: &Problem, pause: Duration) -> Re
 
 /// Creates the auth Secret of a quorum without passwords. A refusal is published, and ends this reconciliation.
 async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth, Error> {
-    match refusal_of(plan, create(sources.cluster, plan, &auth).await)? {
+    match write_secret(sources.cluster, plan, auth_secret(plan, &auth), None).await? {
         Some(objects) => refuse(sources, &Problem::InTheWay { objects }, LONGEST_BACKOFF).await,
         None => Ok(auth),
     }
-}
-
-/// Creates the auth Secret.
-///
-/// It fails with a conflict if another leader was quicker. The next reconciliation reads what that leader made.
-async fn create(cluster: &Cluster<'_>, plan: &Plan, auth: &Auth) -> Result<(), Error> {
-    put(&cluster.api(&plan.namespace), auth_secret(plan, auth), None).await?;
-    Ok(())
-}
-
-/// The refusal of the API server to write the auth Secret. Other errors end this reconciliation.
-fn refusal_of(plan: &Plan, written: Result<(), Error>) -> Result<Option<String>, Error> {
-    match written {
-        Ok(()) => Ok(None),
-        Err(Error::Request(error)) => refused::<Secret>(&plan.auth_name(), error).map(Some),
-        Err(error) => Err(error),
-    }
-}
-
-/// A Secret that is ours gets its seed back. One that is not ours is not touched: what is in memory suffices until its
-/// owner takes it away.
-async fn write_over(cluster: &Cluster<'_>, plan: &Plan, found: &Secret, auth: &Auth) -> Result<(), Error> {
-    if !is_ours(found, &plan.uid) {
-        tracing::warn!(quorum = %plan.name, "the auth Secret does not belong to this RedisQuorum");
-        return Ok(());
-    }
-    let mut secret = auth_secret(plan, auth);
-    // It cannot be changed.
-    secret.type_.clone_from(&found.type_);
-    put(&cluster.api(&plan.namespace), secret, Some(found)).await?;
-    Ok(())
 }
 
 /// A change of the secrets: to the Secret first, and only over the state that this was decided on. A conflict is another state: the
@@ -158,7 +124,7 @@ pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, nex
     let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
     match found {
         Some(found) if stored.as_ref() == Some(in_use) => {
-            if let Some(refused) = refusal_of(plan, write_over(cluster, plan, &found, &next).await)? {
+            if let Some(refused) = write_secret(cluster, plan, auth_secret(plan, &next), Some(&found)).await? {
                 return Ok(Stored::Refused(refused));
             }
             session.set_auth(next);
@@ -186,37 +152,4 @@ async fn has_members(sources: &Sources<'_>, plan: &Plan) -> Result<bool, Error> 
     let Some(first) = plan.members.first() else { return Ok(false) };
     let found: Option<StatefulSet> = sources.cluster.get(&plan.namespace, &first.name).await?;
     Ok(found.is_some_and(|set| is_ours(&set, &plan.uid)))
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::Status;
-    use serde_json::json;
-
-    use super::*;
-    use crate::api::RedisQuorum;
-    use crate::api::requests::RequestError;
-    use crate::quorum::model::plan::validate;
-
-    #[test]
-    fn a_refused_secret_is_named_and_other_errors_end_the_visit() {
-        let mut quorum = RedisQuorum::new("q", serde_json::from_value(json!({})).unwrap());
-        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("ns".into()), Some("u".into()));
-        let plan = validate(&quorum).unwrap();
-        let quota =
-            "exceeded quota: secrets, requested: count/secrets=1, used: count/secrets=3, limited: count/secrets=3";
-        let failed = |code: u16, reason: &str| {
-            let status: Status =
-                serde_json::from_value(json!({"status": "Failure", "message": quota, "code": code, "reason": reason}))
-                    .unwrap();
-            Err(Error::from(RequestError::from(kube::Error::Api(Box::new(status)))))
-        };
-        let refused = refusal_of(&plan, failed(403, "Forbidden")).unwrap().unwrap();
-        assert!(refused.contains(&plan.auth_name()) && refused.contains(quota), "{refused}");
-        assert!(matches!(refusal_of(&plan, failed(409, "Conflict")), Err(Error::Conflict)));
-        assert!(
-            refusal_of(&plan, failed(500, "InternalError")).is_err() && refusal_of(&plan, Ok(())).unwrap().is_none()
-        );
-        assert_eq!((Stored::Refused(refused.clone()).refusal(), Stored::Done.refusal()), (Some(refused), None));
-    }
 }

@@ -15,10 +15,10 @@ use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
 use super::memory::{ReadTls, SECRETS_PERIOD};
 use super::observe::{Observed, Observer};
-use super::owned::refused;
-use crate::api::requests::{is_ours, put};
+use super::owned::write_secret;
+use crate::api::requests::is_ours;
 use crate::quorum::model::blocked::Blocked;
-use crate::quorum::model::build::{TLS_DIRECTORY, Transport, tls_secret};
+use crate::quorum::model::build::{TLS_DIRECTORY, Transport, certificate_data, own_secret};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::{MemberPlan, Plan, TlsPlan};
 use crate::quorum::model::problems::Problem;
@@ -145,7 +145,8 @@ async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[Str
         Err(error) => return Ok(Err(Blocked::NoAuthorityMade { error: error.to_string() }.to_string())),
     };
     if authority != stored {
-        if let Some(refused) = write_secret(cluster, plan, &name, authority.data(), found.as_ref()).await? {
+        let secret = own_secret(plan, name.clone(), authority.data());
+        if let Some(refused) = write_secret(cluster, plan, secret, found.as_ref()).await? {
             return Ok(Err(refused));
         }
         let event = match found {
@@ -173,44 +174,28 @@ async fn issued(
         return Ok(Err(Blocked::NoAuthority { name: name.to_owned() }.to_string()));
     };
     let mut data = found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default();
-    let trusted = authority.trusted();
-    if is_due(&data, current, names, now) {
+    let (before, trusted) = (data.clone(), authority.trusted());
+    let is_due = is_due(&data, current, names, now);
+    if is_due {
         let made = match issue::certificate(current, names, now) {
             Ok(made) => made,
             Err(error) => return Ok(Err(Blocked::NoCertificateMade { error: error.to_string() }.to_string())),
         };
-        data = tls_secret::data(&made, &trusted);
-        if let Some(refused) = write_secret(cluster, plan, name, data.clone(), found.as_ref()).await? {
-            return Ok(Err(refused));
-        }
-        cluster.publish_event(QuorumEvent::CertificateIssued { secret: name.to_owned() }).await;
-    } else if data.get(AUTHORITIES_KEY).map(|pem| pem.0.as_slice()) != Some(trusted.as_bytes()) {
+        data = certificate_data(&made, &trusted);
+    } else {
         data.insert(AUTHORITIES_KEY.to_owned(), ByteString(trusted.into_bytes()));
-        if let Some(refused) = write_secret(cluster, plan, name, data.clone(), found.as_ref()).await? {
-            return Ok(Err(refused));
-        }
+    }
+    let secret = own_secret(plan, name.to_owned(), data.clone());
+    if data != before
+        && let Some(refused) = write_secret(cluster, plan, secret, found.as_ref()).await?
+    {
+        return Ok(Err(refused));
+    }
+    if is_due {
+        cluster.publish_event(QuorumEvent::CertificateIssued { secret: name.to_owned() }).await;
     }
     let unfit = |unfit| Blocked::UnfitOwnCertificate { name: name.to_owned(), unfit }.to_string();
     Ok(read(&data, names, now).map_err(unfit))
-}
-
-/// Writes over the version that was read, because another leader can have been quicker. Returns the refusal of the API server.
-async fn write_secret(
-    cluster: &Cluster<'_>,
-    plan: &Plan,
-    name: &str,
-    data: Data,
-    found: Option<&Secret>,
-) -> Result<Option<String>, Error> {
-    let mut secret = tls_secret::secret(plan, name, data);
-    if let Some(found) = found {
-        // It cannot be changed.
-        secret.type_.clone_from(&found.type_);
-    }
-    match put(&cluster.api(&plan.namespace), secret, found).await {
-        Ok(_written) => Ok(None),
-        Err(error) => refused::<Secret>(name, error).map(Some),
-    }
 }
 
 /// Has members that serve an older certificate read the new one, and returns when to check again.

@@ -8,7 +8,7 @@
 //! them would start a quarrel.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::watcher;
@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::cluster::Cluster;
 use super::error::Error;
 use super::memory::{Digest, Kept, KeptObjects};
 use super::snapshot::Sources;
@@ -134,10 +135,30 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, kept_before: O
 }
 
 /// The refusal of the API server, if only a user can resolve it. Its message names fields, never contents of Secrets.
-pub(super) fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
+fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
     let refusal = error.refusal(&[403, 422]).map(str::to_owned);
     let (kind, name, error) = (K::kind(&()).into_owned(), name.to_owned(), refusal.ok_or(error)?);
     Ok(Blocked::Refused { kind, name, error }.to_string())
+}
+
+/// Writes a Secret over the version that was read. Returns the refusal of the API server.
+///
+/// It fails with a conflict if another leader was quicker. The next reconciliation reads what that leader wrote.
+pub(super) async fn write_secret(
+    cluster: &Cluster<'_>,
+    plan: &Plan,
+    mut secret: Secret,
+    found: Option<&Secret>,
+) -> Result<Option<String>, Error> {
+    if let Some(found) = found {
+        // It cannot be changed.
+        secret.type_.clone_from(&found.type_);
+    }
+    let name = secret.name_any();
+    match put(&cluster.api(&plan.namespace), secret, found).await {
+        Ok(_written) => Ok(None),
+        Err(error) => refused::<Secret>(&name, error).map(Some),
+    }
 }
 
 /// The object that takes the place of `found`.
@@ -204,7 +225,25 @@ fn canonical<K: Resource + Serialize>(object: &K) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
+
     use super::*;
+
+    #[test]
+    fn a_refused_secret_is_named_and_other_errors_end_the_visit() {
+        let quota =
+            "exceeded quota: secrets, requested: count/secrets=1, used: count/secrets=3, limited: count/secrets=3";
+        let failed = |code: u16, reason: &str| {
+            let status: Status =
+                serde_json::from_value(json!({"status": "Failure", "message": quota, "code": code, "reason": reason}))
+                    .unwrap();
+            RequestError::from(kube::Error::Api(Box::new(status)))
+        };
+        let named = refused::<Secret>("q-auth", failed(403, "Forbidden")).unwrap();
+        assert!(named.contains("q-auth") && named.contains(quota), "{named}");
+        assert!(matches!(refused::<Secret>("q-auth", failed(409, "Conflict")), Err(Error::Conflict)));
+        assert!(refused::<Secret>("q-auth", failed(500, "InternalError")).is_err());
+    }
 
     fn service(value: Value) -> Service {
         serde_json::from_value(value).unwrap()

@@ -7,7 +7,6 @@ mod network_policy;
 mod secret;
 mod service;
 mod stateful_set;
-pub mod tls_secret;
 
 use std::collections::BTreeMap;
 
@@ -25,7 +24,7 @@ use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABE
 
 pub use config::{TLS_DIRECTORY, max_memory, mounted_acl_key, redis_conf, users_acl};
 pub use network_policy::OperatorPods;
-pub use secret::{auth_secret, client_secret};
+pub use secret::{auth_secret, certificate_data, client_secret, own_secret};
 pub use stateful_set::{ACL_FILE, CONFIG_VOLUME, TLS_VOLUME};
 
 /// Name of the container whose end is the end of a member's process.

@@ -56,9 +56,7 @@ pub enum SecretsStep {
     Keep(Auth),
     /// The stored secrets count.
     Adopt(Auth),
-    /// Put this, which is known, in place of what is stored.
-    Overwrite(Auth),
-    /// Write this, which is known, to a new Secret.
+    /// Write these from memory, in place of the stored ones if there are any.
     WriteBack(Auth),
     /// The quorum's first.
     MakeFirst,
@@ -82,8 +80,7 @@ pub fn decide(input: &Input<'_>) -> SecretsStep {
         (Found::Secrets(stored), Some(in_use)) if stored.supersedes(in_use) => SecretsStep::Adopt(stored.clone()),
         (Found::Secrets(stored), None) => SecretsStep::Adopt(stored.clone()),
         // The members run with what is known, or are being restarted with it.
-        (Found::Secrets(_) | Found::Useless, Some(in_use)) => SecretsStep::Overwrite(in_use.clone()),
-        (Found::Nothing, Some(in_use)) => SecretsStep::WriteBack(in_use.clone()),
+        (_, Some(in_use)) => SecretsStep::WriteBack(in_use.clone()),
         (Found::Useless, None) => SecretsStep::AwaitPerson,
         (Found::Nothing, None) if !input.has_members => SecretsStep::MakeFirst,
         (Found::Nothing, None) => {
@@ -134,13 +131,13 @@ mod tests {
             let step = |found: &Found, in_use| step(found, in_use, true, Some(0), now);
             assert_eq!(step(&Found::Secrets(a.clone()), Some(&a)), SecretsStep::Keep(a.clone()));
             assert_eq!(step(&Found::Secrets(a.clone()), None), SecretsStep::Adopt(a.clone()));
-            assert_eq!(step(&Found::Secrets(b.clone()), Some(&a)), SecretsStep::Overwrite(a.clone()), "edited");
-            assert_eq!(step(&Found::Useless, Some(&a)), SecretsStep::Overwrite(a.clone()), "edited");
+            assert_eq!(step(&Found::Secrets(b.clone()), Some(&a)), SecretsStep::WriteBack(a.clone()), "edited");
+            assert_eq!(step(&Found::Useless, Some(&a)), SecretsStep::WriteBack(a.clone()), "edited");
             assert_eq!(step(&Found::Useless, None), SecretsStep::AwaitPerson, "edited, and not gone");
             assert_eq!(step(&Found::Nothing, Some(&a)), SecretsStep::WriteBack(a.clone()));
             let further = a.begin("t");
             assert_eq!(step(&Found::Secrets(further.clone()), Some(&a)), SecretsStep::Adopt(further.clone()));
-            assert_eq!(step(&Found::Secrets(a.clone()), Some(&further)), SecretsStep::Overwrite(further.clone()));
+            assert_eq!(step(&Found::Secrets(a.clone()), Some(&further)), SecretsStep::WriteBack(further.clone()));
         }
     }
 
@@ -158,7 +155,7 @@ mod tests {
         // Restored by a user, or known to a replica that was cut off.
         assert_eq!(
             step(&Found::Secrets(lost.clone()), Some(&replacement), true, None, 5),
-            SecretsStep::Overwrite(replacement.clone())
+            SecretsStep::WriteBack(replacement.clone())
         );
         assert_eq!(
             step(&Found::Secrets(replacement.clone()), Some(&lost), true, None, 5),

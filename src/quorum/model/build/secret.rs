@@ -10,11 +10,24 @@ use crate::quorum::model::auth::Auth;
 use crate::quorum::model::effective::Effective;
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
-use crate::quorum::model::tls::AUTHORITIES_KEY;
+use crate::quorum::model::tls::authority::Pair;
+use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY};
+
+/// A Secret of the quorum with this name and content.
+pub fn own_secret(plan: &Plan, name: String, data: Data) -> Secret {
+    opaque(owned(plan, name, quorum_labels(plan)), data)
+}
 
 /// The Secret that holds the seeds of a quorum.
 pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
-    opaque(owned(plan, plan.auth_name(), quorum_labels(plan)), auth.data())
+    own_secret(plan, plan.auth_name(), auth.data())
+}
+
+/// A certificate in cert-manager's layout.
+pub fn certificate_data(made: &Pair, trusted: &str) -> Data {
+    let entry = |key: &str, text: &str| (key.to_owned(), ByteString(text.as_bytes().to_vec()));
+    [entry(CERTIFICATE_KEY, &made.certificate), entry(PRIVATE_KEY_KEY, &made.key), entry(AUTHORITIES_KEY, trusted)]
+        .into()
 }
 
 /// Key of the addresses of the members before, for a client that only reads.
