@@ -10,7 +10,8 @@ use super::error::{Error, RESYNC};
 use super::observe::{Observed, Observer};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
-use crate::quorum::model::membership::{ChangeStep, Obstacle, users_since};
+use crate::quorum::model::membership::{ChangeStep, users_since};
+use crate::quorum::model::progress::Until;
 use crate::quorum::session::{ActError, LinkState, floor_of};
 use crate::redis_member::acl::UserRule;
 use crate::redlock::FencingToken;
@@ -29,7 +30,9 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
     for _ in 0..STEPS {
         let observed = observer.observe();
         let failed = match decide::change(&observed) {
-            ChangeStep::Nothing | ChangeStep::Wait(Obstacle::Members(_) | Obstacle::Unclosed(_)) => {
+            ChangeStep::Nothing
+            | ChangeStep::Unclosed(_)
+            | ChangeStep::Wait(Until::MembersVote { .. } | Until::NewMembersVote { .. }) => {
                 return Ok(cluster.after(RESYNC));
             }
             ChangeStep::Wait(_) => break,

@@ -5,12 +5,13 @@ use super::locks;
 use super::memory::Applied;
 use super::observe::Observed;
 use crate::api::conditions::beginning;
-use crate::api::{ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
-use crate::quorum::model::auth::{Auth, Stage};
+use crate::api::{PasswordStage, ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
+use crate::quorum::model::auth::Auth;
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::lost_secrets;
 use crate::quorum::model::member::MemberSummary;
-use crate::quorum::model::membership::{self, Busy, ChangeStep};
+use crate::quorum::model::membership::{self, ChangeStep};
+use crate::quorum::model::progress::Until;
 use crate::quorum::model::rollout::{self, RolloutStep};
 use crate::quorum::model::rotation::{self, RotationStep};
 use crate::quorum::model::status::{self, Overview};
@@ -60,7 +61,7 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
         members: &observed.members,
         // With a pause they end.
         incomplete_locks: &if pauses { Vec::new() } else { incomplete_locks(observed) },
-        busy: busy(observed),
+        busy: busy(observed).as_ref(),
         left_behind: &left_behind,
         former_closed_since: observed.former_closed_since,
         rejoin_delay: observed.rejoin_delay,
@@ -69,12 +70,12 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
 
 /// Another activity that is under way. Passwords that wait for `finish` do not count, because every member has them and
 /// they can wait for a long time.
-fn busy(observed: &Observed<'_>) -> Option<Busy> {
+fn busy(observed: &Observed<'_>) -> Option<Until> {
     if !matches!(rollout(observed), RolloutStep::Nothing | RolloutStep::Paused { .. }) {
-        return Some(Busy::Update);
+        return Some(Until::UpdateEnds);
     }
     let rotation = observed.stored_auth.as_ref().and_then(Auth::rotation);
-    rotation.filter(|rotation| rotation.stage != Stage::Switched).map(|_| Busy::Passwords)
+    rotation.filter(|rotation| rotation.stage != PasswordStage::Switched).map(|_| Until::RotationEnds)
 }
 
 /// `files_written`: members that start now find the passwords of this stage.

@@ -11,11 +11,10 @@ use super::observe::{Observed, Observer, OwnObjects};
 use super::snapshot::MemberSnapshot;
 use crate::api::conditions::cut;
 use crate::api::{
-    MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, PasswordStage, RedisQuorum,
-    RedisQuorumStatus,
+    MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, RedisQuorum, RedisQuorumStatus,
 };
 use crate::fence::count_from;
-use crate::quorum::model::auth::{Auth, Stage};
+use crate::quorum::model::auth::{Auth, Rotation};
 use crate::quorum::model::effective::{self, Effective};
 use crate::quorum::model::facts;
 use crate::quorum::model::lists::Lists;
@@ -162,7 +161,9 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     }
     refresh_external(status, observed);
     status.observed_generation = observed.quorum.metadata.generation;
-    status.password_rotation = observed.stored_auth.as_ref().and_then(password_rotation);
+    let rotation = observed.stored_auth.as_ref().and_then(Auth::rotation);
+    let rotation = rotation.map(|Rotation { request, stage, .. }| (request.clone(), *stage));
+    status.password_rotation = rotation.map(|(request, stage)| PasswordRotation { request, stage });
     let lists = lists_of(status, observed);
     status.quorum = i32::try_from(lists.majority()).ok();
     status.ready = Some(status::ready_column(status, &lists));
@@ -193,14 +194,4 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
         }
         published.message = published.message.take().map(cut);
     }
-}
-
-fn password_rotation(auth: &Auth) -> Option<PasswordRotation> {
-    let rotation = auth.rotation()?;
-    let stage = match rotation.stage {
-        Stage::Adding => PasswordStage::Adding,
-        Stage::Switched => PasswordStage::Switched,
-        Stage::Removing => PasswordStage::Removing,
-    };
-    Some(PasswordRotation { request: rotation.request.clone(), stage })
 }

@@ -11,7 +11,8 @@ use super::memory::Applied;
 use super::observe::Observer;
 use crate::api::RedisQuorum;
 use crate::fence::{FenceStep, Reason};
-use crate::quorum::model::rollout::{Obstacle, RolloutStep};
+use crate::quorum::model::progress::Until;
+use crate::quorum::model::rollout::RolloutStep;
 use crate::quorum::session::{ActError, MemberLink};
 use crate::time::Monotonic;
 
@@ -32,7 +33,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     let cluster = observer.cluster;
     let step = decide::rollout(&observer.observe());
     let name = match &step {
-        RolloutStep::Wait { until: Obstacle::Locks(_), .. } => return Ok(Some(LOCKS_PERIOD)),
+        RolloutStep::Wait { until: Until::LocksComplete { .. }, .. } => return Ok(Some(LOCKS_PERIOD)),
         RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => name,
         _ => return Ok(None),
     };

@@ -10,7 +10,8 @@ use super::decide;
 use super::error::{Error, LONGEST_BACKOFF, RESYNC};
 use super::memory::{AuthWrite, Passwords};
 use super::observe::{Observed, Observer};
-use crate::quorum::model::auth::{Auth, Stage};
+use crate::api::PasswordStage;
+use crate::quorum::model::auth::Auth;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::rotation::RotationStep;
 use crate::quorum::session::ActError;
@@ -43,7 +44,7 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
             RotationStep::Advance => {
                 let next = auth.advance();
                 let event = match next.rotation().map(|rotation| rotation.stage) {
-                    Some(Stage::Switched) => QuorumEvent::RotationSwitched,
+                    Some(PasswordStage::Switched) => QuorumEvent::RotationSwitched,
                     Some(_) => QuorumEvent::RotationEnds,
                     None => QuorumEvent::PasswordsRotated,
                 };

@@ -13,6 +13,7 @@ use hmac::Mac;
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 
+use crate::api::PasswordStage;
 use crate::redis_member::Secret;
 use crate::redis_member::acl::PROBE_USER;
 use crate::redlock::{ValueSigner, hex, mac};
@@ -64,20 +65,9 @@ struct Passwords {
 pub struct Rotation {
     seed: Seed,
     /// How far it is.
-    pub stage: Stage,
+    pub stage: PasswordStage,
     /// The request: the text of the annotation.
     pub request: String,
-}
-
-/// How far a rotation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
-    /// The new passwords are made known to every member. The operator and all clients use the old ones.
-    Adding,
-    /// Every member accepts both. The operator uses the new ones, and the Secrets of clients have them.
-    Switched,
-    /// The old ones are taken from one member after the other.
-    Removing,
 }
 
 impl Auth {
@@ -154,7 +144,7 @@ impl Auth {
 
     /// With new passwords besides the old ones.
     pub fn begin(&self, request: &str) -> Self {
-        let rotation = Rotation { seed: rand::random(), stage: Stage::Adding, request: request.to_owned() };
+        let rotation = Rotation { seed: rand::random(), stage: PasswordStage::Adding, request: request.to_owned() };
         self.changed(Passwords { rotation: Some(rotation), ..self.passwords.clone() })
     }
 
@@ -162,9 +152,9 @@ impl Auth {
     pub fn advance(&self) -> Self {
         let Some(rotation) = self.rotation().cloned() else { return self.clone() };
         let stage = match rotation.stage {
-            Stage::Adding => Stage::Switched,
-            Stage::Switched => Stage::Removing,
-            Stage::Removing => {
+            PasswordStage::Adding => PasswordStage::Switched,
+            PasswordStage::Switched => PasswordStage::Removing,
+            PasswordStage::Removing => {
                 let (seed, rotated) = (Some(rotation.seed), Some(rotation.request));
                 return self.changed(Passwords { seed, rotated, rotation: None, ..self.passwords.clone() });
             }
@@ -184,7 +174,7 @@ impl Auth {
     /// The password of a user on a member.
     pub fn password(&self, member: &str, user: &str) -> Secret {
         match self.rotation() {
-            Some(Rotation { seed, stage: Stage::Switched | Stage::Removing, .. }) => {
+            Some(Rotation { seed, stage: PasswordStage::Switched | PasswordStage::Removing, .. }) => {
                 self.password_by(seed, member, user)
             }
             _ => self.password_by(self.old_seed(), member, user),
@@ -201,14 +191,14 @@ impl Auth {
     pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
         let rotation = self.rotation()?;
         Some(match rotation.stage {
-            Stage::Adding => self.password_by(&rotation.seed, member, user),
-            Stage::Switched | Stage::Removing => self.password_by(self.old_seed(), member, user),
+            PasswordStage::Adding => self.password_by(&rotation.seed, member, user),
+            PasswordStage::Switched | PasswordStage::Removing => self.password_by(self.old_seed(), member, user),
         })
     }
 
     /// All that a member is to accept from a user.
     pub fn accepted(&self, member: &str, user: &str) -> Vec<Secret> {
-        let both = self.rotation().is_some_and(|rotation| rotation.stage != Stage::Removing);
+        let both = self.rotation().is_some_and(|rotation| rotation.stage != PasswordStage::Removing);
         let other = self.other_password(member, user).filter(|_| both);
         std::iter::once(self.password(member, user)).chain(other).collect()
     }

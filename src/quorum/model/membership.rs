@@ -15,7 +15,9 @@ use kube::ResourceExt;
 
 use super::lists::{Lists, majority, meets_every_majority};
 use super::member::{MemberSummary, names};
+use super::progress::Until;
 use super::record::record_named;
+use super::rollout::listed;
 use crate::api::{PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::fence::predecessor::declares;
 use crate::time::Monotonic;
@@ -76,7 +78,9 @@ pub struct Input<'a> {
     /// Held locks that one of these members lacks, as `namespace/name`.
     pub incomplete_locks: &'a [String],
     /// Something else changes the members, and ends first.
-    pub busy: Option<Busy>,
+    ///
+    /// It is an update of the pods that is not paused, or a rotation of passwords.
+    pub busy: Option<&'a Until>,
     /// Other operators that use the former masters, as `namespace/name`.
     ///
     /// It is empty when the new list keeps one of these masters.
@@ -87,15 +91,6 @@ pub struct Input<'a> {
     pub rejoin_delay: Duration,
 }
 
-/// Another activity on the members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Busy {
-    /// Pods are replaced by those of a newer template, and that is not paused.
-    Update,
-    /// Passwords are given to the members, or taken from them.
-    Passwords,
-}
-
 /// The one next step.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +98,9 @@ pub enum ChangeStep {
     /// The list is what the specification asks for.
     Nothing,
     /// Only news can change the decision.
-    Wait(Obstacle),
+    Wait(Until),
+    /// On a process of these members users of the epoch before can be open, and cannot be closed.
+    Unclosed(Vec<String>),
     /// Open the operator's user of the next epoch on these members.
     OpenNext(Vec<String>),
     /// Write the next epoch, with both lists: [`Lists::switch`].
@@ -114,21 +111,6 @@ pub enum ChangeStep {
     WaitUntil(Monotonic),
     /// Raise the counters of the new list, and end the joint part.
     Finish,
-}
-
-/// The obstacle to a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    /// These members cannot vote, or do not answer.
-    Members(Vec<String>),
-    /// Something else ends first.
-    Busy(Busy),
-    /// These locks are not on all members.
-    Locks(Vec<String>),
-    /// On a process of these members users of the epoch before can be open, and cannot be closed.
-    Unclosed(Vec<String>),
-    /// These operators use the former masters, and could not notice the new list.
-    LeftBehind(Vec<String>),
 }
 
 /// Decides the next step of a change.
@@ -145,16 +127,16 @@ pub fn decide(input: &Input<'_>) -> ChangeStep {
 fn learning(input: &Input<'_>) -> ChangeStep {
     let away = names(input.members, |member| !member.votes && !member.dead);
     if !away.is_empty() {
-        return ChangeStep::Wait(Obstacle::Members(away));
+        return ChangeStep::Wait(Until::NewMembersVote { members: listed(&away) });
     }
     if let Some(busy) = input.busy {
-        return ChangeStep::Wait(Obstacle::Busy(busy));
+        return ChangeStep::Wait(busy.clone());
     }
     if !input.incomplete_locks.is_empty() {
-        return ChangeStep::Wait(Obstacle::Locks(input.incomplete_locks.to_vec()));
+        return ChangeStep::Wait(Until::LocksComplete { locks: listed(input.incomplete_locks) });
     }
     if !input.left_behind.is_empty() {
-        return ChangeStep::Wait(Obstacle::LeftBehind(input.left_behind.to_vec()));
+        return ChangeStep::Wait(Until::MastersKept { quorums: listed(input.left_behind) });
     }
     let unready = names(input.members, |member| !member.ready_for_next && !member.dead);
     if unready.is_empty() { ChangeStep::Switch } else { ChangeStep::OpenNext(unready) }
@@ -168,7 +150,7 @@ fn joint(input: &Input<'_>, former: &[String]) -> ChangeStep {
     }
     let unclosed = names(input.members, |member| !member.closed && former.contains(&member.name));
     if !unclosed.is_empty() {
-        return ChangeStep::Wait(Obstacle::Unclosed(unclosed));
+        return ChangeStep::Unclosed(unclosed);
     }
     // Without a count nothing is known to be over.
     let until = input.former_closed_since.unwrap_or(input.now) + input.rejoin_delay;
@@ -179,7 +161,8 @@ fn joint(input: &Input<'_>, former: &[String]) -> ChangeStep {
     let few = |list: &[String], need: usize| list.iter().filter(votes).count() < need;
     let voters = &input.lists.voters;
     if few(former, meets_every_majority(former)) || few(voters, majority(voters)) {
-        return ChangeStep::Wait(Obstacle::Members(names(input.members, |member| !member.votes)));
+        let members = listed(&names(input.members, |member| !member.votes));
+        return ChangeStep::Wait(Until::MembersVote { members });
     }
     ChangeStep::Finish
 }

@@ -35,25 +35,12 @@ pub enum RolloutStep {
         /// The members that run an older template.
         outdated: Vec<String>,
         /// For what.
-        until: Obstacle,
+        until: Until,
     },
     /// Close this member, then delete its pod.
     CloseAndReplace(String),
     /// Delete the pod of this member, which cannot vote.
     Replace(String),
-}
-
-/// The obstacle to an update.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    /// These members cannot vote, or do not answer.
-    Members(Vec<String>),
-    /// These locks are not on all members.
-    Locks(Vec<String>),
-    /// The StatefulSet controller has not processed these members' templates yet.
-    Templates(Vec<String>),
-    /// The change of the member list has ended.
-    Change,
 }
 
 /// Decides the next step of an update.
@@ -91,26 +78,26 @@ pub fn decide(input: &Input<'_>) -> RolloutStep {
 /// The obstacle to an update. All members have to be ready, the next one to replace included.
 ///
 /// A silent member could not be closed, and a lock cannot be on it.
-fn obstacle(input: &Input<'_>) -> Option<Obstacle> {
+fn obstacle(input: &Input<'_>) -> Option<Until> {
     let away = names(input.members, |member| member.standing != Standing::Admitted);
     if !away.is_empty() {
-        return Some(Obstacle::Members(away));
+        return Some(Until::MembersVote { members: listed(&away) });
     }
     if input.changing {
-        return Some(Obstacle::Change);
+        return Some(Until::ChangeEnds);
     }
     let unknown = names(input.members, |member| member.outdated.is_none());
     if !unknown.is_empty() {
-        return Some(Obstacle::Templates(unknown));
+        return Some(Until::TemplatesKnown { members: listed(&unknown) });
     }
-    (!input.incomplete_locks.is_empty()).then(|| Obstacle::Locks(input.incomplete_locks.to_vec()))
+    (!input.incomplete_locks.is_empty()).then(|| Until::LocksComplete { locks: listed(input.incomplete_locks) })
 }
 
 /// A lost member is restarted as by a crash, and its successor waits like any other. Nothing that it holds can be
 /// repaired elsewhere first. The operator therefore waits neither for locks nor for a change of the member list, which
 /// need its vote or its closing and get neither. Members still restart one at a time: every member with a new process
 /// has to be back.
-fn obstacle_to_lost(input: &Input<'_>) -> Option<Obstacle> {
+fn obstacle_to_lost(input: &Input<'_>) -> Option<Until> {
     let is_of_before = |member: &MemberSummary| match member.standing {
         Standing::Lost => true,
         // The operator does not reach it, so its loss is not known yet. Other members must not wait for its node.
@@ -119,10 +106,10 @@ fn obstacle_to_lost(input: &Input<'_>) -> Option<Obstacle> {
     };
     let away = names(input.members, |member| !is_of_before(member) && member.standing != Standing::Admitted);
     if !away.is_empty() {
-        return Some(Obstacle::Members(away));
+        return Some(Until::MembersVote { members: listed(&away) });
     }
     let unknown = names(input.members, |member| !is_of_before(member) && member.outdated.is_none());
-    (!unknown.is_empty()).then_some(Obstacle::Templates(unknown))
+    (!unknown.is_empty()).then(|| Until::TemplatesKnown { members: listed(&unknown) })
 }
 
 /// The status message of an unfinished update.
@@ -145,20 +132,11 @@ pub fn progress(step: &RolloutStep, members: &[MemberSummary]) -> Option<Progres
         RolloutStep::Paused { outdated } => Doing::RolloutPaused { outdated: outdated.len(), all },
         RolloutStep::Wait { outdated, until } => {
             let next = outdated.first().cloned().unwrap_or_default();
-            Doing::RolloutWaits { outdated: outdated.len(), all, next, until: described(until) }
+            Doing::RolloutWaits { outdated: outdated.len(), all, next, until: until.clone() }
         }
         RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => Doing::Replacing { member: name.clone() },
     };
     Some(Progress { paused: matches!(step, RolloutStep::Paused { .. }), message: doing.to_string() })
-}
-
-fn described(obstacle: &Obstacle) -> Until {
-    match obstacle {
-        Obstacle::Members(names) => Until::MembersVote { members: listed(names) },
-        Obstacle::Locks(names) => Until::LocksComplete { locks: listed(names) },
-        Obstacle::Templates(names) => Until::TemplatesKnown { members: listed(names) },
-        Obstacle::Change => Until::ChangeEnds,
-    }
 }
 
 /// Names for users, not too many.
@@ -215,7 +193,7 @@ mod tests {
                 panic!("{standing:?}")
             };
             assert_eq!(outdated, ["q-1", "q-2"]);
-            assert_eq!(until, Obstacle::Members(vec!["q-0".into()]));
+            assert_eq!(until, Until::MembersVote { members: "q-0".into() });
         }
     }
 
@@ -224,7 +202,9 @@ mod tests {
         let members = three([NEW, OLD, OLD]);
         let locks = ["shop/job".to_owned()];
         let waits = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
-        assert!(matches!(&waits, RolloutStep::Wait { until: Obstacle::Locks(names), .. } if names == &locks));
+        assert!(
+            matches!(&waits, RolloutStep::Wait { until: Until::LocksComplete { locks }, .. } if locks == "shop/job")
+        );
         let message = progress(&waits, &members).unwrap().message;
         assert_eq!(
             message,
@@ -236,7 +216,7 @@ mod tests {
     fn no_member_is_closed_while_a_template_is_unknown() {
         let mut members = three([OLD, NEW, NEW]);
         members[2].outdated = None;
-        assert!(matches!(step(&members), RolloutStep::Wait { until: Obstacle::Templates(_), .. }));
+        assert!(matches!(step(&members), RolloutStep::Wait { until: Until::TemplatesKnown { .. }, .. }));
         members[0].outdated = Some(false);
         assert_eq!(step(&members), RolloutStep::Nothing);
     }
@@ -276,7 +256,7 @@ mod tests {
         let change = |members: &[MemberSummary]| {
             decide(&Input { members, paused: false, changing: true, incomplete_locks: &[] })
         };
-        assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait { until: Obstacle::Change, .. }));
+        assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait { until: Until::ChangeEnds, .. }));
         assert_eq!(change(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Replace("q-1".into()));
     }
 
@@ -287,7 +267,9 @@ mod tests {
         assert_eq!(step(&three([LOST, LOST, LOST])), RolloutStep::Replace("q-0".into()));
         for standing in [Standing::Out, Standing::Silent, Standing::ClosedForUpdate] {
             let waits = step(&three([(false, standing), LOST, LOST]));
-            assert!(matches!(&waits, RolloutStep::Wait { until: Obstacle::Members(names), .. } if names == &["q-0"]));
+            assert!(
+                matches!(&waits, RolloutStep::Wait { until: Until::MembersVote { members }, .. } if members == "q-0")
+            );
         }
         assert_eq!(step(&three([NEW, LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert_eq!(step(&three([NEW, NEW, LOST])), RolloutStep::Replace("q-2".into()));
@@ -303,10 +285,10 @@ mod tests {
         let mut members = three([(true, Standing::Silent), LOST, LOST]);
         members[0].outdated = None;
         assert!(
-            matches!(step(&members), RolloutStep::Wait { until: Obstacle::Members(names), .. } if names == ["q-0"])
+            matches!(step(&members), RolloutStep::Wait { until: Until::MembersVote { members }, .. } if members == "q-0")
         );
         members[0].standing = Standing::Admitted;
-        assert!(matches!(step(&members), RolloutStep::Wait { until: Obstacle::Templates(_), .. }));
+        assert!(matches!(step(&members), RolloutStep::Wait { until: Until::TemplatesKnown { .. }, .. }));
         // A member with an old pod on a node that is cut off can be away without end.
         assert_eq!(step(&three([(true, Standing::Silent), LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));

@@ -4,9 +4,10 @@
 //! accepts those that clients perhaps still use. Adding a password disturbs no connection. Removing the old one ends
 //! the connections that were made with it, so that is done on one member at a time, while all others can vote.
 
-use super::auth::{Rotation, Stage};
+use super::auth::Rotation;
 use super::member::{MemberSummary, names};
 use super::progress::{Doing, Until};
+use crate::api::PasswordStage;
 
 /// The text of the annotation that ends a rotation.
 pub const FINISH: &str = "finish";
@@ -57,7 +58,7 @@ pub fn decide(input: &Input<'_>) -> RotationStep {
     if !input.files_written {
         return RotationStep::Nothing;
     }
-    let removing = rotation.stage == Stage::Removing;
+    let removing = rotation.stage == PasswordStage::Removing;
     let away = |but: Option<&str>| {
         names(input.members, |member| Some(member.name.as_str()) != but && !(member.admitted && member.obeys))
     };
@@ -73,7 +74,7 @@ pub fn decide(input: &Input<'_>) -> RotationStep {
         return RotationStep::Wait(waits);
     }
     match rotation.stage {
-        Stage::Switched if input.wanted != Some(FINISH) => RotationStep::AwaitFinish,
+        PasswordStage::Switched if input.wanted != Some(FINISH) => RotationStep::AwaitFinish,
         _ if !input.settled => RotationStep::Nothing,
         _ => RotationStep::Advance,
     }
@@ -101,9 +102,9 @@ pub fn progress(rotation: &Rotation, members: &[MemberSummary], step: &RotationS
     let confirmed = members.iter().filter(|member| member.confirmed).count();
     let all = members.len();
     let stage = Box::new(match rotation.stage {
-        Stage::Adding => Doing::Adding { confirmed, all },
-        Stage::Switched => Doing::Switched,
-        Stage::Removing => Doing::Removing { confirmed, all },
+        PasswordStage::Adding => Doing::Adding { confirmed, all },
+        PasswordStage::Switched => Doing::Switched,
+        PasswordStage::Removing => Doing::Removing { confirmed, all },
     });
     let doing = match step {
         RotationStep::Wait(names) => {

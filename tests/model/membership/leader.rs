@@ -60,7 +60,9 @@ impl Change {
             ChangeStep::Switch => vec![Step::Switch],
             ChangeStep::Close(names) => each(&names, Step::Close),
             ChangeStep::Finish => vec![Step::Finish],
-            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::WaitUntil(_) => Vec::new(),
+            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::Unclosed(_) | ChangeStep::WaitUntil(_) => {
+                Vec::new()
+            }
         };
         self.decisions.lock().unwrap().insert(key, steps.clone());
         steps

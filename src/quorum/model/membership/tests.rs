@@ -19,6 +19,11 @@ fn name(index: usize) -> String {
     format!("main-{index}")
 }
 
+/// The step of a change that is not joint, while these members do not vote.
+fn awaits(members: &[String]) -> ChangeStep {
+    ChangeStep::Wait(Until::NewMembersVote { members: listed(members) })
+}
+
 /// A quorum as its status has it, and what a leader sees beside it.
 struct World {
     quorum: RedisQuorum,
@@ -29,7 +34,7 @@ struct World {
     next_open: BTreeSet<String>,
     closed_since: Option<u64>,
     incomplete_locks: Vec<String>,
-    busy: Option<Busy>,
+    busy: Option<Until>,
 }
 
 impl World {
@@ -113,7 +118,7 @@ impl World {
             lists: &lists,
             members: &members,
             incomplete_locks: &self.incomplete_locks,
-            busy: self.busy,
+            busy: self.busy.as_ref(),
             left_behind: &[],
             former_closed_since: self.closed_since.map(at),
             rejoin_delay: DELAY,
@@ -124,7 +129,7 @@ impl World {
     fn act(&mut self) -> ChangeStep {
         let step = self.step();
         match &step {
-            ChangeStep::Nothing | ChangeStep::Wait(_) => {}
+            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::Unclosed(_) => {}
             ChangeStep::OpenNext(names) => self.next_open.extend(names.iter().cloned()),
             ChangeStep::Switch => {
                 let lists = self.lists();
@@ -176,7 +181,7 @@ fn any_number_changes_to_any_other_in_one_step() {
             if from < to {
                 let joining: Vec<_> =
                     (usize::try_from(from).unwrap()..usize::try_from(to).unwrap()).map(name).collect();
-                assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Members(joining)), "{from} to {to}");
+                assert_eq!(world.step(), awaits(&joining), "{from} to {to}");
             }
             world.admit_all();
             let steps = world.run();
@@ -228,17 +233,17 @@ fn a_change_begins_when_locks_are_on_all_members_without_update() {
     let mut world = World::settled(3);
     world.quorum.spec.members = 5;
     world.admit_all();
-    world.busy = Some(Busy::Passwords);
+    world.busy = Some(Until::RotationEnds);
     world.incomplete_locks = vec!["shop/job".into()];
     assert_eq!(world.run(), [""; 0]);
-    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Busy(Busy::Passwords)));
-    world.busy = Some(Busy::Update);
-    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Busy(Busy::Update)));
+    assert_eq!(world.step(), ChangeStep::Wait(Until::RotationEnds));
+    world.busy = Some(Until::UpdateEnds);
+    assert_eq!(world.step(), ChangeStep::Wait(Until::UpdateEnds));
     world.busy = None;
-    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Locks(vec!["shop/job".into()])));
+    assert_eq!(world.step(), ChangeStep::Wait(Until::LocksComplete { locks: "shop/job".into() }));
     world.incomplete_locks.clear();
     world.up[1] = false;
-    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Members(vec![name(1)])));
+    assert_eq!(world.step(), awaits(&[name(1)]));
     world.up[1] = true;
     assert!(matches!(world.act(), ChangeStep::OpenNext(_)));
     // It restarts before the switch, so its next process knows the user of the next epoch only when it was opened again.

@@ -60,9 +60,9 @@ fn a_dead_external_member_that_leaves_is_not_waited_for() {
             rejoin_delay: DELAY,
         })
     };
-    assert_eq!(step(false, &[]), ChangeStep::Wait(Obstacle::Members(vec!["a".into()])));
+    assert_eq!(step(false, &[]), awaits(&["a".into()]));
     let others = vec!["shop/q".to_owned()];
-    let waits = ChangeStep::Wait(Obstacle::LeftBehind(others.clone()));
+    let waits = ChangeStep::Wait(Until::MastersKept { quorums: listed(&others) });
     assert_eq!(step(true, &others), waits, "another operator could not notice the new list");
     let said = describe(&lists, &waits, &[]).unwrap();
     assert!(said.contains("RedisQuorum shop/q does not use the former masters: keep one"), "{said}");

@@ -28,10 +28,11 @@ fn the_end_needs_old_counters_and_a_new_majority() {
     world.act_times(4);
     assert_eq!(world.step(), ChangeStep::Finish);
     world.up[..2].fill(false);
-    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Members(vec![name(0), name(1)])));
+    let votes = |members: &[String]| ChangeStep::Wait(Until::MembersVote { members: listed(members) });
+    assert_eq!(world.step(), votes(&[name(0), name(1)]));
     world.up[1] = true;
     world.up[3..5].fill(false);
-    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Members([0, 3, 4].map(name).to_vec())));
+    assert_eq!(world.step(), votes(&[0, 3, 4].map(name)));
     world.up[3] = true;
     assert_eq!(world.step(), ChangeStep::Finish);
 }
@@ -47,7 +48,7 @@ fn an_old_member_that_cannot_be_closed_stops_the_change() {
     world.fence(&name(4), true);
     assert_eq!(world.act(), ChangeStep::Close([0, 1, 3].map(name).to_vec()));
     world.now += 1_000;
-    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Unclosed(vec![name(2)])));
+    assert_eq!(world.step(), ChangeStep::Unclosed(vec![name(2)]));
     let text = describe(&world.lists(), &world.step(), &["main-2: no answer".into()]).unwrap();
     for part in ["from 3 to 5 members", "main-2 can still run", "known to be dead", "no answer"] {
         assert!(text.contains(part), "{text}");
