@@ -15,11 +15,6 @@ use crate::lock::model::queue::{Age, age};
 use crate::lock::model::verdict::is_ending;
 use crate::runtime::cache::{Change, Lookup};
 
-/// Number of locks of a queue that are read from the index together.
-///
-/// They are judged while it is unlocked.
-pub(super) const PAGE: usize = 32;
-
 /// Locks by their dependencies.
 #[derive(Debug, Default)]
 pub(super) struct Index(Mutex<Inner>);
@@ -144,38 +139,9 @@ impl Index {
         inner.refresh(&lock, newest(&lock).as_deref());
     }
 
-    /// The locks on the same key that a change of this one concerns, which can include itself.
-    pub(super) fn concerned(&self, lock: &DistributedLock, spans: bool) -> Vec<LockRef> {
-        self.0.lock().contention.concerned(&Entry::of(lock), spans)
-    }
-
-    /// The locks that hold the same key in their spec, on any quorum.
-    pub(super) fn holders(&self, lock: &DistributedLock) -> Vec<LockRef> {
-        self.0.lock().contention.holders(&lock.key())
-    }
-
-    /// The elections that hold the same key or wait for it, on any quorum, the oldest first.
-    pub(super) fn elections(&self, lock: &DistributedLock) -> Vec<LockRef> {
-        self.0.lock().contention.elections(&lock.key())
-    }
-
-    /// The last finished locks that held the same key.
-    pub(super) fn ended(&self, lock: &DistributedLock) -> Vec<LockRef> {
-        self.0.lock().contention.ended(&lock.key())
-    }
-
-    /// One page of the able locks that wait before this one, in the order of their turns.
-    ///
-    /// It begins after the first `skip`.
-    pub(super) fn before(&self, lock: &DistributedLock, spans: bool, skip: usize) -> Vec<LockRef> {
-        self.0.lock().contention.before(lock, spans).skip(skip).take(PAGE).cloned().collect()
-    }
-
-    /// One page of the locks that wait for the same key, the oldest first.
-    ///
-    /// It begins after the first `skip`.
-    pub(super) fn oldest(&self, lock: &DistributedLock, spans: bool, skip: usize) -> Vec<LockRef> {
-        self.0.lock().contention.oldest(lock, spans).skip(skip).take(PAGE).cloned().collect()
+    /// Reads the locks on a key.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Contention) -> R) -> R {
+        read(&self.0.lock().contention)
     }
 
     /// The locks of a namespace whose labels or deletion changed.

@@ -7,11 +7,11 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::broadcast;
 
-use super::index::{Index, PAGE};
+use super::index::Index;
 use super::lock_store::LockStore;
 use super::other_installation;
 use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
-use crate::lock::model::contention;
+use crate::lock::model::contention::{self, Entry, LockRef};
 use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::key::without_slot;
 use crate::lock::model::queue::{self, Place};
@@ -24,6 +24,11 @@ use crate::runtime::context::Context;
 
 /// Capacity of the queue of nudges. A receiver that falls further behind reconciles all locks.
 const NUDGES: usize = 4096;
+
+/// Number of locks of a queue that are read from the index together.
+///
+/// They are judged while it is unlocked.
+const PAGE: usize = 32;
 
 /// Whether a lock could hold its key now. A lock that could not blocks no other.
 pub(super) type Eligible<'a> = &'a dyn Fn(&DistributedLock) -> bool;
@@ -68,7 +73,8 @@ impl Peers {
     /// Requests a reconcile of the other locks on the key that a change of this one concerns.
     pub(super) fn nudge_others(&self, lock: &DistributedLock) {
         let own = ObjectRef::from_obj(lock);
-        let concerned = self.index.concerned(lock, self.spans_namespaces(lock));
+        let spans = self.spans_namespaces(lock);
+        let concerned = self.index.read(|keys| keys.concerned(&Entry::of(lock), spans));
         concerned.into_iter().filter(|other| *other != own).for_each(|other| self.nudge(other));
     }
 
@@ -121,7 +127,7 @@ impl Peers {
     ///
     /// They are taken as last written here.
     pub(super) fn holders(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
-        let mut holders = self.newest(&self.index.holders(lock));
+        let mut holders = self.newest(&self.index.read(|keys| keys.holders(&lock.key())));
         holders.retain(|peer| peer.uid() != lock.uid() && peer.holder().is_some() && self.is_on(access, peer));
         holders.sort_by_key(|peer| queue::age(peer));
         holders
@@ -129,7 +135,7 @@ impl Peers {
 
     /// The election that can use this key, among all that hold it or wait for it.
     fn election(&self, lock: &DistributedLock, access: &Access) -> Option<Arc<DistributedLock>> {
-        let mut elections = self.newest(&self.index.elections(lock));
+        let mut elections = self.newest(&self.index.read(|keys| keys.elections(&lock.key())));
         elections.retain(|other| (other.holder().is_some() || queue::is_queued(other)) && self.is_on(access, other));
         queue::election_in_use(&elections).cloned()
     }
@@ -148,7 +154,8 @@ impl Peers {
         let is_refused = |other: &DistributedLock| {
             other.spec.election.is_some() && election.is_some_and(|election| election.uid() != other.uid())
         };
-        let others = in_pages(|skip| self.index.before(lock, access.spans_namespaces, skip));
+        let spans = access.spans_namespaces;
+        let others = in_pages(|skip| self.index.read(|keys| page(keys.before(lock, spans), skip)));
         let others = others.filter_map(|other| self.store.get(&other));
         let others = others.filter(|other| queue::is_queued(other) && !is_refused(other));
         let others = others.filter(|other| eligible(other) && self.is_on(access, other));
@@ -162,7 +169,7 @@ impl Peers {
         access: &Access,
         eligible: Eligible<'_>,
     ) -> Vec<Arc<DistributedLock>> {
-        let mut peers = self.newest(&self.index.ended(lock));
+        let mut peers = self.newest(&self.index.read(|keys| keys.ended(&lock.key())));
         peers.retain(|peer| self.is_on(access, peer));
         peers.extend(self.holders(lock, access));
         peers.extend(self.first_before(lock, access, self.election(lock, access).as_deref(), eligible));
@@ -178,7 +185,8 @@ impl Peers {
     ) -> Result<Place, Refusal> {
         let holders = self.holders(lock, access);
         let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
-        let oldest = in_pages(|skip| self.index.oldest(lock, access.spans_namespaces, skip));
+        let spans = access.spans_namespaces;
+        let oldest = in_pages(|skip| self.index.read(|keys| page(keys.oldest(lock, spans), skip)));
         let mut oldest = oldest.filter_map(|other| self.store.get(&other));
         let oldest =
             oldest.find(|other| queue::is_queued(other) && contention::is_accepted(other) && self.is_on(access, other));
@@ -195,12 +203,14 @@ impl Peers {
     }
 }
 
+fn page<'a>(locks: impl Iterator<Item = &'a LockRef>, skip: usize) -> Vec<LockRef> {
+    locks.skip(skip).take(PAGE).cloned().collect()
+}
+
 /// The locks of a queue, read in pages.
 ///
 /// None is judged while the index is locked, since every reconcile needs it.
-fn in_pages(
-    page: impl Fn(usize) -> Vec<ObjectRef<DistributedLock>>,
-) -> impl Iterator<Item = ObjectRef<DistributedLock>> {
+fn in_pages(page: impl Fn(usize) -> Vec<LockRef>) -> impl Iterator<Item = LockRef> {
     (0..).step_by(PAGE).map(page).take_while(|page| !page.is_empty()).flatten()
 }
 
@@ -219,9 +229,9 @@ mod tests {
     #[test]
     fn a_queue_is_read_in_parts_until_its_end() {
         let locks: Vec<_> = (0..100).map(|number| ObjectRef::new(&format!("l-{number}")).within("ns")).collect();
-        let page = |skip: usize| locks.iter().skip(skip).take(PAGE).cloned().collect();
-        assert_eq!(in_pages(page).collect::<Vec<_>>(), locks);
-        assert_eq!(in_pages(page).take(3).collect::<Vec<_>>(), locks[..3]);
+        let pages = |skip: usize| page(locks.iter(), skip);
+        assert_eq!(in_pages(pages).collect::<Vec<_>>(), locks);
+        assert_eq!(in_pages(pages).take(3).collect::<Vec<_>>(), locks[..3]);
     }
 
     #[test]
