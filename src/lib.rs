@@ -23,6 +23,9 @@
 // These macros panic when the stream is closed or full: `redlock_cli::console` writes instead.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+#[macro_use]
+mod macros;
+
 // The crates of the library `redlock-client`, under their names here.
 pub mod redlock;
 pub use redlock_api as api;

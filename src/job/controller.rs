@@ -124,7 +124,7 @@ impl JobController {
         if self.last_events.lock().insert(uid, event.clone()).as_ref() == Some(&event) {
             return;
         }
-        tracing::info!(job = %ObjectRef::from_obj(&**job), event = event.reason(), %event, "published an Event");
-        self.context.event(&**job, event.kind(), event.reason(), event.to_string()).await;
+        tracing::info!(job = %ObjectRef::from_obj(&**job), event = event.means().0, %event, "published an Event");
+        self.context.event(&**job, event.means(), event.to_string()).await;
     }
 }

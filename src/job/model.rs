@@ -32,85 +32,61 @@ pub enum Step {
     Publish(JobEvent),
 }
 
-/// Events of a Job.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
-#[ignore_extra_doc_attributes]
-#[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum JobEvent {
+messages! {
+    /// Events of a Job.
+    #[derive(displaydoc::Display)]
+    pub enum JobEvent: means -> (&'static str, EventType);
+
     /// {why}
     ///
     /// When: A Job has the annotation `lock`, and the operator cannot start it.
     ///
     /// To do: do what the message says, and create the Job again.
-    NotStarted { why: String },
+    NotStarted { why: String } => ("LockNotStarted", EventType::Warning),
     /// Annotation {annotation}: {why}
     ///
     /// When: An annotation of a Job cannot be read.
     ///
     /// To do: correct the annotation.
-    Invalid { annotation: &'static str, why: String },
+    Invalid { annotation: &'static str, why: String } => ("LockAnnotationInvalid", EventType::Warning),
     /// The API server refused claim {claim} of the Job: {why}
     ///
     /// When: The claim that the annotations ask for is not valid, or cannot be created in this namespace.
     ///
     /// To do: correct what the message says.
-    ClaimRefused { claim: String, why: String },
+    ClaimRefused { claim: String, why: String } => ("LockClaimRefused", EventType::Warning),
     /// DistributedLock {claim} is not of this Job. Delete it, and the operator creates the claim of the Job
     ///
     /// When: The name of the claim is taken.
     ///
     /// To do: do what the message says.
-    NameTaken { claim: String },
+    NameTaken { claim: String } => ("LockClaimRefused", EventType::Warning),
     /// DistributedLock {claim} of the Job is not accepted: {why}
     ///
     /// When: The operator cannot serve the claim of the Job.
     ///
     /// To do: correct what the message says.
-    NotAccepted { claim: String, why: String },
+    NotAccepted { claim: String, why: String } => ("LockNotAccepted", EventType::Warning),
     /// The Job did not get lock {claim} within its wait-timeout, and stays suspended. Delete the claim, and the Job waits
     /// again
     ///
     /// When: The wait of a Job has ended, and its annotation `on-wait-timeout` is not `Delete`.
     ///
     /// To do: delete the Job or its claim. A suspended Job keeps a CronJob with `concurrencyPolicy: Forbid` from its next Job.
-    WaitTimeout { claim: String },
+    WaitTimeout { claim: String } => ("LockWaitTimeout", EventType::Warning),
     /// The Job did not get lock {claim} within its wait-timeout, and the operator deletes it
     ///
     /// When: The wait of a Job has ended, and its annotation `on-wait-timeout` is `Delete`.
     ///
     /// To do: nothing.
-    Deleted { claim: String },
+    Deleted { claim: String } => ("LockWaitTimeout", EventType::Normal),
     /// The hold of DistributedLock {claim} has ended: {why}. The Job stays suspended. Delete the claim, and the Job waits for
     /// the lock again
     ///
     /// When: A person or `max-hold` has ended the hold of a Job that has not finished.
     ///
     /// To do: delete the Job or its claim.
-    Ended { claim: String, why: String },
-}
-
-impl JobEvent {
-    /// The reason of the Event.
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::NotStarted { .. } => "LockNotStarted",
-            Self::Invalid { .. } => "LockAnnotationInvalid",
-            Self::ClaimRefused { .. } | Self::NameTaken { .. } => "LockClaimRefused",
-            Self::NotAccepted { .. } => "LockNotAccepted",
-            Self::WaitTimeout { .. } | Self::Deleted { .. } => "LockWaitTimeout",
-            Self::Ended { .. } => "LockEnded",
-        }
-    }
-
-    /// The type of the Event.
-    pub const fn kind(&self) -> EventType {
-        match self {
-            Self::Deleted { .. } => EventType::Normal,
-            Self::NotStarted { .. } | Self::Invalid { .. } | Self::ClaimRefused { .. } => EventType::Warning,
-            Self::NameTaken { .. } | Self::NotAccepted { .. } => EventType::Warning,
-            Self::WaitTimeout { .. } | Self::Ended { .. } => EventType::Warning,
-        }
-    }
+    Ended { claim: String, why: String } => ("LockEnded", EventType::Warning),
 }
 
 /// Decides. `claim` is the lock with the name of the Job's claim, if there is one.

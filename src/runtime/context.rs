@@ -224,7 +224,7 @@ impl Context {
     /// Publishes an Event about `object`.
     ///
     /// A lost Event is only logged, since status and conditions carry the same news.
-    pub async fn event<K>(&self, object: &K, type_: EventType, reason: &str, mut note: String)
+    pub async fn event<K>(&self, object: &K, (reason, type_): (&str, EventType), mut note: String)
     where
         K: kube::Resource<DynamicType = ()>,
     {

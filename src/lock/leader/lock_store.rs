@@ -181,7 +181,7 @@ impl LockStore {
             return;
         }
         let (context, lock) = (self.context.clone(), lock.clone());
-        tokio::spawn(async move { context.event(&*lock, event.kind(), event.reason(), event.to_string()).await });
+        tokio::spawn(async move { context.event(&*lock, (event.reason(), event.kind()), event.to_string()).await });
     }
 
     /// The metrics of the operator.

@@ -6,91 +6,91 @@ use super::end::Phase;
 use crate::api::conditions::HeldReason;
 use crate::redlock::FencingToken;
 
-/// Events of a DistributedLock.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
-#[ignore_extra_doc_attributes]
-#[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum LockEvent {
+messages! {
+    /// Events of a DistributedLock.
+    #[derive(displaydoc::Display)]
+    pub enum LockEvent: means -> (&'static str, EventType);
+
     /// "{holder}" holds key {key} with fencing token {token}
     ///
     /// When: An election got a leader. Claims have no such Event.
     ///
     /// To do: nothing.
-    Acquired { holder: String, key: String, token: FencingToken },
+    Acquired { holder: String, key: String, token: FencingToken } => ("LockAcquired", EventType::Normal),
     /// The election has had no leader for three ttl. {why}
     ///
     /// When: For three ttl no pod could lead. The Event comes once, until there is a leader again.
     ///
     /// To do: do what the message says.
-    NoLeader { why: String },
+    NoLeader { why: String } => ("NoCandidate", EventType::Warning),
     /// The claim has had no pod or Job that can hold the lock for three ttl. {why}
     ///
     /// When: For three ttl the holder that the claim names could not hold the lock. The Event comes once, until there is a holder.
     ///
     /// To do: do what the message says, or delete the claim.
-    NoHolder { why: String },
+    NoHolder { why: String } => ("NoCandidate", EventType::Warning),
     /// The lock has waited for three ttl. {why}
     ///
     /// When: For three ttl another client had the key without a time to live. The Event comes once, until there is a holder.
     ///
     /// To do: do what the message says.
-    KeyNeverExpires { why: String },
+    KeyNeverExpires { why: String } => ("KeyNeverExpires", EventType::Warning),
     /// {why}. The lock is free
     ///
     /// When: The leader of an election released the lock, or its container has terminated. Claims have no such Event.
     ///
     /// To do: nothing.
-    Released { why: String },
+    Released { why: String } => ("LockReleased", EventType::Normal),
     /// {why}. The lock is free
     ///
     /// When: A hold that a user broke has ended, or one of a lock that the operator cannot handle.
     ///
     /// To do: make sure that the former holder has stopped.
-    Broken { why: String },
+    Broken { why: String } => ("LockReleased", EventType::Warning),
     /// {why}. The holder has lost the lock, and no majority of the members has confirmed the end of its hold
     ///
     /// When: A hold ended, and no majority of the members answered until none of them could remember it.
     ///
     /// To do: look at the RedisQuorum. The operator grants the lock again when a majority answers.
-    Unconfirmed { why: String },
+    Unconfirmed { why: String } => ("LockEnding", EventType::Warning),
     /// {why}. The operator no longer renews the hold, which runs out within one ttl
     ///
     /// When: The operator stopped renewing the hold of an election: the leader stepped down, is gone or is unhealthy. Claims have no such Event.
     ///
     /// To do: wait.
-    Ending { why: String },
+    Ending { why: String } => ("LockEnding", EventType::Normal),
     /// {why}. The operator no longer renews the hold, which runs out within one ttl
     ///
     /// When: A user broke the lock, or the operator cannot handle it.
     ///
     /// To do: do what the message says.
-    Breaking { why: String },
+    Breaking { why: String } => ("LockEnding", EventType::Warning),
     /// {why}. The holder has lost the lock
     ///
     /// When: The validity of a hold ran out while its holder worked, or a majority no longer has the key.
     ///
     /// To do: stop what the holder still does, unless a resource checks its token. Look at the members that the message
     /// names.
-    Lost { why: String },
+    Lost { why: String } => ("LockLost", EventType::Warning),
     /// The operator removed the annotation redlock-operator.io/release and released nothing: its value is not the token of
     /// this hold. The holder releases the lock with the value {token}
     ///
     /// When: The annotation for a release had the token of another hold.
     ///
     /// To do: release with the token that the message names, if the present holder has ended its work.
-    ReleaseRefused { token: i64 },
+    ReleaseRefused { token: i64 } => ("ReleaseRefused", EventType::Warning),
     /// The API server did not let the operator suspend Job {job}, which continues without the lock: {cause}. Suspend or delete the Job
     ///
     /// When: The hold of a Job ends, and a policy or the API server refuses to suspend the Job.
     ///
     /// To do: do what the message says.
-    JobNotSuspended { job: String, cause: String },
+    JobNotSuspended { job: String, cause: String } => ("JobNotSuspended", EventType::Warning),
     /// {message}
     ///
     /// When: The operator cannot serve the lock, or the API server refuses a write for it, for the first time for this reason.
     ///
     /// To do: see the same reason on the page of conditions.
-    Refused { accepted: String, message: String },
+    Refused { accepted: String, message: String } => ("Accepted", EventType::Warning),
 }
 
 impl LockEvent {
@@ -111,27 +111,11 @@ impl LockEvent {
 
     /// The reason of the Event.
     pub fn reason(&self) -> &str {
-        match self {
-            Self::Acquired { .. } => "LockAcquired",
-            Self::NoLeader { .. } | Self::NoHolder { .. } => "NoCandidate",
-            Self::KeyNeverExpires { .. } => "KeyNeverExpires",
-            Self::Released { .. } | Self::Broken { .. } => "LockReleased",
-            Self::Ending { .. } | Self::Breaking { .. } | Self::Unconfirmed { .. } => "LockEnding",
-            Self::Lost { .. } => "LockLost",
-            Self::ReleaseRefused { .. } => "ReleaseRefused",
-            Self::JobNotSuspended { .. } => "JobNotSuspended",
-            Self::Refused { accepted, .. } => accepted,
-        }
+        if let Self::Refused { accepted, .. } = self { accepted } else { self.means().0 }
     }
 
     /// The type of the Event.
     pub const fn kind(&self) -> EventType {
-        match self {
-            Self::Acquired { .. } | Self::Released { .. } | Self::Ending { .. } => EventType::Normal,
-            Self::Broken { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
-            Self::ReleaseRefused { .. } | Self::JobNotSuspended { .. } | Self::Refused { .. } => EventType::Warning,
-            Self::Unconfirmed { .. } | Self::NoLeader { .. } | Self::NoHolder { .. } => EventType::Warning,
-            Self::KeyNeverExpires { .. } => EventType::Warning,
-        }
+        self.means().1
     }
 }

@@ -61,9 +61,9 @@ impl<'a> Cluster<'a> {
 
     /// Publishes an Event about the quorum.
     pub(super) async fn publish_event(&self, event: QuorumEvent) {
-        tracing::info!(quorum = %self.session.reference(), event = event.reason(), %event, "published an Event");
+        tracing::info!(quorum = %self.session.reference(), event = event.means().0, %event, "published an Event");
         let quorum = self.session.quorum();
-        self.context.event(quorum.as_ref(), event.kind(), event.reason(), event.to_string()).await;
+        self.context.event(quorum.as_ref(), event.means(), event.to_string()).await;
     }
 
     /// The quorum as the API server has it now.

@@ -4,72 +4,72 @@ use kube::runtime::events::EventType;
 
 use crate::redlock::RunId;
 
-/// Events of a RedisQuorum.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
-#[ignore_extra_doc_attributes]
-#[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum QuorumEvent {
+messages! {
+    /// Events of a RedisQuorum.
+    #[derive(displaydoc::Display)]
+    pub enum QuorumEvent: means -> (&'static str, EventType);
+
     /// {member} can vote, as process {process}
     ///
     /// When: The rejoin delay of the process has passed.
     ///
     /// To do: nothing.
-    Admitted { member: String, process: RunId },
+    Admitted { member: String, process: RunId } => ("Admitted", EventType::Normal),
     /// {member} runs a version whose scripts have known faults: a client of spec.clients can run its own code there. Set an image with at
     /// least {least}, or with these fixes in an older version
     ///
     /// When: A process with such a version was admitted.
     ///
     /// To do: set spec.image, or tell who runs this master.
-    KnownFaults { member: String, least: String },
+    KnownFaults { member: String, least: String } => ("KnownFaults", EventType::Warning),
     /// {member} has started and cannot vote before {until}
     ///
     /// When: The first process of a member has started.
     ///
     /// To do: nothing.
-    Started { member: String, until: String },
+    Started { member: String, until: String } => ("Fenced", EventType::Normal),
     /// {member} was seen for the first time, and its votes do not count before {until}
     ///
     /// When: The operator reached an external member for the first time.
     ///
     /// To do: nothing.
-    FirstObserved { member: String, until: String },
+    FirstObserved { member: String, until: String } => ("Fenced", EventType::Normal),
     /// {member} is closed for good, because it leaves the quorum
     ///
     /// When: A smaller list of members is in force.
     ///
     /// To do: nothing.
-    Leaves { member: String },
+    Leaves { member: String } => ("Fenced", EventType::Normal),
     /// {member} has restarted and forgotten its locks. It cannot vote before {until}
     ///
     /// When: Another process of the member answers than before.
     ///
     /// To do: nothing, if it was restarted on purpose. Else look at the log of its pod.
-    Restarted { member: String, until: String },
+    Restarted { member: String, until: String } => ("Restarted", EventType::Warning),
     /// {member} has possibly restarted and forgotten its locks. Its votes do not count before {until}
     ///
     /// When: Another process of the master answers than before, or it has possibly lost its memory.
     ///
     /// To do: ask who runs this master, if it was not restarted on purpose.
-    ExternalRestarted { member: String, until: String },
+    ExternalRestarted { member: String, until: String } => ("Restarted", EventType::Warning),
     /// {member} cannot vote, because its earlier process can still run. See its message in status.members
     ///
     /// When: A pod was replaced, and its node has not reported the end of its process.
     ///
     /// To do: bring the node of that process back. Or make sure that it is off, and annotate as status.members says.
-    PredecessorUnconfirmed { member: String },
+    PredecessorUnconfirmed { member: String } => ("PredecessorUnconfirmed", EventType::Warning),
     /// The clock of {member} was stepped{by}. The operator fences the member and ends its process
     ///
     /// When: The clock of the member moved by more than drift explains.
     ///
     /// To do: check the time service of its node.
-    ClockStepped { member: String, by: String },
+    ClockStepped { member: String, by: String } => ("ClockJump", EventType::Warning),
     /// The clock of {member} was stepped. Its votes do not count before {until}
     ///
     /// When: The clock of the master moved by more than drift explains.
     ///
     /// To do: tell who runs this master to check its time service.
-    ExternalClockStepped { member: String, until: String },
+    ExternalClockStepped { member: String, until: String } => ("ClockJump", EventType::Warning),
     /// {member} served no client for too long, so the operator deletes its pod. The next process votes when every lock of this one has
     /// expired
     ///
@@ -77,144 +77,102 @@ pub enum QuorumEvent {
     /// connections, for a minute.
     ///
     /// To do: see to the clients in spec.clients.
-    Busy { member: String },
+    Busy { member: String } => ("Busy", EventType::Warning),
     /// A client's script kept member {member} busy for too long, and the operator ended it
     ///
     /// When: A script ran for longer than the operator lets it.
     ///
     /// To do: see to the clients in spec.clients.
-    ScriptKilled { member: String },
+    ScriptKilled { member: String } => ("ScriptKilled", EventType::Warning),
     /// A client's script keeps member {member} busy, and cannot be ended because it has written. If it does not end within seconds, the
     /// operator deletes pod {pod}
     ///
     /// When: A script ran for longer than the operator lets it, and has written.
     ///
     /// To do: see to the clients in spec.clients.
-    ScriptUnkillable { member: String, pod: String },
+    ScriptUnkillable { member: String, pod: String } => ("ScriptUnkillable", EventType::Warning),
     /// {member} is closed, and the operator replaces its pod
     ///
     /// When: The next member of an update is replaced.
     ///
     /// To do: nothing.
-    Updating { member: String },
+    Updating { member: String } => ("Updating", EventType::Normal),
     /// The members change from {from} to {to}. From now on a lock needs a majority of both lists
     ///
     /// When: A change of the members has begun.
     ///
     /// To do: nothing.
-    MembersChanging { from: String, to: String },
+    MembersChanging { from: String, to: String } => ("MembersChanging", EventType::Normal),
     /// The change of the members has ended. They are {members}
     ///
     /// When: A change of the members has ended.
     ///
     /// To do: let clients outside the operator read their Secrets again.
-    MembersChanged { members: String },
+    MembersChanged { members: String } => ("MembersChanged", EventType::Normal),
     /// {kind} {name} was changed or deleted, and the operator has restored it. Change the RedisQuorum instead
     ///
     /// When: A person or a program changed an object of the quorum.
     ///
     /// To do: edit the RedisQuorum if you want another object. To restart a member, delete its pod.
-    Mended { kind: String, name: String },
+    Mended { kind: String, name: String } => ("Mended", EventType::Warning),
     /// Secret {secret} was gone and no replica had a copy. The operator makes new passwords and restarts the members with them, one by one
     ///
     /// When: The Secret with the passwords was deleted.
     ///
     /// To do: let clients outside the operator read their Secrets again.
-    AuthLost { secret: String },
+    AuthLost { secret: String } => ("AuthLost", EventType::Warning),
     /// The operator gives the members new passwords. They accept both from now on
     ///
     /// When: A person asked for new passwords.
     ///
     /// To do: nothing.
-    RotationBegins,
+    RotationBegins => ("RotatingPasswords", EventType::Normal),
     /// Every member accepts the new passwords, and the Secrets of clients have them
     ///
     /// When: All members accept the new passwords.
     ///
     /// To do: let clients read their Secrets, then annotate with redlock-operator.io/rotate-passwords=finish.
-    RotationSwitched,
+    RotationSwitched => ("RotatingPasswords", EventType::Normal),
     /// The operator takes the old passwords from one member after the other
     ///
     /// When: A person annotated `finish`, or the quorum has no clients.
     ///
     /// To do: nothing.
-    RotationEnds,
+    RotationEnds => ("RotatingPasswords", EventType::Normal),
     /// The new passwords are the only ones
     ///
     /// When: A rotation of passwords has ended.
     ///
     /// To do: nothing.
-    PasswordsRotated,
+    PasswordsRotated => ("PasswordsRotated", EventType::Normal),
     /// The operator has made an authority for certificates in Secret {secret}
     ///
     /// When: The first members with TLS are created.
     ///
     /// To do: nothing.
-    AuthorityCreated { secret: String },
+    AuthorityCreated { secret: String } => ("AuthorityCreated", EventType::Normal),
     /// The operator has a new authority for certificates in Secret {secret}
     ///
     /// When: Most of the life of the authority has passed.
     ///
     /// To do: let clients read their Secrets again.
-    AuthorityRenewed { secret: String },
+    AuthorityRenewed { secret: String } => ("AuthorityRenewed", EventType::Normal),
     /// The operator has written a new certificate to Secret {secret}
     ///
     /// When: Most of the life of the certificate has passed, or a name was added.
     ///
     /// To do: nothing.
-    CertificateIssued { secret: String },
+    CertificateIssued { secret: String } => ("CertificateIssued", EventType::Normal),
     /// {member} serves the newest certificate
     ///
     /// When: The kubelet has brought the new certificate into the pod.
     ///
     /// To do: nothing.
-    CertificateReloaded { member: String },
+    CertificateReloaded { member: String } => ("CertificateReloaded", EventType::Normal),
     /// The RedisQuorum was deleted while locks were held. The operator no longer renews them, so they run out: {locks}
     ///
     /// When: The RedisQuorum was deleted.
     ///
     /// To do: stop their holders, or create the quorum again and let them take their locks there.
-    DeletedWithLocks { locks: String },
-}
-
-impl QuorumEvent {
-    /// The reason of the Event.
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Admitted { .. } => "Admitted",
-            Self::KnownFaults { .. } => "KnownFaults",
-            Self::Started { .. } | Self::FirstObserved { .. } | Self::Leaves { .. } => "Fenced",
-            Self::Restarted { .. } | Self::ExternalRestarted { .. } => "Restarted",
-            Self::PredecessorUnconfirmed { .. } => "PredecessorUnconfirmed",
-            Self::ClockStepped { .. } | Self::ExternalClockStepped { .. } => "ClockJump",
-            Self::Busy { .. } => "Busy",
-            Self::ScriptKilled { .. } => "ScriptKilled",
-            Self::ScriptUnkillable { .. } => "ScriptUnkillable",
-            Self::Updating { .. } => "Updating",
-            Self::MembersChanging { .. } => "MembersChanging",
-            Self::MembersChanged { .. } => "MembersChanged",
-            Self::Mended { .. } => "Mended",
-            Self::AuthLost { .. } => "AuthLost",
-            Self::RotationBegins | Self::RotationSwitched | Self::RotationEnds => "RotatingPasswords",
-            Self::PasswordsRotated => "PasswordsRotated",
-            Self::AuthorityCreated { .. } => "AuthorityCreated",
-            Self::AuthorityRenewed { .. } => "AuthorityRenewed",
-            Self::CertificateIssued { .. } => "CertificateIssued",
-            Self::CertificateReloaded { .. } => "CertificateReloaded",
-            Self::DeletedWithLocks { .. } => "DeletedWithLocks",
-        }
-    }
-
-    /// The type of the Event.
-    pub const fn kind(&self) -> EventType {
-        match self {
-            Self::Restarted { .. } | Self::ExternalRestarted { .. } | Self::PredecessorUnconfirmed { .. } => {
-                EventType::Warning
-            }
-            Self::ClockStepped { .. } | Self::ExternalClockStepped { .. } | Self::Busy { .. } => EventType::Warning,
-            Self::ScriptKilled { .. } | Self::ScriptUnkillable { .. } | Self::Mended { .. } => EventType::Warning,
-            Self::AuthLost { .. } | Self::DeletedWithLocks { .. } | Self::KnownFaults { .. } => EventType::Warning,
-            _ => EventType::Normal,
-        }
-    }
+    DeletedWithLocks { locks: String } => ("DeletedWithLocks", EventType::Warning),
 }

@@ -8,26 +8,28 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 use kube::runtime::reflector::ObjectRef;
 
+use crate::api::conditions::AcceptedReason;
 use crate::api::{AllowedNamespaces, DistributedLock, NamespacesFrom, RedisQuorum};
 
-/// Why a lock has no quorum.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
-#[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum LookupError {
+messages! {
+    /// Why a lock has no quorum.
+    #[derive(displaydoc::Display)]
+    pub enum LookupError: reason -> AcceptedReason;
+
     /// There is no RedisQuorum {quorum} that allows locks from namespace {namespace}. The operator serves this lock when
     /// there is one: its spec.allowedNamespaces has to include the namespace
-    NoneAllows { quorum: String, namespace: String },
+    NoneAllows { quorum: String, namespace: String } => AcceptedReason::NamespaceNotAllowed,
     /// RedisQuorum {namespace}/{name}, which spec.quorumRef names, does not exist. The operator serves this lock when it
     /// does. quorumRef cannot be changed: create the quorum, or create the lock again
-    NotFound { namespace: String, name: String },
+    NotFound { namespace: String, name: String } => AcceptedReason::QuorumNotFound,
     /// spec.quorumRef is not set, and the operator has no default RedisQuorum. Create the lock again with a quorumRef
-    NoDefault,
+    NoDefault => AcceptedReason::QuorumNotFound,
     /// RedisQuorum {namespace}/{name}, the default of this operator, does not exist. The operator serves this lock when
     /// it does. Create the quorum, or create the lock again with a quorumRef
-    DefaultNotFound { namespace: String, name: String },
+    DefaultNotFound { namespace: String, name: String } => AcceptedReason::QuorumNotFound,
     /// RedisQuorum {quorum} does not allow locks from namespace {namespace}. The operator serves this lock when
     /// spec.allowedNamespaces of the quorum includes the namespace
-    NamespaceNotAllowed { quorum: String, namespace: String },
+    NamespaceNotAllowed { quorum: String, namespace: String } => AcceptedReason::NamespaceNotAllowed,
 }
 
 /// The quorum that a lock uses.

@@ -13,7 +13,7 @@ pub(super) fn publish_ends(session: &Arc<QuorumSession>) {
         let (session, event) = (session.clone(), event(link, news));
         tokio::spawn(async move {
             let quorum = session.quorum();
-            session.context.event(quorum.as_ref(), event.kind(), event.reason(), event.to_string()).await;
+            session.context.event(quorum.as_ref(), event.means(), event.to_string()).await;
         });
     }
 }

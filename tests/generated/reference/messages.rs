@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     page,
-    source::{Item, arms, block, items, read, values, variants},
+    source::{Item, arms, block, items, messages, read, values, variants},
 };
 
 const REASONS: [&str; 2] = ["crates/api/src/conditions/reasons.rs", "crates/api/src/conditions/quorum_reasons.rs"];
@@ -13,11 +13,10 @@ const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
 
 /// An enum whose messages belong to conditions of a lock, and which one.
-const OF_LOCKS: [(&str, &str, &str); 4] = [
+const OF_LOCKS: [(&str, &str, &str); 3] = [
     ("src/lock/model/refusal.rs", "Refusal", "Accepted"),
     ("src/quorum/model/lookup.rs", "LookupError", "Accepted"),
     ("src/lock/model/held_message.rs", "HeldMessage", "Held"),
-    ("src/lock/model/end.rs", "End", "Held"),
 ];
 
 /// Enums whose variants are fragments of messages, by the name of their placeholder.
@@ -95,25 +94,27 @@ fn entry(text: &mut String, status: &str, reason: &Item, messages: &[String]) {
 fn messages_of_locks() -> Vec<(&'static str, String, String)> {
     let mut found = Vec::new();
     for (path, name, condition) in OF_LOCKS {
-        // The lookup errors of a refusal have the reason of the refusal.
-        let reasons = if name == "LookupError" { Vec::new() } else { arms(path, name, "reason") };
-        for variant in variants(path, name) {
+        for (variant, reason) in messages(path, name) {
             let message = variant.paragraphs[0].clone();
             // A message that another enum makes.
-            if message == "{0}" || message == "{message}" {
-                continue;
+            if message != "{0}" {
+                found.push((condition, last(&reason).to_owned(), message));
             }
-            let reason = match (name, variant.name()) {
-                ("LookupError", "NamespaceNotAllowed" | "NoneAllows") => "NamespaceNotAllowed".to_owned(),
-                ("LookupError", _) => "QuorumNotFound".to_owned(),
-                ("End", "JobStopped" | "JobOverdue") => "Ending".to_owned(),
-                (_, variant) => {
-                    last(values(&reasons, variant).first().unwrap_or_else(|| panic!("{name}::{variant} has no reason")))
-                        .to_owned()
-                }
-            };
-            found.push((condition, reason, message));
         }
+    }
+    let (path, name) = ("src/lock/model/end.rs", "End");
+    let reasons = arms(path, name, "reason");
+    for variant in variants(path, name) {
+        let message = variant.paragraphs[0].clone();
+        if message == "{message}" {
+            continue;
+        }
+        let own = values(&reasons, variant.name());
+        let reason = match variant.name() {
+            "JobStopped" | "JobOverdue" => "Ending",
+            variant => last(own.first().unwrap_or_else(|| panic!("{name}::{variant} has no reason"))),
+        };
+        found.push(("Held", reason.to_owned(), message));
     }
     found
 }
@@ -150,32 +151,26 @@ fn lock_conditions() -> String {
 fn quorum_conditions() -> String {
     let common = names("CommonReason");
     let (path, name) = ("src/quorum/model/status/messages.rs", "QuorumMessage");
-    let means = arms(path, name, "means");
-    let mut messages: Vec<(String, String, String, String)> = Vec::new();
-    for variant in variants(path, name) {
-        let all = values(&means, variant.name());
-        assert!(!all.is_empty(), "{name}::{} means nothing", variant.name());
-        for value in all {
-            let fragments: Vec<&str> = value.trim_matches(['(', ')']).split(", ").map(last).collect();
-            let [type_, status, reason] = fragments[..] else { panic!("{value}") };
-            messages.push((type_.into(), status.into(), reason.into(), variant.paragraphs[0].clone()));
-        }
+    let mut found: Vec<(String, String, String, String)> = Vec::new();
+    for (variant, meaning) in messages(path, name) {
+        let fragments: Vec<&str> = meaning.trim_matches(['(', ')']).split(", ").map(last).collect();
+        let [type_, status, reason] = fragments[..] else { panic!("{meaning}") };
+        found.push((type_.into(), status.into(), reason.into(), variant.paragraphs[0].clone()));
     }
-    let problems = arms("src/quorum/model/problems.rs", "Problem", "reason");
-    for variant in variants("src/quorum/model/problems.rs", "Problem") {
-        let reason = last(&values(&problems, variant.name())[0]).to_owned();
-        messages.push(("Ready".into(), "False".into(), reason, variant.paragraphs[0].replace("{0}", "{invalid}")));
+    for (variant, reason) in messages("src/quorum/model/problems.rs", "Problem") {
+        let message = variant.paragraphs[0].replace("{0}", "{invalid}");
+        found.push(("Ready".into(), "False".into(), last(&reason).to_owned(), message));
     }
     for reason in ["PredecessorUnconfirmed", "MembersFenced", "MembersStarting"] {
-        messages.push(("Ready".into(), "False".into(), reason.into(), "{waits}".into()));
+        found.push(("Ready".into(), "False".into(), reason.into(), "{waits}".into()));
     }
     let unreadable = read("src/operator/unreadable.rs");
     let unreadable = items(&unreadable).into_iter().find(|item| item.code.starts_with("struct Unread")).unwrap();
-    messages.push(("Ready".into(), "False".into(), "Unreadable".into(), unreadable.paragraphs[0].clone()));
+    found.push(("Ready".into(), "False".into(), "Unreadable".into(), unreadable.paragraphs[0].clone()));
     let mut text = String::new();
     for type_ in names("QuorumCondition") {
         writeln!(text, "### {}\n\n{}\n", type_.name(), type_.paragraphs.join(" ")).unwrap();
-        let mut of: Vec<_> = messages.iter().filter(|(of, ..)| of == type_.name()).collect();
+        let mut of: Vec<_> = found.iter().filter(|(of, ..)| of == type_.name()).collect();
         of.sort_by_key(|(_, status, reason, _)| (status != "True", common.iter().position(|it| it.name() == reason)));
         for same in of.chunk_by(|one, other| (&one.1, &one.2) == (&other.1, &other.2)) {
             let texts: Vec<String> = same.iter().map(|(.., message)| message.clone()).collect();
@@ -227,21 +222,11 @@ next step for you. [The glossary](../glossary.md) explains the terms. [Parts of 
 }
 
 fn events((path, name): (&str, &str)) -> String {
-    let (reasons, kinds) = (arms(path, name, "reason"), arms(path, name, "kind"));
     let mut text = "| reason | type | message | when | to do |\n|---|---|---|---|---|\n".to_owned();
-    for variant in variants(path, name) {
-        let reason = values(&reasons, variant.name())
-            .first()
-            .unwrap_or_else(|| panic!("{} has no reason", variant.name()))
-            .clone();
-        let reason = if reason == "accepted" {
-            "that of Accepted".to_owned()
-        } else {
-            format!("`{}`", reason.trim_matches('"'))
-        };
-        let kind = values(&kinds, variant.name())
-            .first()
-            .map_or("Normal", |kind| if kind.contains("Warning") { "Warning" } else { "Normal" });
+    for (variant, meaning) in messages(path, name) {
+        let (reason, kind) = meaning.trim_matches(['(', ')']).split_once(", ").unwrap();
+        let (reason, kind) = (reason.trim_matches('"'), last(kind));
+        let reason = if reason == "Accepted" { "that of Accepted".to_owned() } else { format!("`{reason}`") };
         let when = variant.after("When:").unwrap_or_default();
         let to_do = variant.after("To do:").unwrap_or_else(|| "Nothing.".to_owned());
         let message = with_placeholders(&variant.paragraphs[0]);
@@ -278,7 +263,7 @@ fn events_are_on_one_page() {
 fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =
         OF_LOCKS.iter().map(|(_, name, _)| *name).chain(FRAGMENTS.iter().map(|(.., name)| *name)).collect();
-    let rest = ["Problem", "QuorumMessage", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
+    let rest = ["End", "Problem", "QuorumMessage", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
     let mut folders = vec![crate::root().join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -67,6 +67,16 @@ pub(super) fn variants(path: &str, name: &str) -> Vec<Item> {
     all.into_iter().filter(|item| item.code.starts_with(|c: char| c.is_ascii_uppercase())).collect()
 }
 
+/// The variants of an enum of `messages!`, each with what follows `=>`.
+pub(super) fn messages(path: &str, name: &str) -> Vec<(Item, String)> {
+    let text = read(path).replace("=>\n        ", "=> ");
+    let begins = text.find(&format!("pub enum {name}: ")).unwrap_or_else(|| panic!("{path} has no messages {name}"));
+    let (_, body) = text[begins..].split_once(";\n").unwrap();
+    let meaning = |item: &Item| item.code.split_once(" => ").unwrap().1.trim_end_matches(',').to_owned();
+    let all = items(body.split("\n}\n").next().unwrap()).into_iter();
+    all.map(|item| (meaning(&item), item)).map(|(meaning, item)| (item, meaning)).collect()
+}
+
 /// The value of a method that is a `match self`, for every variant: `Self::A { .. } | Self::B => VALUE,`.
 pub(super) fn arms(path: &str, name: &str, method: &str) -> Vec<(String, String)> {
     let text = read(path);

@@ -6,147 +6,108 @@ use crate::fence::clock::Step;
 use crate::quorum::model::condition::Condition;
 use crate::redis_member::Fingerprint;
 
-/// Messages of the conditions of a RedisQuorum.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
-#[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum QuorumMessage {
+messages! {
+    /// Messages of the conditions of a RedisQuorum.
+    #[derive(displaydoc::Display)]
+    pub enum QuorumMessage: means -> (Type, Status, CommonReason);
+
     /// All {members} members can vote
-    AllVote { members: usize },
+    AllVote { members: usize } => (Type::Ready, Status::True, CommonReason::AllAdmitted),
     /// {loss}
-    PasswordsLost { loss: String },
+    PasswordsLost { loss: String } => (Type::Ready, Status::False, CommonReason::AuthLost),
     /// {counts}
-    AllAvailable { counts: String },
+    AllAvailable { counts: String } => (Type::QuorumAvailable, Status::True, CommonReason::AllAdmitted),
     /// {counts}
-    MajorityAvailable { counts: String },
+    MajorityAvailable { counts: String } => (Type::QuorumAvailable, Status::True, CommonReason::MajorityAdmitted),
     /// {counts}, so no lock is granted. {waits}
-    MajorityLost { counts: String, waits: String },
+    MajorityLost { counts: String, waits: String } =>
+        (Type::QuorumAvailable, Status::False, CommonReason::MajorityLost),
     /// With one member, every loss of it stops all locks. Set spec.members to 3
-    SingleMember,
+    SingleMember => (Type::FaultTolerant, Status::False, CommonReason::SingleMember),
     /// {counts}
-    AllTolerant { counts: String },
+    AllTolerant { counts: String } => (Type::FaultTolerant, Status::True, CommonReason::AllAdmitted),
     /// {counts}. One member can fail and locks go on
-    Tolerant { counts: String },
+    Tolerant { counts: String } => (Type::FaultTolerant, Status::True, CommonReason::MajorityAdmitted),
     /// {counts}. If one more fails, no lock is granted
-    Intolerant { counts: String },
+    Intolerant { counts: String } => (Type::FaultTolerant, Status::False, CommonReason::MembersMissing),
     /// {doing}
-    MembersChanging { doing: String },
+    MembersChanging { doing: String } => (Type::Progressing, Status::True, CommonReason::MembersChanging),
     /// {doing}
-    RolloutPaused { doing: String, waits: bool },
+    RolloutPaused { doing: String } => (Type::Progressing, Status::True, CommonReason::RolloutPaused),
     /// {doing}
-    Updating { doing: String },
+    RolloutPausedAlone { doing: String } => (Type::Progressing, Status::False, CommonReason::RolloutPaused),
     /// {doing}
-    Rotating { doing: String },
+    Updating { doing: String } => (Type::Progressing, Status::True, CommonReason::Updating),
+    /// {doing}
+    Rotating { doing: String } => (Type::Progressing, Status::True, CommonReason::RotatingPasswords),
     /// The quorum is as its specification says
-    Settled,
+    Settled => (Type::Progressing, Status::False, CommonReason::Settled),
     /// The member list changes, and lock clients outside the operator are refused until every lock of the list before has
     /// expired. They are then admitted with the user and the addresses that their Secrets have by then: let them read these
     /// again
-    ClientsWait,
+    ClientsWait => (Type::ClientsReady, Status::False, CommonReason::MembersChanging),
     /// {clients}
-    ClientMisbehaves { clients: String },
+    ClientMisbehaves { clients: String } => (Type::ClientsReady, Status::False, CommonReason::ClientMisbehaves),
     /// {blocked}
-    ClientBlocked { blocked: String },
+    ClientBlocked { blocked: String } => (Type::ClientsReady, Status::False, CommonReason::ClientSecretBlocked),
     /// Every client in spec.clients has its Secret
-    ClientsReady,
+    ClientsReady => (Type::ClientsReady, Status::True, CommonReason::AsExpected),
     /// {clocks}
-    ClockJump { clocks: String },
+    ClockJump { clocks: String } => (Type::ClockHealthy, Status::False, CommonReason::ClockJump),
     /// The clocks of all members moved by {step} against the operator's clock at once. Most likely the operator's machine was
     /// stopped for a while, so no member is fenced. If the members' own clocks were stepped, locks that were held then are possibly
     /// lost
-    ClocksTogether { step: Step },
+    ClocksTogether { step: Step } => (Type::ClockHealthy, Status::Unknown, CommonReason::ClockJump),
     /// No member answers
-    NoClock,
+    NoClock => (Type::ClockHealthy, Status::Unknown, CommonReason::Unknown),
     /// The clocks of the members run within spec.clockDrift
-    ClocksHealthy,
+    ClocksHealthy => (Type::ClockHealthy, Status::True, CommonReason::AsExpected),
     /// Others run all members, and the operator does not look at their keys
-    NotOurKeys,
+    NotOurKeys => (Type::TTLWithinBound, Status::Unknown, CommonReason::Unknown),
     /// No member that the operator runs has answered yet
-    KeysUnknown,
+    KeysUnknown => (Type::TTLWithinBound, Status::Unknown, CommonReason::Unknown),
     /// Every key has a time to live, of at most {bound} on average
-    KeysWithinBound { bound: GoDuration },
+    KeysWithinBound { bound: GoDuration } => (Type::TTLWithinBound, Status::True, CommonReason::AsExpected),
     /// Clients have set keys that have no time to live. A member that restarts forgets them. `redis-cli --scan` on a member lists keys.
     /// Let the clients that set them use a ttl of at most {bound}
-    EndlessKeys { bound: GoDuration },
+    EndlessKeys { bound: GoDuration } => (Type::TTLWithinBound, Status::False, CommonReason::KeysBeyondMaxTTL),
     /// Keys live longer than maxTTL {bound} on average. A member that restarts can forget them too early. Let the clients that set them
     /// use a ttl of at most {bound}
-    KeysBeyondBound { bound: GoDuration },
+    KeysBeyondBound { bound: GoDuration } => (Type::TTLWithinBound, Status::False, CommonReason::KeysBeyondMaxTTL),
     /// {problem}. Members that run keep the certificate that they have, and the operator updates no member until this is mended
-    CertificateInvalid { problem: String },
+    CertificateInvalid { problem: String } => (Type::TLSReady, Status::False, CommonReason::CertificateInvalid),
     /// {waits}
-    CertificatePending { waits: String },
+    CertificatePending { waits: String } => (Type::TLSReady, Status::False, CommonReason::CertificatePending),
     /// Every member serves the certificate {certificate}, which is valid until {until}
-    CertificateServed { certificate: Fingerprint, until: String },
+    CertificateServed { certificate: Fingerprint, until: String } =>
+        (Type::TLSReady, Status::True, CommonReason::AsExpected),
     /// No other operator uses these members
-    NotShared,
+    NotShared => (Type::QuorumAgrees, Status::True, CommonReason::NotShared),
     /// The operator has not settled the values in force yet
-    NothingInForce,
+    NothingInForce => (Type::QuorumAgrees, Status::Unknown, CommonReason::Unknown),
     /// RedisQuorum {other} uses some of these members with another list, so two majorities need not meet, and this quorum does
     /// not vote. Its list: {theirs}. This one's: {ours}. Set the same addresses in both. If that quorum is deleted, its list
     /// counts until its locks have expired
-    OtherList { other: String, theirs: String, ours: String },
+    OtherList { other: String, theirs: String, ours: String } =>
+        (Type::QuorumAgrees, Status::False, CommonReason::OtherMemberList),
     /// RedisQuorum {other} uses these members with maxTTL {theirs}, and the fences of this quorum wait for {ours}, so this quorum does
     /// not vote. Set the same spec.maxTTL in both. The claim of the other one counts until its locks have expired
-    OtherMaxTtl { other: String, theirs: GoDuration, ours: GoDuration },
+    OtherMaxTtl { other: String, theirs: GoDuration, ours: GoDuration } =>
+        (Type::QuorumAgrees, Status::False, CommonReason::OtherMaxTTL),
     /// The member list changes, and no lock is granted until every lock of the list before has expired. This quorum then votes when
     /// every external member holds its claim
-    ListChanges,
+    ListChanges => (Type::QuorumAgrees, Status::Unknown, CommonReason::MembersChanging),
     /// This quorum votes when every external member has shown that no other operator disagrees. Missing: {members}
-    Joining { members: String },
+    Joining { members: String } => (Type::QuorumAgrees, Status::Unknown, CommonReason::Joining),
     /// No other operator uses these members. The fence of {members} holds for the locks of operators only: clients outside that use
     /// them directly are outside the guarantee
-    AgreesAlone { members: String },
+    AgreesAlone { members: String } => (Type::QuorumAgrees, Status::True, CommonReason::AsExpected),
     /// RedisQuorum {others} has the same list and maxTTL. The fence of {members} holds for the locks of operators only: clients outside
     /// that use them directly are outside the guarantee
-    Agrees { others: String, members: String },
+    Agrees { others: String, members: String } => (Type::QuorumAgrees, Status::True, CommonReason::AsExpected),
 }
 
 impl QuorumMessage {
-    /// The condition, its status and its reason.
-    pub const fn means(&self) -> (Type, Status, CommonReason) {
-        match self {
-            Self::AllVote { .. } => (Type::Ready, Status::True, CommonReason::AllAdmitted),
-            Self::PasswordsLost { .. } => (Type::Ready, Status::False, CommonReason::AuthLost),
-            Self::AllAvailable { .. } => (Type::QuorumAvailable, Status::True, CommonReason::AllAdmitted),
-            Self::MajorityAvailable { .. } => (Type::QuorumAvailable, Status::True, CommonReason::MajorityAdmitted),
-            Self::MajorityLost { .. } => (Type::QuorumAvailable, Status::False, CommonReason::MajorityLost),
-            Self::SingleMember => (Type::FaultTolerant, Status::False, CommonReason::SingleMember),
-            Self::AllTolerant { .. } => (Type::FaultTolerant, Status::True, CommonReason::AllAdmitted),
-            Self::Tolerant { .. } => (Type::FaultTolerant, Status::True, CommonReason::MajorityAdmitted),
-            Self::Intolerant { .. } => (Type::FaultTolerant, Status::False, CommonReason::MembersMissing),
-            Self::MembersChanging { .. } => (Type::Progressing, Status::True, CommonReason::MembersChanging),
-            Self::RolloutPaused { waits: true, .. } => (Type::Progressing, Status::True, CommonReason::RolloutPaused),
-            Self::RolloutPaused { .. } => (Type::Progressing, Status::False, CommonReason::RolloutPaused),
-            Self::Updating { .. } => (Type::Progressing, Status::True, CommonReason::Updating),
-            Self::Rotating { .. } => (Type::Progressing, Status::True, CommonReason::RotatingPasswords),
-            Self::Settled => (Type::Progressing, Status::False, CommonReason::Settled),
-            Self::ClientsWait => (Type::ClientsReady, Status::False, CommonReason::MembersChanging),
-            Self::ClientMisbehaves { .. } => (Type::ClientsReady, Status::False, CommonReason::ClientMisbehaves),
-            Self::ClientBlocked { .. } => (Type::ClientsReady, Status::False, CommonReason::ClientSecretBlocked),
-            Self::ClientsReady => (Type::ClientsReady, Status::True, CommonReason::AsExpected),
-            Self::ClockJump { .. } => (Type::ClockHealthy, Status::False, CommonReason::ClockJump),
-            Self::ClocksTogether { .. } => (Type::ClockHealthy, Status::Unknown, CommonReason::ClockJump),
-            Self::NoClock => (Type::ClockHealthy, Status::Unknown, CommonReason::Unknown),
-            Self::ClocksHealthy => (Type::ClockHealthy, Status::True, CommonReason::AsExpected),
-            Self::NotOurKeys | Self::KeysUnknown => (Type::TTLWithinBound, Status::Unknown, CommonReason::Unknown),
-            Self::KeysWithinBound { .. } => (Type::TTLWithinBound, Status::True, CommonReason::AsExpected),
-            Self::EndlessKeys { .. } | Self::KeysBeyondBound { .. } => {
-                (Type::TTLWithinBound, Status::False, CommonReason::KeysBeyondMaxTTL)
-            }
-            Self::CertificateInvalid { .. } => (Type::TLSReady, Status::False, CommonReason::CertificateInvalid),
-            Self::CertificatePending { .. } => (Type::TLSReady, Status::False, CommonReason::CertificatePending),
-            Self::CertificateServed { .. } => (Type::TLSReady, Status::True, CommonReason::AsExpected),
-            Self::NotShared => (Type::QuorumAgrees, Status::True, CommonReason::NotShared),
-            Self::NothingInForce => (Type::QuorumAgrees, Status::Unknown, CommonReason::Unknown),
-            Self::OtherList { .. } => (Type::QuorumAgrees, Status::False, CommonReason::OtherMemberList),
-            Self::OtherMaxTtl { .. } => (Type::QuorumAgrees, Status::False, CommonReason::OtherMaxTTL),
-            Self::ListChanges => (Type::QuorumAgrees, Status::Unknown, CommonReason::MembersChanging),
-            Self::Joining { .. } => (Type::QuorumAgrees, Status::Unknown, CommonReason::Joining),
-            Self::AgreesAlone { .. } | Self::Agrees { .. } => {
-                (Type::QuorumAgrees, Status::True, CommonReason::AsExpected)
-            }
-        }
-    }
-
     /// The condition that says it.
     pub fn condition(&self) -> Condition {
         let (type_, holds, reason) = self.means();

@@ -135,7 +135,8 @@ fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -
         _ if !lists.is_settled() => {
             QuorumMessage::MembersChanging { doing: joined([overview.change.as_ref(), update, waiting.as_ref()]) }
         }
-        (Some(Progress { paused: true, .. }), _) => QuorumMessage::RolloutPaused { doing: doing(), waits: !settled },
+        (Some(Progress { paused: true, .. }), _) if settled => QuorumMessage::RolloutPausedAlone { doing: doing() },
+        (Some(Progress { paused: true, .. }), _) => QuorumMessage::RolloutPaused { doing: doing() },
         (Some(_), _) => QuorumMessage::Updating { doing: doing() },
         (None, _) if !settled => {
             let (reason, message) = (waiting_reason(status, all), waiting_for(status, all));

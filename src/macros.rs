@@ -1,0 +1,27 @@
+//! Macros of this crate.
+
+/// Declares an enum of messages. The reason of a message stands on its variant.
+///
+/// The comment of a variant is its text. The enum has one method, which returns what follows `=>`. Each invocation derives the
+/// `Display` of displaydoc, because a derive in this macro could not name the fields of tuples.
+macro_rules! messages {
+    ($(#[$about:meta])* pub enum $name:ident: $method:ident -> $meaning:ty;
+     $($(#[$text:meta])* $variant:ident $({ $($field:ident: $type:ty),* })? $(($inner:ty))? => $value:expr,)*) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[ignore_extra_doc_attributes]
+        #[expect(missing_docs, reason = "a message shows what its fields are")]
+        pub enum $name {
+            $($(#[$text])* $variant $({ $($field: $type),* })? $(($inner))?,)*
+        }
+
+        impl $name {
+            /// The meaning of the message.
+            pub const fn $method(&self) -> $meaning {
+                match self {
+                    $(Self::$variant { .. } => $value,)*
+                }
+            }
+        }
+    };
+}
