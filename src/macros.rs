@@ -25,3 +25,14 @@ macro_rules! messages {
         }
     };
 }
+
+/// Hides the content of a type from `Debug`, because it is secret or long.
+macro_rules! opaque {
+    ($name:ident) => {
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(..)"))
+            }
+        }
+    };
+}

@@ -6,8 +6,6 @@
 //!
 //! No user is granted ACL SAVE, ACL LOAD or CONFIG: a saved open state would be open at the next start.
 
-use std::fmt;
-
 use sha2::{Digest, Sha256};
 
 use super::Secret;
@@ -74,11 +72,7 @@ impl PasswordHash {
     }
 }
 
-impl fmt::Debug for PasswordHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PasswordHash(..)")
-    }
-}
+opaque!(PasswordHash);
 
 /// The keys of a client outside the operator: `^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$`.
 ///

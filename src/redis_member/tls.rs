@@ -114,11 +114,7 @@ impl PartialEq for Authorities {
 
 impl Eq for Authorities {}
 
-impl fmt::Debug for Authorities {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authorities(..)")
-    }
-}
+opaque!(Authorities);
 
 /// SHA-256 of a server's certificate: which one is served?
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,5 +1,3 @@
-use std::fmt;
-
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
@@ -100,11 +98,7 @@ impl ValueSigner {
     }
 }
 
-impl fmt::Debug for ValueSigner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ValueSigner(..)")
-    }
-}
+opaque!(ValueSigner);
 
 fn halves(value: &str) -> Option<(Nonce, [u8; HALF])> {
     let (nonce, tag) = value.split_at_checked(2 * HALF)?;

@@ -227,11 +227,7 @@ fn derive(seed: &Seed, labels: &[&str]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-impl fmt::Debug for Auth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Auth(..)")
-    }
-}
+opaque!(Auth);
 
 impl fmt::Debug for Rotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

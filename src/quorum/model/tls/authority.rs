@@ -26,11 +26,7 @@ pub struct Pair {
     pub key: String,
 }
 
-impl std::fmt::Debug for Pair {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pair(..)")
-    }
-}
+opaque!(Pair);
 
 impl Pair {
     fn span(&self) -> Option<Span> {
