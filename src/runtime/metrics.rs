@@ -8,6 +8,7 @@ mod process;
 mod snapshot;
 mod text;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -22,8 +23,6 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use super::cache::{Cache, Kind};
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, RedisQuorum};
-
-use self::snapshot::Snapshot;
 
 pub use self::objects::Objects;
 pub use self::text::{classic, wants_open_metrics};
@@ -63,50 +62,90 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn by(label: &'static str, registry: &mut Registry, texts: (&str, &str)) -> Self {
-        Self { label, family: add(registry, texts, Family::default()) }
-    }
-
     /// Creates the counter with zero, so that an alert can detect the first event.
     fn begin(&self, value: &'static str) {
         drop(self.family.get_or_create(&vec![(self.label, value.to_owned())]));
     }
 }
 
-/// All metrics of one replica.
-#[derive(Debug)]
-pub struct Metrics {
-    /// Attempts to acquire a lock, by outcome.
-    pub acquisitions: Counts,
-    /// From the first request of an attempt to its decision.
-    pub acquire_duration: Histogram,
-    /// From the creation of a claim to its first hold.
-    claim_wait: Histogram,
-    /// From the end of a leader's hold to the next one.
-    hand_over: Histogram,
-    /// From the grant of a hold to its end.
-    hold_duration: Histogram,
-    /// Renewals by outcome.
-    pub renewals: Counts,
-    /// Renewals that began more than half a ttl late.
-    renewals_late: Counter,
-    /// How long after it was due a renewal began.
-    renewal_lateness: Histogram,
-    /// How late a status was published again.
-    /// It counts from the moment when a quarter of the ttl was left of what it had published.
-    pub publication_lateness: Histogram,
-    /// Holds that ended, by reason; `Expired` are losses.
-    pub ended: Counts,
-    /// From the writing of a command to a member to its answer. Members of quorums that are gone are taken out.
-    pub member_latency: Latencies,
-    /// Writes to the API server, by outcome.
-    pub api_writes: Counts,
-    /// Reconciles that failed and are tried again, by controller.
-    pub reconcile_errors: Counts,
-    /// Panics that were caught, by what was being done.
-    pub panics: Counts,
-    snapshot: Snapshot,
-    registry: Mutex<Registry>,
+/// Declares the metrics of a struct, each with its type, its name and its description. Fields in braces are no metrics.
+macro_rules! metrics {
+    (@made) => { Default::default() };
+    (@made $made:expr) => { $made };
+    ($(#[$about:meta])* pub struct $name:ident;
+     $($(#[$doc:meta])* $vis:vis $field:ident: $type:ty = $add:ident($metric:literal, $help:literal $(, $made:expr)?);)*
+     { $($(#[$note:meta])* $other:ident: $of:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $name {
+            $(#[doc = $help] $(#[$doc])* $vis $field: $type,)*
+            $($(#[$note])* $other: $of,)*
+        }
+
+        impl $name {
+            fn registered(r: &mut Registry) -> Self {
+                Self {
+                    $($field: $add(r, ($metric, $help), metrics!(@made $($made)?)),)*
+                    $($other: Default::default(),)*
+                }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// All metrics of one replica.
+    pub struct Metrics;
+
+    pub acquisitions: Counts = counts("acquisitions", "Attempts to acquire a lock, by outcome", "outcome");
+    pub acquire_duration: Histogram =
+        add_seconds("acquire_duration", "Time from the first request of an attempt to its decision", seconds(&SHORT));
+    claim_wait: Histogram = add_seconds("claim_wait", "Time from the creation of a claim to its first hold", seconds(&LONG));
+    hand_over: Histogram = add_seconds("hand_over", "Time without a leader between two holds of an election", seconds(&LONG));
+    hold_duration: Histogram = add_seconds("hold_duration", "Time from the grant of a hold to its end", seconds(&LONG));
+    pub renewals: Counts =
+        counts("renewals", "Renewals of held locks, by outcome; incomplete means that members lacked the key", "outcome");
+    renewals_late: Counter = add("renewals_late", "Renewals that began more than half a ttl after they were due");
+    renewal_lateness: Histogram =
+        add_seconds("renewal_lateness", "Time from the moment at which a renewal was due to its start", seconds(&SHORT));
+    pub publication_lateness: Histogram =
+        add_seconds("publication_lateness", "Time for which a published validity had less than a quarter of the ttl left", seconds(&LONG));
+    pub ended: Counts = counts("holds_ended", "Holds that ended, by reason; Expired means that the lock was lost", "reason");
+    /// Members of quorums that are gone are taken out.
+    pub member_latency: Latencies =
+        add_seconds("member_latency", "Time from a command to its answer, by member", Latencies::new_with_constructor(|| seconds(&SHORT)));
+    pub api_writes: Counts = counts("api_writes", "Writes of locks to the API server, by outcome", "outcome");
+    pub reconcile_errors: Counts = counts("reconcile_errors", "Failed reconciliations, by controller", "controller");
+    pub panics: Counts = counts("panics", "Panics that the operator caught, by task", "task");
+    leader: Gauge = add("leader", "1 if this replica leads");
+    refuses_to_lead: Gauge =
+        add("leadership_refused", "1 if this replica would have to lead, but the Lease has no epoch left for another term");
+    held: Gauge = add("locks_held", "Locks whose status names a holder");
+    waiting: Family<Label, Gauge> = add("locks_waiting", "Locks that wait for a holder, by reason");
+    without_leader: Gauge = add("elections_without_leader", "Elections that have no leader and are not suspended");
+    unreadable: Family<KindLabels, Gauge> =
+        add("unreadable_objects", "Objects that this version of the operator cannot read and therefore ignores, by kind");
+    watch_errors: Family<KindLabels, Counter> =
+        add("watch_errors", "Lists and watches that failed or were interrupted and began again, by kind");
+    member_votes: Family<MemberLabels, Gauge> = add("member_votes", "1 if the member can vote, else 0");
+    member_state: Family<StateLabels, Gauge> = add("member_state", "1 for the state that a member is in");
+    fence_remaining: Family<MemberLabels, Gauge> =
+        add_seconds("member_fence_remaining", "Time until a fenced member can vote again");
+    member_restarts: Family<MemberLabels, Counter> = add("member_restarts", "Restarts of the containers of a member's pod");
+    votes_available: Family<QuorumLabels, Gauge> = add("votes_available", "Members that can vote, by quorum");
+    votes_needed: Family<QuorumLabels, Gauge> = add("votes_needed", "Votes that a lock needs, by quorum");
+    oldest_waiter: Family<QuorumLabels, Gauge> =
+        add_seconds("oldest_waiter", "Time for which the lock that waits longest has waited, by quorum; 0 if none waits");
+    certificate_expiry: Family<QuorumLabels, Gauge> =
+        add_seconds("certificate_expiry_timestamp", "When the certificate of the members expires, in Unix time. The leader reports it");
+    lock_held: Family<LockLabels, Gauge> =
+        add("lock_held", "1 if the lock is held, else 0. With the chart's value monitoring.lockMetrics only");
+
+    {
+        /// When certificates expire, in seconds of Unix time. Only the leader has them.
+        certificates: Mutex<BTreeMap<(String, String), i64>>,
+        registry: Mutex<Registry>,
+    }
 }
 
 /// How holds end.
@@ -134,6 +173,10 @@ fn seconds(bounds: &[f64]) -> Histogram {
     Histogram::new(bounds.iter().copied())
 }
 
+fn counts(registry: &mut Registry, texts: (&str, &str), label: &'static str) -> Counts {
+    Counts { label, family: add(registry, texts, Family::default()) }
+}
+
 /// Registers a metric, and gives it back.
 fn add<M: Metric + Clone>(registry: &mut Registry, (name, help): (&str, &str), metric: M) -> M {
     registry.register(name, help, metric.clone());
@@ -153,39 +196,8 @@ impl Default for Metrics {
         let build: Family<Labels, Gauge> =
             add(r, ("build_info", "The version of the operator, as a label of the value 1"), Family::default());
         build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
-        let duration = "Time from the first request of an attempt to its decision";
-        let wait = "Time from the creation of a claim to its first hold";
-        let gap = "Time without a leader between two holds of an election";
-        let held = "Time from the grant of a hold to its end";
-        let renewed = "Renewals of held locks, by outcome; incomplete means that members lacked the key";
-        let late = "Renewals that began more than half a ttl after they were due";
-        let lateness = "Time from the moment at which a renewal was due to its start";
-        let published = "Time for which a published validity had less than a quarter of the ttl left";
-        let ends = "Holds that ended, by reason; Expired means that the lock was lost";
-        let latency = "Time from a command to its answer, by member";
-        let failed = "Failed reconciliations, by controller";
-        let metrics = Self {
-            acquisitions: Counts::by("outcome", r, ("acquisitions", "Attempts to acquire a lock, by outcome")),
-            acquire_duration: add_seconds(r, ("acquire_duration", duration), seconds(&SHORT)),
-            claim_wait: add_seconds(r, ("claim_wait", wait), seconds(&LONG)),
-            hand_over: add_seconds(r, ("hand_over", gap), seconds(&LONG)),
-            hold_duration: add_seconds(r, ("hold_duration", held), seconds(&LONG)),
-            renewals: Counts::by("outcome", r, ("renewals", renewed)),
-            renewals_late: add(r, ("renewals_late", late), Counter::default()),
-            renewal_lateness: add_seconds(r, ("renewal_lateness", lateness), seconds(&SHORT)),
-            publication_lateness: add_seconds(r, ("publication_lateness", published), seconds(&LONG)),
-            ended: Counts::by("reason", r, ("holds_ended", ends)),
-            member_latency: add_seconds(
-                r,
-                ("member_latency", latency),
-                Latencies::new_with_constructor(|| seconds(&SHORT)),
-            ),
-            api_writes: Counts::by("outcome", r, ("api_writes", "Writes of locks to the API server, by outcome")),
-            reconcile_errors: Counts::by("controller", r, ("reconcile_errors", failed)),
-            panics: Counts::by("task", r, ("panics", "Panics that the operator caught, by task")),
-            snapshot: Snapshot::new(r),
-            registry: Mutex::new(registry),
-        };
+        let mut metrics = Self::registered(r);
+        metrics.registry = Mutex::new(registry);
         ["lock", "quorum", "renewal", "session"].into_iter().for_each(|task| metrics.panics.begin(task));
         ENDS.iter().for_each(|reason| metrics.ended.begin(reason.as_str()));
         ["lock", "quorum"].into_iter().for_each(|controller| metrics.reconcile_errors.begin(controller));
@@ -199,7 +211,7 @@ impl Default for Metrics {
 impl Metrics {
     /// Whether this replica would have to lead, and there is no epoch left for a term.
     pub fn refuses_to_lead(&self, refuses: bool) {
-        self.snapshot.refuses_to_lead.set(i64::from(refuses));
+        self.refuses_to_lead.set(i64::from(refuses));
     }
 
     /// Counts one.
@@ -210,23 +222,9 @@ impl Metrics {
     /// Records the unreadable objects of a cache, and the interruptions of its watch.
     pub(super) fn record_watch<K: Kind>(&self, kind: &'static str, cache: &Cache<K>) {
         let unreadable = i64::try_from(cache.unreadable().len()).unwrap_or(i64::MAX);
-        self.snapshot.unreadable.get_or_create(&vec![("kind", kind.to_owned())]).set(unreadable);
-        let interruptions = cache.interruptions();
-        self.snapshot
-            .watch_errors
-            .get_or_create(&vec![("kind", kind.to_owned())])
-            .inner()
-            .store(interruptions, Ordering::Relaxed);
-    }
-
-    /// Records the state of locks, quorums and pods, and whether this replica leads.
-    pub(super) fn record_objects(&self, objects: &Objects<'_>) {
-        self.snapshot.record(objects);
-    }
-
-    /// Records when the certificate of a quorum's members expires. `None` without one.
-    pub fn certificate_expires(&self, quorum: &ObjectRef<RedisQuorum>, at: Option<i64>) {
-        self.snapshot.certificate_expires(quorum, at);
+        let labels = vec![("kind", kind.to_owned())];
+        self.unreadable.get_or_create(&labels).set(unreadable);
+        self.watch_errors.get_or_create(&labels).inner().store(cache.interruptions(), Ordering::Relaxed);
     }
 
     /// Records how long a granted lock waited.
@@ -293,9 +291,7 @@ mod tests {
     #[test]
     fn metrics_that_the_documentation_names_exist() {
         // A family without members is left out of the text, so the names are looked up where they are registered.
-        let code =
-            [include_str!("metrics.rs"), include_str!("metrics/objects.rs"), include_str!("metrics/snapshot.rs")]
-                .concat();
+        let code = include_str!("metrics.rs");
         let page = include_str!("../../docs/monitoring.md");
         let words = page.split(|c: char| !c.is_ascii_lowercase() && c != '_');
         let named: Vec<_> = words.filter_map(|word| word.strip_prefix("redlock_")).collect();

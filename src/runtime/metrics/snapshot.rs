@@ -1,85 +1,19 @@
 //! Metrics from the caches at the moment of a request.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::Mutex;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
 use super::objects::Objects;
-use super::{
-    KindLabels, Label, LockLabels, MemberLabels, QuorumLabels, StateLabels, add, add_seconds, member_labels,
-    quorum_labels,
-};
+use super::{Metrics, member_labels, quorum_labels};
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
 
-/// Metrics that are computed from the caches at each request.
-#[derive(Debug)]
-pub(super) struct Snapshot {
-    pub(super) leader: Gauge,
-    pub(super) refuses_to_lead: Gauge,
-    held: Gauge,
-    waiting: Family<Label, Gauge>,
-    without_leader: Gauge,
-    pub(super) unreadable: Family<KindLabels, Gauge>,
-    pub(super) watch_errors: Family<KindLabels, Counter>,
-    member_votes: Family<MemberLabels, Gauge>,
-    member_state: Family<StateLabels, Gauge>,
-    fence_remaining: Family<MemberLabels, Gauge>,
-    member_restarts: Family<MemberLabels, Counter>,
-    votes_available: Family<QuorumLabels, Gauge>,
-    votes_needed: Family<QuorumLabels, Gauge>,
-    oldest_waiter: Family<QuorumLabels, Gauge>,
-    certificate_expiry: Family<QuorumLabels, Gauge>,
-    lock_held: Family<LockLabels, Gauge>,
-    /// When certificates expire, in seconds of Unix time. Only the leader has them.
-    certificates: Mutex<BTreeMap<(String, String), i64>>,
-}
-
-impl Snapshot {
-    pub(super) fn new(r: &mut Registry) -> Self {
-        let refused = "1 if this replica would have to lead, but the Lease has no epoch left for another term";
-        let unreadable = "Objects that this version of the operator cannot read and therefore ignores, by kind";
-        let errors = "Lists and watches that failed or were interrupted and began again, by kind";
-        let restarts = "Restarts of the containers of a member's pod";
-        let oldest = "Time for which the lock that waits longest has waited, by quorum; 0 if none waits";
-        let expiry = "When the certificate of the members expires, in Unix time. The leader reports it";
-        let one_lock = "1 if the lock is held, else 0. With the chart's value monitoring.lockMetrics only";
-        let remaining = "Time until a fenced member can vote again";
-        Self {
-            leader: add(r, ("leader", "1 if this replica leads"), Gauge::default()),
-            refuses_to_lead: add(r, ("leadership_refused", refused), Gauge::default()),
-            held: add(r, ("locks_held", "Locks whose status names a holder"), Gauge::default()),
-            waiting: add(r, ("locks_waiting", "Locks that wait for a holder, by reason"), Family::default()),
-            without_leader: add(
-                r,
-                ("elections_without_leader", "Elections that have no leader and are not suspended"),
-                Gauge::default(),
-            ),
-            unreadable: add(r, ("unreadable_objects", unreadable), Family::default()),
-            watch_errors: add(r, ("watch_errors", errors), Family::default()),
-            member_votes: add(r, ("member_votes", "1 if the member can vote, else 0"), Family::default()),
-            member_state: add(r, ("member_state", "1 for the state that a member is in"), Family::default()),
-            fence_remaining: add_seconds(r, ("member_fence_remaining", remaining), Family::default()),
-            member_restarts: add(r, ("member_restarts", restarts), Family::default()),
-            votes_available: add(r, ("votes_available", "Members that can vote, by quorum"), Family::default()),
-            votes_needed: add(r, ("votes_needed", "Votes that a lock needs, by quorum"), Family::default()),
-            oldest_waiter: add_seconds(r, ("oldest_waiter", oldest), Family::default()),
-            certificate_expiry: add_seconds(r, ("certificate_expiry_timestamp", expiry), Family::default()),
-            lock_held: add(r, ("lock_held", one_lock), Family::default()),
-            certificates: Mutex::default(),
-        }
-    }
-
-    /// Records all objects.
-    pub(super) fn record(&self, objects: &Objects<'_>) {
+impl Metrics {
+    /// Records the state of locks, quorums and pods, and whether this replica leads.
+    pub(in crate::runtime) fn record_objects(&self, objects: &Objects<'_>) {
         self.leader.set(i64::from(objects.leads));
         self.record_locks(objects.locks);
         self.record_quorums(objects.quorums, objects.now.0);
@@ -94,8 +28,8 @@ impl Snapshot {
         self.record_certificates(objects);
     }
 
-    /// Records when the certificate of a quorum's members expires.
-    pub(super) fn certificate_expires(&self, quorum: &ObjectRef<RedisQuorum>, at: Option<i64>) {
+    /// Records when the certificate of a quorum's members expires. `None` without one.
+    pub fn certificate_expires(&self, quorum: &ObjectRef<RedisQuorum>, at: Option<i64>) {
         let name = (quorum.namespace.clone().unwrap_or_default(), quorum.name.clone());
         let mut certificates = self.certificates.lock();
         match at {
@@ -238,7 +172,6 @@ fn waits_for(lock: &DistributedLock, now: i64) -> Option<i64> {
 mod tests {
     use serde_json::json;
 
-    use super::super::Metrics;
     use k8s_openapi::api::core::v1::Pod;
 
     use super::*;

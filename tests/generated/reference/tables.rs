@@ -53,45 +53,28 @@ fn quoted(code: &str) -> (&str, &str) {
     code.split_once('"').unwrap().1.split_once('"').unwrap()
 }
 
-/// The row of one field, by its type and by the code that registers it.
-fn metric(type_: &str, made: &str, code: &str) -> Option<String> {
-    let (constructor, arguments) = made.split_once('(')?;
-    let (label, arguments) = match constructor {
-        "Counts::by" => quoted(arguments),
-        "add" | "add_seconds" => (labels(type_), arguments),
-        _ => return None,
-    };
+/// The row of a metric: `field: Type = add("name", "description", value)`.
+fn metric(declared: &str) -> String {
+    let (field, made) = declared.split_once(" = ").unwrap();
+    let (constructor, arguments) = made.split_once('(').unwrap();
+    let type_ = field.split_once(": ").unwrap().1;
     let (name, rest) = quoted(arguments);
-    let help = match rest.trim_start_matches(", ") {
-        text if text.starts_with('"') => quoted(text).0,
-        variable => quoted(code.split_once(&format!("let {} = ", variable.split(')').next()?)).unwrap().1).0,
-    };
+    let (help, rest) = quoted(rest);
+    let label = if constructor == "counts" { quoted(rest).0 } else { labels(type_) };
     let (kind, suffix) = match () {
         () if type_.contains("Histogram") || type_.contains("Latencies") => ("histogram", ""),
         () if type_.contains("Count") => ("counter", "_total"),
         () => ("gauge", ""),
     };
     let unit = if constructor == "add_seconds" { "_seconds" } else { "" };
-    Some(format!("| `redlock_{name}{unit}{suffix}` | {kind} | {label} | {help} |"))
+    format!("| `redlock_{name}{unit}{suffix}` | {kind} | {label} | {help} |")
 }
 
 #[test]
 fn metrics_are_on_one_page() {
-    let files = ["metrics.rs", "metrics/objects.rs", "metrics/snapshot.rs"];
-    let code: String = files.iter().map(|file| read(&format!("src/runtime/{file}"))).collect();
-    let fields = format!("{}{}", block(&code, "pub struct Metrics {"), block(&code, "struct Snapshot {"));
-    let made = format!("{}{}", block(&code, "fn default() -> Self"), block(&code, "fn new(r: &mut Registry)"));
-    let made = made.split_whitespace().collect::<Vec<_>>().join(" ");
-    let fields = fields
-        .lines()
-        .map(|line| line.trim().trim_start_matches("pub(super) ").trim_start_matches("pub ").trim_end_matches(','));
-    let rows: Vec<_> = fields
-        .filter(|line| !line.starts_with("//"))
-        .filter_map(|line| {
-            let (field, type_) = line.split_once(": ")?;
-            metric(type_, made.split_once(&format!(" {field}: "))?.1, &made)
-        })
-        .collect();
+    let code = read("src/runtime/metrics.rs").replace(" =\n       ", " =");
+    let declared = block(&code, "\nmetrics! {").lines().filter(|line| line.contains(" = "));
+    let rows: Vec<_> = declared.map(metric).collect();
     assert_eq!(rows.len(), 30, "{rows:#?}");
     let introduction = "\
 Each replica serves these metrics at `/metrics` on port 8080. Every replica reports its own view of locks and members. So use `max` over the replicas \
