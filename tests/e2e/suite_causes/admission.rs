@@ -110,7 +110,7 @@ pub(crate) async fn a_policy_that_refuses_the_end_of_a_job_is_named(bench: Bench
     work["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(2);
     work["spec"]["template"]["spec"]["containers"] = json!([container(&bench, "work", IDLE)]);
     let claim = claim_name(&bench.create::<Job>(work).await?);
-    event_names(&bench, &claim, &["LockAcquired"]).await?;
+    lock_names(&bench, &claim, "Held", &["work"]).await?;
     let rule = json!({"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]});
     let expression = "!object.spec.?suspend.orValue(false) || oldObject.spec.?suspend.orValue(false)";
     let suspend = r#"{"spec": {"suspend": true}}"#;

@@ -106,5 +106,5 @@ pub(crate) async fn a_holder_that_fails_its_liveness_check_is_named(bench: Bench
     bench.kubectl(&["exec", "app-0", "--", "rm", "/tmp/www/healthz"]).await?;
     lock.reason("Ending", 2 * TTL + SOON).await?;
     event_names(&bench, "app", &["Ending", "app-0", "404"]).await?;
-    lock_names(&bench, "app", "NoCandidate", &["app-0", "liveness"]).await
+    lock_names(&bench, "app", "HolderUnhealthy", &["app-0", "liveness"]).await
 }

@@ -10,7 +10,7 @@ use redlock_operator::{
     fence::predecessor::NODE_READY_FOR,
 };
 
-use super::helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for};
+use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for, reason_after};
 use crate::{
     bench::Bench,
     history::check_never_lost,
@@ -58,8 +58,8 @@ impl LostMember {
         let message = fenced.message.unwrap_or_default();
         ensure!(message.contains(&node) && message.contains(&uid), "{message}");
         ensure!(fenced.node_name.as_deref() != Some(node.as_str()), "the successor is on the lost node");
-        let ready = condition(&quorum.recorder.last()?, "Ready");
-        ensure!(ready.1 == "PredecessorUnconfirmed" && ready.2.contains(&node), "{ready:?}");
+        let ready = reason_after(&quorum, mark, RESTART_LIMIT, "Ready", "PredecessorUnconfirmed").await?;
+        ensure!(ready.contains(&node), "{ready}");
         Ok(Self { bench: bench.clone(), quorum, lock, node, nodes, uid })
     }
 
