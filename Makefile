@@ -103,7 +103,7 @@ demo: up ## Show the operator at work
 	@dev/demo.sh
 
 demo-clusters: up ## Show one lock in two clusters; stops the second one at the end
-	@dev/e2e.sh clusters one_leads; status=$$?; dev/clusters.sh down; exit $$status
+	@dev/e2e.sh clusters in_two_clusters_follows; status=$$?; dev/clusters.sh down; exit $$status
 
 check: ## The quick part of test: format, lints, unit tests, documents
 	cargo fmt --all --check

@@ -180,3 +180,17 @@ fn a_release_needs_the_tag_of_the_go_module() {
     assert!(!text.contains(refusal), "{text}");
     fs::remove_dir_all(folder).unwrap();
 }
+
+/// A filter that matches no test would run nothing.
+#[test]
+fn filters_of_the_makefile_match_tests() {
+    let makefile = fs::read_to_string("Makefile").unwrap();
+    let calls = makefile.lines().filter_map(|line| line.split_once("dev/e2e.sh ")?.1.split(';').next());
+    let mut filters = 0;
+    for (suite, filter) in calls.filter_map(|call| call.trim().split_once(' ')).filter(|call| !call.0.contains('$')) {
+        let tests = fs::read_to_string(format!("tests/e2e/suite_{suite}.rs")).unwrap();
+        assert!(tests.contains(filter.trim()), "suite {suite} has no test {filter:?}");
+        filters += 1;
+    }
+    assert!(filters > 0);
+}
