@@ -98,14 +98,19 @@ pub fn has_ended(pod: &Pod) -> bool {
 /// any more.
 #[must_use]
 pub fn has_ended_without_proof(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let runs = |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
     let lost = |container: &ContainerStatus| {
         let states = [&container.state, &container.last_state].into_iter().flatten();
         states.filter_map(|state| state.terminated.as_ref()).any(is_unknown)
     };
-    let is_final = matches!(phase, Some("Failed" | "Succeeded")) && !containers(pod).any(runs);
-    is_final && (!has_ended(pod) || containers(pod).any(lost))
+    is_final(pod) && (!has_ended(pod) || containers(pod).any(lost))
+}
+
+/// Whether no container of the pod is started any more. Its phase is final, and no container is reported to run.
+#[must_use]
+pub fn is_final(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let runs = |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
+    matches!(phase, Some("Failed" | "Succeeded")) && !containers(pod).any(runs)
 }
 
 /// The states of all containers of a pod, init containers last.

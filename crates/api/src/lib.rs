@@ -203,14 +203,6 @@ pub const JOB_TOKEN_ANNOTATION: &str = "redlock-operator.io/token";
 /// Set by: the operator.
 pub const JOB_STOPPING_ANNOTATION: &str = "redlock-operator.io/stopping";
 
-/// It says to which lock a Lease belongs. The operator keeps this Lease true.
-///
-/// On: the Lease that `spec.election.lease` names.
-///
-/// Value: the name of the DistributedLock.
-///
-/// Set by: the operator.
-pub const LEASE_LOCK_ANNOTATION: &str = "redlock-operator.io/lease-of";
 /// The fencing token of the hold that a Lease belongs to. Absent while no pod of this cluster holds the lock.
 ///
 /// On: the Lease that `spec.election.lease` names.

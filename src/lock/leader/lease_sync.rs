@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use super::lock_store::LockStore;
 use super::progress::Error;
 use crate::api::DistributedLock;
+use crate::api::conditions::{AcceptedReason, LockCondition};
 use crate::api::requests::{RequestError, as_operator, request};
+use crate::lock::model::end::End;
 use crate::lock::model::lease::{self, Change, Unchanged};
 use crate::lock::model::refusal::Refusal;
 use crate::lock::replica::holder;
@@ -33,6 +35,7 @@ pub(super) struct LeaseSync {
 
 #[derive(Debug)]
 struct Observed {
+    lease: lease::Opened,
     unchanged: Unchanged,
     misfit: Option<Refusal>,
 }
@@ -104,13 +107,21 @@ impl LeaseSync {
         let (mut observed, uid) = (self.observed.lock(), lock.uid().unwrap_or_default());
         let before = observed.remove(&uid).map(|lease| lease.unchanged);
         let unchanged = Unchanged::after(before, found?, now);
-        observed.insert(uid, Observed { unchanged: unchanged.clone(), misfit: lease::misfit(lock, found) });
+        let (lease, misfit) = (lease::Opened::of(lock, found?), lease::misfit(lock, found));
+        observed.insert(uid, Observed { lease, unchanged: unchanged.clone(), misfit });
         Some(unchanged)
     }
 
     /// The reason why its Lease does not fit the lock.
     pub(super) fn misfit(&self, lock: &DistributedLock) -> Option<Refusal> {
         self.observed.lock().get(&lock.uid().unwrap_or_default())?.misfit.clone()
+    }
+
+    /// The end of a hold whose leader does not renew the Lease, although its container runs.
+    pub(super) fn idle(&self, lock: &DistributedLock, now: Boottime) -> Option<End> {
+        let observed = self.observed.lock();
+        let Observed { lease, unchanged, .. } = observed.get(&lock.uid().unwrap_or_default())?;
+        lease::idle(lock, lease, unchanged, now)
     }
 
     /// Drops the memory of a deleted object.
@@ -122,7 +133,11 @@ impl LeaseSync {
     fn gated<'a>(&self, lock: &'a DistributedLock) -> Option<&'a str> {
         let (settings, namespace) = (&self.context.replica.settings, lock.namespace().unwrap_or_default());
         let name = lock.lease().filter(|_| settings.gates_leases(&namespace))?;
+        // It includes a second lock with the Lease of another one.
+        let is_refused = lock
+            .condition(LockCondition::Accepted)
+            .is_some_and(|accepted| accepted.reason == AcceptedReason::LeaseNotServed.as_str());
         let is_own = settings.operator == format!("{namespace}/{name}");
-        (!is_own && lock.metadata.deletion_timestamp.is_none()).then_some(name)
+        (!is_own && !is_refused && lock.metadata.deletion_timestamp.is_none()).then_some(name)
     }
 }

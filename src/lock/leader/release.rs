@@ -40,11 +40,13 @@ type Written = Result<Arc<DistributedLock>, Error>;
 pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phase: &Phase) -> Stepped {
     let LeaderContext { store, members, peers, .. } = leader;
     let doubt = match phase {
-        // The policy on Leases compares pods, so it admits the next container of the pod that the status names.
-        Phase::Freed(End::Terminated) => match leader.leases.close(store, lock).await? {
-            Some(left) if lock.ending().is_some() => return Ok(Progress::Done(Action::requeue(left))),
-            left => left.map(|_left| End::SuccessorLeads),
-        },
+        // The policy on Leases compares pods, so it admits the next container of the pod that the status names, until the validity passes.
+        Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.api_now()) => {
+            match leader.leases.close(store, lock).await? {
+                Some(left) if lock.ending().is_some() => return Ok(Progress::Done(Action::requeue(left))),
+                left => left.map(|_left| End::SuccessorLeads),
+            }
+        }
         Phase::Freed(end) | Phase::RanOut(end) => doubt_about_deletion(store.client(), lock, end).await?,
         _ => None,
     };

@@ -60,6 +60,8 @@ pub enum End {
     CheckFailed { failures: i32, why: String },
     /// The holder's heartbeat has been silent for {silent}: it did not renew the Lease with the name of the claim
     HeartbeatSilent { silent: GoDuration },
+    /// The holder's container runs, and its program did not renew Lease {lease} for {silent}. Another candidate is ready
+    LeaseIdle { lease: String, silent: GoDuration },
     /// The hold was not renewed before its validity ran out: {trouble}
     NotRenewed { trouble: String },
     /// The published validity ran out before the operator could write another one, so the Lease has no leader
@@ -94,7 +96,9 @@ impl End {
             Self::JobFinished | Self::JobFinishedUnobserved | Self::JobSuspended => HeldReason::Released,
             // The reason is the one for which the Job was stopped.
             Self::JobStopped { reason, .. } | Self::JobOverdue { reason, .. } => *reason,
-            Self::CheckFailed { .. } | Self::HeartbeatSilent { .. } => HeldReason::HolderUnhealthy,
+            Self::CheckFailed { .. } | Self::HeartbeatSilent { .. } | Self::LeaseIdle { .. } => {
+                HeldReason::HolderUnhealthy
+            }
             Self::NotRenewed { .. } | Self::Unpublished | Self::Refused { .. } | Self::QuorumGone => {
                 HeldReason::Expired
             }

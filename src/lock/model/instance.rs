@@ -69,8 +69,7 @@ pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMil
 /// A pod that has ended runs no other. Without a reported time every moment is possible.
 pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) -> UnixMillis {
     let pod = evidence.pod.or(evidence.departed);
-    let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
-    if matches!(phase, Some("Failed" | "Succeeded")) {
+    if pod.is_some_and(evidence::is_final) {
         return UnixMillis(i64::MAX);
     }
     let ended = pod.zip(container_id).and_then(|(pod, id)| evidence::next_container_since(pod, id));
@@ -181,6 +180,9 @@ mod tests {
         assert_eq!(successor_since(Some("c9"), present(&last)), UnixMillis(i64::MIN));
         last.status.as_mut().unwrap().phase = Some("Failed".into());
         assert_eq!(successor_since(Some("c0"), present(&last)), UnixMillis(i64::MAX));
+        let mut running = pod(json!({"running": {"startedAt": "2026-01-01T00:01:02Z"}}), ended);
+        running.status.as_mut().unwrap().phase = Some("Failed".into());
+        assert_eq!(successor_since(Some("c0"), present(&running)), after(2), "a controller also writes the phase");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! lock, so the operator never decides who leads.
 //!
 //! The operator empties a Lease whose holder has lost the lock, and names a holder outside this cluster. It opens the Lease for one hold
-//! with an annotation, the token of that hold. The policy admits no new name to a Lease without the token of the present hold.
+//! with an annotation, the token of that hold. The policy admits no new name to a Lease without the token of the present hold. A name that it
+//! did not admit, for example from before the lock, keeps the Lease for its whole duration.
 
 use std::time::Duration;
 
@@ -13,18 +14,19 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::ResourceExt;
 
+use super::end::End;
 use super::refusal::Refusal;
 use super::status::is_unconfirmed;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition};
-use crate::api::{DistributedLock, LEASE_LABEL, LEASE_LOCK_ANNOTATION, LEASE_TOKEN_ANNOTATION};
+use crate::api::{DistributedLock, LEASE_LABEL, LEASE_TOKEN_ANNOTATION, PastHold};
 use crate::time::{Boottime, UnixMillis};
 
 /// The duration in seconds of a Lease with a holder elsewhere.
 ///
-/// Local candidates do not try in this time.
-const LONG: i32 = 3_600;
+/// Local candidates do not try in this time. They wait as long when the lock is deleted, or the gate is removed.
+const LONG: i32 = 60;
 /// The age in milliseconds at which the operator renews such a Lease.
-const NAME_AGAIN: i64 = 1_800_000;
+const NAME_AGAIN: i64 = 30_000;
 /// The duration in seconds of a Lease without a holder. Candidates do not read it.
 const SHORT: i32 = 1;
 /// The duration of a Lease that has a holder and no duration.
@@ -98,17 +100,16 @@ pub fn decide(
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
     let Some(holder) = Holder::of(lock) else { return Change::Leave };
-    let Some(lease) = lease else { return Change::Write(Box::new(written(lock, &empty(lock), &holder, api_now))) };
-    let Named { name, is_ours, token, is_elsewhere } = Named::of(lock, lease);
+    let Some(lease) = lease else { return Change::Write(Box::new(written(&empty(lock), &holder, api_now))) };
+    let Named { name, token, is_elsewhere, is_admitted } = Named::of(lock, lease);
     let is_named = !name.is_empty();
     let left = left_of(lease, unchanged, now);
     match is_labelled(lease) {
-        true if is_named && !is_ours && !left.is_zero() => return Change::Wait(left),
+        true if is_named && !is_admitted && !left.is_zero() => return Change::Wait(left),
         false if is_named => return Change::Label(Box::new(labelled(lease.clone()))),
         _ => {}
     }
-    let is_true = is_ours
-        && is_labelled(lease)
+    let is_true = is_labelled(lease)
         && match &holder {
             Holder::Pod(current) => token == Some(*current) && !is_elsewhere,
             Holder::Elsewhere(other) => name == other && !is_old(lease, api_now),
@@ -117,7 +118,7 @@ pub fn decide(
     if is_true {
         return Change::Leave;
     }
-    Change::Write(Box::new(written(lock, lease, &holder, api_now)))
+    Change::Write(Box::new(written(lease, &holder, api_now)))
 }
 
 /// Returns the change that closes a Lease, because the container of its lock's holder has terminated.
@@ -131,14 +132,14 @@ pub fn close(
     successor_since: UnixMillis,
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
-    let closed = |lease: &Lease| Change::Write(Box::new(written(lock, lease, &Holder::Nobody, api_now)));
+    let closed = |lease: &Lease| Change::Write(Box::new(written(lease, &Holder::Nobody, api_now)));
     let Some(lease) = lease else { return closed(&empty(lock)) };
-    let Named { name, is_ours, token, is_elsewhere } = Named::of(lock, lease);
+    let Named { name, token, is_elsewhere, is_admitted } = Named::of(lock, lease);
     let left = left_of(lease, unchanged, now);
     let leads_perhaps =
-        || !name.is_empty() && !is_elsewhere && (!is_ours || is_of_successor(lock, lease, successor_since));
+        || !name.is_empty() && !is_elsewhere && (!is_admitted || is_of_successor(lock, lease, successor_since));
     match () {
-        () if is_ours && name.is_empty() && token.is_none() && is_labelled(lease) => Change::Leave,
+        () if name.is_empty() && token.is_none() && is_labelled(lease) => Change::Leave,
         () if leads_perhaps() && !left.is_zero() => Change::Wait(left),
         () => closed(lease),
     }
@@ -214,25 +215,65 @@ pub fn misfit(lock: &DistributedLock, lease: Option<&Lease>) -> Option<Refusal> 
 /// The holder that a Lease names.
 struct Named<'a> {
     name: &'a str,
-    /// The operator has written this Lease for this lock.
-    is_ours: bool,
     /// The token of the hold at its last write by the operator.
     token: Option<i64>,
     /// The operator has written the name.
     is_elsewhere: bool,
+    /// The operator has written the name, or the policy has admitted it.
+    is_admitted: bool,
 }
 
 impl<'a> Named<'a> {
     fn of(lock: &DistributedLock, lease: &'a Lease) -> Self {
         let annotations = lease.annotations();
         let name = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
-        Self {
-            name,
-            is_ours: annotations.get(LEASE_LOCK_ANNOTATION) == Some(&lock.name_any()),
-            token: annotations.get(LEASE_TOKEN_ANNOTATION).and_then(|token| token.parse().ok()),
-            is_elsewhere: name.starts_with(ELSEWHERE),
-        }
+        let token = annotations.get(LEASE_TOKEN_ANNOTATION).and_then(|token| token.parse().ok());
+        let is_elsewhere = name.starts_with(ELSEWHERE);
+        let is_admitted = is_elsewhere || token.is_some_and(|token| was_opened(lock, lease, token));
+        Self { name, token, is_elsewhere, is_admitted }
     }
+}
+
+/// Whether the policy admitted the last renewal of a Lease that has this token.
+///
+/// The token is that of the present hold, or of one in the history that had not ended then. A name without such a hold is older than the lock, or was written
+/// while the cluster had no policy.
+fn was_opened(lock: &DistributedLock, lease: &Lease, token: i64) -> bool {
+    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0.as_millisecond());
+    let is_past = |past: &PastHold| past.fencing_token == Some(token) && renewed <= Some(past.to.as_millis());
+    lock.holder().is_some() && lock.fencing_token() == Some(token)
+        || lock.status.as_ref().is_some_and(|status| status.history.iter().any(is_past))
+}
+
+/// The state of a Lease that shows whether the leader of a hold renews it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The token of the hold.
+    token: Option<i64>,
+    /// How long the Lease can stay unchanged. A leader that has not written its name has one ttl for that.
+    limit: Duration,
+}
+
+impl Opened {
+    /// The state after a read of the Lease.
+    #[must_use]
+    pub fn of(lock: &DistributedLock, lease: &Lease) -> Self {
+        let Named { name, token, .. } = Named::of(lock, lease);
+        Self { token, limit: if name.is_empty() { lock.spec.ttl.get() } else { duration_of(lease) } }
+    }
+}
+
+/// The end of a hold whose leader does not renew the Lease.
+///
+/// A candidate of client-go that does not renew its Lease for its duration does not lead any more.
+pub fn idle(lock: &DistributedLock, opened: &Opened, unchanged: &Unchanged, now: Boottime) -> Option<End> {
+    let silent = now.since(unchanged.since);
+    let is_idle = opened.token.is_some() && opened.token == lock.fencing_token() && silent >= opened.limit;
+    is_idle.then(|| End::LeaseIdle { lease: lock.lease().unwrap_or_default().to_owned(), silent: whole(silent).into() })
+}
+
+fn whole(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs())
 }
 
 fn duration_of(lease: &Lease) -> Duration {
@@ -246,7 +287,7 @@ fn is_old(lease: &Lease, api_now: UnixMillis) -> bool {
 }
 
 /// The Lease for this holder. A pod writes its own name, so its Lease is empty at first.
-fn written(lock: &DistributedLock, lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Lease {
+fn written(lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     let (name, duration) = match holder {
         Holder::Elsewhere(other) => (other.as_str(), LONG),
@@ -266,7 +307,6 @@ fn written(lock: &DistributedLock, lease: &Lease, holder: &Holder, api_now: Unix
         ..LeaseSpec::default()
     });
     let annotations = lease.annotations_mut();
-    annotations.insert(LEASE_LOCK_ANNOTATION.to_owned(), lock.name_any());
     match holder {
         Holder::Pod(token) => drop(annotations.insert(LEASE_TOKEN_ANNOTATION.to_owned(), token.to_string())),
         Holder::Elsewhere(_) | Holder::Nobody => drop(annotations.remove(LEASE_TOKEN_ANNOTATION)),

@@ -54,8 +54,8 @@ messages! {
     /// Lease {lease} is the one by which replicas of the operator elect their leader. Create the lock again with another
     /// election.lease.name
     OperatorsLease { lease: String } => AcceptedReason::LeaseNotServed,
-    /// DistributedLock {other} is older and has the same election.lease. The operator serves this lock when that one is gone. Or
-    /// create this lock again with another election.lease.name
+    /// DistributedLock {other} has the same election.lease, and is older or held. The operator serves this lock when that one is gone.
+    /// Or create this lock again with another election.lease.name
     OthersLease { other: String } => AcceptedReason::LeaseNotServed,
     /// Candidates write {duration} into Lease {lease}, which is more than half of ttl {ttl}, so the policy refuses a renewal that
     /// comes late. Set their flag --leader-elect-lease-duration to at most {half}, or set a ttl of at least {least}
@@ -70,8 +70,8 @@ messages! {
     /// The API server does not let the operator correct the {fields} of this lock: {cause}. The hold continues, and the operator tries
     /// again every 5 seconds. Change the admission policy or webhook
     MetadataNotWritten { fields: String, cause: String } => AcceptedReason::MetadataRefused,
-    /// The API server does not let the operator write Lease {lease}, so the candidates do not learn who leads: {cause}. The operator
-    /// tries again every 5 seconds
+    /// The API server does not let the operator write Lease {lease}: {cause}. Before that no other candidate leads. The operator tries
+    /// again every few seconds. Change the admission policy, quota or webhook
     LeaseNotWritten { lease: String, cause: String } => AcceptedReason::LeaseRefused,
     /// The API server does not let the operator start Job {job}, which holds the lock: {cause}. The operator tries again every 5
     /// seconds. Correct what the API server names, or delete the claim

@@ -250,7 +250,7 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 /// Whether the published validity has passed, so that the policy admits no leader to the Lease.
 ///
 /// An operator that does not reach its API server would otherwise keep the lock from the other clusters, and no pod would lead.
-fn has_idle_lease(lock: &DistributedLock, api_now: UnixMillis) -> bool {
+pub fn has_idle_lease(lock: &DistributedLock, api_now: UnixMillis) -> bool {
     lock.lease().is_some() && lock.valid_until().is_some_and(|until| UnixMillis::from(until) <= api_now)
 }
 

@@ -82,8 +82,10 @@ fn check_lease(context: &Context, lock: &DistributedLock, namespace: &str, lease
         return Err(Refusal::OperatorsLease { lease: full });
     }
     let others = context.locks.under(&keys::lease(namespace, lease));
-    let older = others.iter().filter(|other| other.uid() != lock.uid()).min_by_key(|other| queue::age(other));
-    match older.filter(|other| queue::age(other) < queue::age(lock)) {
+    // A lock that is held is ahead of an older one, which the caches of the grant did not have yet.
+    let order = |lock: &DistributedLock| (lock.holder().is_none(), queue::age(lock));
+    let first = others.iter().filter(|other| other.uid() != lock.uid()).min_by_key(|other| order(other));
+    match first.filter(|other| order(other) < order(lock)) {
         Some(other) => Err(Refusal::OthersLease { other: full_name(other) }),
         None => Ok(()),
     }

@@ -41,14 +41,20 @@ pub fn verdict(context: &Context, lock: &DistributedLock, unhealthy: Option<&End
 
 /// The cordon of the leader's node since it leads, if another candidate is ready elsewhere.
 fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
-    let (election, holder) = (lock.spec.election.as_ref()?, lock.holder()?);
+    let holder = lock.spec.election.as_ref().and(lock.holder())?;
     let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;
     // This comes before the search of all candidates, which each verdict on this node would repeat.
     let at = nodes::cordoned_at(&node).filter(|at| was_held_before(lock, *at))?;
+    has_another_candidate(context, lock).then(|| Cordon { node: node.name_any(), at })
+}
+
+/// Whether another candidate of the election is ready, on a node that is not cordoned.
+pub fn has_another_candidate(context: &Context, lock: &DistributedLock) -> bool {
+    let Some((election, holder)) = lock.spec.election.as_ref().zip(lock.holder()) else { return false };
     let pods = context.pods.under(&keys::namespace(&lock.namespace().unwrap_or_default()));
-    let (candidates, _) = candidate::of_election(election, &pods, &context.nodes.all()).ok()?;
+    let Ok((candidates, _)) = candidate::of_election(election, &pods, &context.nodes.all()) else { return false };
     let is_elsewhere = |other: &Candidate| !other.on_cordoned_node && Some(&other.pod_uid) != holder.pod_uid.as_ref();
-    candidates.iter().any(is_elsewhere).then(|| Cordon { node: node.name_any(), at })
+    candidates.iter().any(is_elsewhere)
 }
 
 fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {

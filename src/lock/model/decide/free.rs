@@ -6,10 +6,11 @@ use kube::ResourceExt;
 
 use super::{Contender, LockInput, Step, WaitReason, is_labelled, requests, rest};
 use crate::api::LOCK_FINALIZER;
-use crate::api::conditions::{HeldReason, LockCondition, transition_time};
+use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, transition_time};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::queue::Place;
 use crate::lock::model::readiness::until_unready;
+use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 use crate::time::UnixMillis;
 
@@ -32,6 +33,10 @@ pub(super) fn decide(input: &LockInput<'_>) -> Step {
 /// The step for a lock that is not finished, before it enters the queue.
 fn unfinished(input: &LockInput<'_>, draft: Draft, has_finalizer: bool) -> Step {
     let lock = input.lock;
+    // Candidates write the Lease from their start on, before they are ready and while the lock is suspended or waits for its quorum.
+    if !is_labelled(lock) && is_served(input.refusal.as_ref()) && input.pause.is_none() {
+        return Step::Prepare;
+    }
     if lock.spec.suspend {
         // A suspended lock does not wait for its turn, so its waitTimeout does not pass.
         let draft = match &input.refusal {
@@ -50,7 +55,7 @@ fn unfinished(input: &LockInput<'_>, draft: Draft, has_finalizer: bool) -> Step 
     let draft = draft.accepted(input.trouble.as_ref());
     match &input.contender {
         Ok(contender) => {
-            let is_prepared = has_finalizer && is_labelled(lock) && requests(lock).is_empty();
+            let is_prepared = has_finalizer && requests(lock).is_empty();
             in_queue(input, draft, patience, contender, is_prepared)
         }
         Err(WaitReason { message, retry_after }) => {
@@ -58,6 +63,11 @@ fn unfinished(input: &LockInput<'_>, draft: Draft, has_finalizer: bool) -> Step 
             rest(draft.not_held(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
         }
     }
+}
+
+/// Whether the operator looks after the Lease of a lock with this refusal.
+fn is_served(refusal: Option<&Refusal>) -> bool {
+    refusal.is_none_or(|refusal| refusal.reason() != AcceptedReason::LeaseNotServed)
 }
 
 /// The step for a lock with a candidate: wait for its turn or for a pause, or acquire.

@@ -26,6 +26,16 @@ fn free() -> DistributedLock {
     lock(json!({"transitions": 1}))
 }
 
+/// A lock after the hold with token 6, which ended at this time.
+fn with_history(mut lock: DistributedLock, to: &str) -> DistributedLock {
+    let past = json!({"identity": "a-1", "fencingToken": 6, "to": to, "reason": "HolderGone"});
+    lock.status.as_mut().unwrap().history = vec![serde_json::from_value(past).unwrap()];
+    lock
+}
+
+/// The end of the hold with token 6.
+const ENDED: &str = "2026-01-01T00:01:00Z";
+
 fn waiting(reason: &str) -> DistributedLock {
     lock(json!({"transitions": 1, "conditions": [{"type": "Held", "status": "False", "reason": reason,
         "message": "a client in west holds the key", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
@@ -42,11 +52,7 @@ fn lease(holder: &str, annotations: Value) -> Lease {
 
 /// A Lease that the operator wrote in the hold with this token.
 fn ours(holder: &str, token: Option<i64>) -> Lease {
-    let mut annotations = json!({LEASE_LOCK_ANNOTATION: "l"});
-    if let Some(token) = token {
-        annotations[LEASE_TOKEN_ANNOTATION] = json!(token.to_string());
-    }
-    lease(holder, annotations)
+    lease(holder, token.map_or(json!({}), |token| json!({LEASE_TOKEN_ANNOTATION: token.to_string()})))
 }
 
 /// The decision on a Lease that has not changed for this number of seconds.
@@ -60,7 +66,6 @@ fn written(change: Change) -> (String, i32, i32, Option<String>) {
     let Change::Write(lease) = change else { panic!("not written: {change:?}") };
     let spec = lease.spec.clone().unwrap();
     let token = lease.annotations().get(LEASE_TOKEN_ANNOTATION).cloned();
-    assert_eq!(lease.annotations().get(LEASE_LOCK_ANNOTATION).map(String::as_str), Some("l"));
     assert_eq!(lease.labels().get(LEASE_LABEL).map(String::as_str), Some("true"));
     (spec.holder_identity.unwrap(), spec.lease_duration_seconds.unwrap(), spec.lease_transitions.unwrap(), token)
 }
@@ -73,7 +78,7 @@ fn a_lease_that_does_not_exist_is_made_without_a_holder() {
 
 #[test]
 fn a_new_hold_empties_the_lease_of_an_earlier_one_at_once() {
-    let change = after(&held(7), &ours("old", Some(6)), 0);
+    let change = after(&with_history(held(7), ENDED), &ours("old", Some(6)), 0);
     let Change::Write(lease) = &change else { panic!("{change:?}") };
     assert_eq!(lease.metadata.resource_version.as_deref(), Some("5"), "a candidate's write in between is a conflict");
     assert_eq!(written(change), (String::new(), 1, 3, Some("7".into())));
@@ -86,10 +91,27 @@ fn a_holder_of_the_present_hold_is_left_alone() {
 }
 
 #[test]
-fn an_end_empties_the_lease_and_a_later_holder_is_stamped() {
-    assert_eq!(written(after(&free(), &ours("old", Some(6)), 0)), (String::new(), 1, 3, None));
-    assert_eq!(after(&free(), &ours("", None), 0), Change::Leave);
-    assert_eq!(written(after(&held(7), &ours("a-0_1", None), 0)).0, "", "the policy admits no name to a closed Lease");
+fn an_end_empties_the_lease() {
+    let free = with_history(free(), ENDED);
+    assert_eq!(written(after(&free, &ours("old", Some(6)), 0)), (String::new(), 1, 3, None));
+    assert_eq!(after(&free, &ours("", None), 0), Change::Leave);
+}
+
+#[test]
+fn a_name_that_the_policy_did_not_admit_keeps_the_lease() {
+    let waits = |lock: &DistributedLock, token: Option<i64>| {
+        let change = after(lock, &ours("b_1", token), 0);
+        assert_eq!(change, Change::Wait(Duration::from_secs(15)), "{token:?}");
+        assert_eq!(written(after(lock, &ours("b_1", token), 15)).0, "");
+    };
+    // It was written before the lock had the label, so the operator had not opened the Lease.
+    waits(&held(7), None);
+    waits(&free(), None);
+    // The lock was deleted and created again.
+    waits(&free(), Some(6));
+    waits(&held(7), Some(6));
+    // The gate was off. The name was renewed after the end of the hold for which the operator had opened the Lease.
+    waits(&with_history(free(), "2026-01-01T00:00:58Z"), Some(6));
 }
 
 #[test]
@@ -153,8 +175,6 @@ fn a_holder_without_admission_counts_for_its_whole_duration() {
     let renewed = Unchanged::after(Some(Unchanged { version: Some("4".into()), since: at(0) }), &stranger, at(100));
     let change = decide(&held(7), Some(&stranger), Some(&renewed), (at(101), WALL));
     assert_eq!(change, Change::Wait(Duration::from_secs(14)), "it has been renewed since");
-    let of_another = lease("old", json!({LEASE_LOCK_ANNOTATION: "other", LEASE_TOKEN_ANNOTATION: "7"}));
-    assert!(matches!(after(&held(7), &of_another, 0), Change::Wait(_)));
 }
 
 #[test]
@@ -163,15 +183,30 @@ fn a_holder_elsewhere_is_named_again_before_its_lease_ends() {
     let (name, duration, transitions, token) = written(after(&elsewhere, &ours("", Some(6)), 0));
     assert_eq!(
         (name.as_str(), duration, transitions, token),
-        ("elsewhere: a client in west holds the key", 3_600, 4, None)
+        ("elsewhere: a client in west holds the key", 60, 4, None)
     );
     let mut named = ours(&name, None);
     assert_eq!(after(&elsewhere, &named, 0), Change::Leave);
     named.spec.as_mut().unwrap().renew_time = Some(MicroTime(Timestamp::from_second(1_767_223_800).unwrap()));
     assert_eq!(written(after(&elsewhere, &named, 0)).2, 3, "the same holder is no transition");
     assert_eq!(written(after(&held(7), &named, 0)), (String::new(), 1, 3, Some("7".into())));
-    assert_eq!(written(after(&waiting("Queued"), &ours("", None), 0)).1, 3_600);
+    assert_eq!(written(after(&waiting("Queued"), &ours("", None), 0)).1, 60);
     assert_eq!(after(&waiting("NoCandidate"), &ours("", None), 0), Change::Leave);
+}
+
+#[test]
+fn a_leader_that_does_not_renew_the_lease_loses_the_lock() {
+    let idle = |lease: &Lease, seconds: u64| {
+        let unchanged = Unchanged::after(None, lease, at(100));
+        super::idle(&held(7), &Opened::of(&held(7), lease), &unchanged, at(100 + seconds))
+    };
+    assert_eq!(idle(&ours("a-0_1", Some(7)), 14), None);
+    let message = idle(&ours("a-0_1", Some(7)), 15).unwrap().to_string();
+    assert!(message.contains("did not renew Lease ctl for 15s"), "{message}");
+    assert_eq!(idle(&ours("", Some(7)), 29), None, "it has one ttl to write its name");
+    assert!(idle(&ours("", Some(7)), 30).is_some());
+    assert_eq!(idle(&ours("old", Some(6)), 1_000), None, "the Lease is not open for the present hold");
+    assert_eq!(idle(&ours("old", None), 1_000), None);
 }
 
 #[test]

@@ -10,6 +10,21 @@ fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
     let mut gated = lock.clone();
     gated.spec.election = Some(with_lease());
     assert_eq!(decide(&input(&gated)), Step::Prepare, "the policy on Leases does not find it yet");
+    let early = |change: &dyn Fn(&mut LockInput<'_>)| {
+        let mut input = input(&gated);
+        change(&mut input);
+        decide(&input)
+    };
+    let no_candidate = || HeldMessage::NoCandidate { why: "none is ready".into() };
+    assert_eq!(early(&|input| input.contender = Err(no_candidate().into())), Step::Prepare, "candidates elect before");
+    let starting = || Refusal::Starting { quorum: "ns/q".into(), max_ttl: Duration::from_secs(10).into() };
+    assert_eq!(early(&|input| input.refusal = Some(starting())), Step::Prepare);
+    let others = || Refusal::OthersLease { other: "ns/older".into() };
+    assert!(matches!(early(&|input| input.refusal = Some(others())), Step::Rest(_)), "its Lease is not its own");
+    assert!(matches!(early(&|input| input.pause = Some(no_candidate().into())), Step::Rest(_)), "a refused label");
+    let mut suspended = gated.clone();
+    suspended.spec.suspend = true;
+    assert_eq!(decide(&input(&suspended)), Step::Prepare);
     gated.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
     assert_eq!(decide(&input(&gated)), Step::Acquire(Contender::Identity("a".into())));
 }
