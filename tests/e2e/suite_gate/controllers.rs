@@ -8,17 +8,18 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::ResourceExt;
-use redlock_operator::api::{LEASE_LABEL, LEASE_TOKEN_ANNOTATION};
+use redlock_operator::api::{DistributedLock, LEASE_LABEL, LEASE_TOKEN_ANNOTATION};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
     candidates::{Place, suffer},
-    locks::{Lock, token},
+    locks::{Lock, SOON, claim, token},
     operators, poll,
     programs::{CLIENT_GO, CONTROLLER_RUNTIME, LEASE, Program, Released, TTL, allow_leases, check},
     record::Recorder,
-    suite_lock::support::{IDLE, POD_LIMIT, election, led_by, run, valid_until, with, worker},
+    suite_lock::support::{IDLE, POD_LIMIT, election, led_by, past, run, valid_until, with, worker},
 };
 
 /// The lease duration of the programs.
@@ -121,6 +122,41 @@ pub(crate) async fn without_the_operator_a_leader_stops_before_its_validity_ends
     poll::until(LONG, "a controller leads again", next).await?;
     let led: Vec<_> = [&first, &second, &again].into_iter().filter(|it| it.term().is_some()).collect();
     check(&led)
+}
+
+pub(crate) async fn a_leader_that_hangs_is_followed(bench: Bench) -> anyhow::Result<()> {
+    prepare(&bench).await?;
+    let lock = Lock::create(&bench, gated()).await?;
+    led_by(&lock, 0, "app-0", POD_LIMIT).await?;
+    let mut first = Program::of_pod(&bench, CLIENT_GO, "app-0").await?;
+    first.leads(LONG).await?;
+    let second = Program::of_pod(&bench, CLIENT_GO, "app-1").await?;
+    // Its container runs.
+    let process = first.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("it has ended")?;
+    let (hung, mark) = (bench.now(), lock.recorder.mark());
+    kill_process(process, Signal::STOP)?;
+    second.leads(LONG).await?;
+    bench.figures.add("controller that hangs: the next one leads after", bench.now().since(hung));
+    first.child.kill().await?;
+    let is_past = |version: &_| past(version).is_ok_and(|past| past.reason == "HolderUnhealthy");
+    lock.recorder.until_after(mark, SOON, "the history has the reason", is_past).await?;
+    check(&[&first, &second])
+}
+
+pub(crate) async fn a_lock_gates_its_lease_from_its_first_moment_to_its_last(bench: Bench) -> anyhow::Result<()> {
+    bench.cluster.deploy_with(&["leaseGate.enabled=true"]).await?;
+    allow_leases(&bench).await?;
+    // There is no candidate yet, and another claim holds the key.
+    Lock::create(&bench, claim("other", "app", None, TTL)).await?.held(SOON).await?;
+    let lock = Lock::create(&bench, gated()).await?;
+    let names_other = async || Ok(holder(&bench).await.ok().flatten().filter(|name| name.starts_with("elsewhere: ")));
+    run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
+    poll::until(LONG, "the Lease names the other holder", names_other).await?;
+    let program = Program::of_pod(&bench, CLIENT_GO, "app-0").await?;
+    let waits = async || Ok(program.term().is_none());
+    poll::stays(LEASE_DURATION, "no candidate leads here", waits).await?;
+    bench.delete::<DistributedLock>(&lock.name).await?;
+    program.leads(LONG).await.map(drop).context("without the lock the Lease is as free as any other")
 }
 
 pub(crate) async fn random_faults_never_make_two_leaders(bench: Bench) -> anyhow::Result<()> {
