@@ -252,8 +252,8 @@ impl World {
             return;
         }
         if entry.kind == Kind::DistributedLock && entry.object.name() == ELECTION {
-            let deleted = entry.change == Change::Deleted;
-            let lock = if deleted { Value::Null } else { entry.object.value.clone() };
+            let is_found = entry.change != Change::Deleted && entry.object.label(LEASE_LABEL).is_some();
+            let lock = if is_found { entry.object.value.clone() } else { Value::Null };
             let lag = hash(self.seed, [60, self.electors.cached.len() as u64]) % lag(self.seed);
             let last = self.electors.cached.last().map_or(self.now, |(at, _)| *at);
             self.electors.cached.push(((self.now + lag).max(last), lock));
@@ -284,6 +284,12 @@ impl World {
                 &format!("over {hold}"),
             );
         }
+    }
+
+    /// Whether this is the election with a Lease, and no candidate has written the Lease for its duration.
+    pub(crate) fn is_lease_idle(&self, lock: &str) -> bool {
+        let is_late = |written: &Admitted| self.now.0 - written.at.0 >= candidate::DURATION.unsigned_abs() * 1_000_000;
+        lock == ELECTION && self.plan.electors && self.electors.admitted.as_ref().is_none_or(is_late)
     }
 
     /// Checks that a candidate leads when its pod has held the lock for a while.

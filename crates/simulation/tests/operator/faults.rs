@@ -163,6 +163,10 @@ impl World {
                 standby.into_iter().for_each(|process| self.fault(&fault.at(process)));
             }
             Fault::Create(path, ref object) => drop(self.api_create(path, object)),
+            Fault::DeleteLock(lock) => {
+                let path = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks/{lock}");
+                self.api_request("DELETE", &path, "application/json", &serde_json::json!({}));
+            }
             Fault::Annotate(lock, name, value) => {
                 let path = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks/{lock}");
                 let patch = serde_json::json!({"metadata": {"annotations": {name: value}}});

@@ -167,6 +167,8 @@ pub(crate) enum Fault {
     AtStandby(usize, Box<Self>),
     /// A user creates this object.
     Create(&'static str, serde_json::Value),
+    /// A user deletes this lock of the first namespace.
+    DeleteLock(&'static str),
     /// A user annotates a lock of the first namespace.
     Annotate(&'static str, &'static str, &'static str),
 }

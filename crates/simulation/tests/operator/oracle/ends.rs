@@ -45,6 +45,7 @@ impl World {
         if reason == "HolderUnhealthy"
             && self.leader_is_well(place.as_ref(), 3_000_000)
             && !self.is_unwell(lock, &before["holder"])
+            && !self.is_lease_idle(name)
         {
             self.oracle.violated(format!("{name} ended at {} for a holder that is well", self.now));
         }

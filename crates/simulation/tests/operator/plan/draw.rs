@@ -82,7 +82,7 @@ impl Plan {
         plan.keep(std::env::var("KEEP").ok().as_deref());
         if plan.electors {
             plan.claims = 0;
-            plan.faults.extend(scenarios::electors());
+            plan.faults.extend(scenarios::electors(&mut Rng::of(seed, "electors")));
         }
         plan.take_time();
         plan

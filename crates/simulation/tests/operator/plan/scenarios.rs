@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::electors;
+use crate::rng::Rng;
 use crate::time::At;
 use crate::users::SHOP;
 
@@ -58,8 +59,18 @@ fn pods() -> Fault {
 }
 
 /// The election whose Lease candidates use, and its pods.
-pub(super) fn electors() -> Vec<(At, Fault)> {
-    vec![(At(2_000_000), pods()), (At(9_000_000), lock(electors::ELECTION, &electors::election()))]
+///
+/// The lock exists after the pods or before them. Some users delete it and create it again.
+pub(super) fn electors(rng: &mut Rng) -> Vec<(At, Fault)> {
+    let election = || lock(electors::ELECTION, &electors::election());
+    let (early, late) = if rng.percent(50) { (pods(), election()) } else { (election(), pods()) };
+    let mut plan = vec![(At(2_000_000), early), (At(9_000_000), late)];
+    if rng.percent(25) {
+        plan.push((At(30_000_000), Fault::DeleteLock(electors::ELECTION)));
+        // The object is gone when its hold has ended.
+        plan.extend((31..60).step_by(4).map(|second| (At(second * 1_000_000), election())));
+    }
+    plan
 }
 
 /// A claim that publishes only transitions.
