@@ -30,7 +30,9 @@ use crate::redis_member::Observation;
 use crate::redlock::{FencingToken, restored};
 use crate::time::UnixMillis;
 
-/// For the counters of the others: they are taken where they can be had.
+/// Timeout of the reading of all other counters.
+///
+/// It leaves out members without an answer.
 const COUNTERS_TIMEOUT: Duration = Duration::from_millis(600);
 
 pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
@@ -111,8 +113,9 @@ async fn record_admission(
     written.await
 }
 
-/// Opens on the connection of the check, once. A failure leaves the state of the users unknown, so the process is fenced and
-/// counted again.
+/// Opens the users of the process, once, on the connection of the check.
+///
+/// After a failure the state of the users is unknown, so the process is fenced and waits again.
 async fn open(
     observer: &Observer<'_>,
     mut admin: AdminSession<'_>,
@@ -142,7 +145,7 @@ fn check(observation: &Observation) -> Result<(), ActError> {
     }
 }
 
-/// The counter with which a process starts that has forgotten its own.
+/// The token counter for a restarted process.
 ///
 /// It is above every token that a majority can have given out. It is read after the rejoin delay, never before, because
 /// an acquisition can be in flight until then. `clock` is the API server's clock, which all replicas share. A replica's

@@ -46,7 +46,9 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
     Ok(applied)
 }
 
-/// The Secrets, before the StatefulSets whose pods need them. They are read one by one, so not every time.
+/// Applies the Secrets, before the StatefulSets whose pods need them.
+///
+/// The operator reads Secrets one by one, so it does not read them in every reconciliation.
 async fn keep_secrets(
     observer: &Observer<'_>,
     secrets: (Secret, Vec<Secret>),
@@ -76,7 +78,7 @@ async fn keep_secrets(
     Ok(applied)
 }
 
-/// Keeps everything else. Returns what is in the way.
+/// Applies all other objects, and returns the obstacle.
 async fn keep_objects(observer: &Observer<'_>, objects: &Objects) -> Result<Vec<String>, Error> {
     // Named one by one: an object that is added to `Objects` must not be forgotten here.
     let Objects { config: _, services, disruption_budget, network_policy, clients: _, stateful_sets } = objects;
@@ -89,7 +91,7 @@ async fn keep_objects(observer: &Observer<'_>, objects: &Objects) -> Result<Vec<
     Ok(in_the_way)
 }
 
-/// Keeps objects of a watched kind. Returns what is in the way.
+/// Applies objects of a watched kind, and returns the obstacle.
 async fn keep_watched<'k, K: Kind + Namespaced + Serialize>(
     observer: &Observer<'_>,
     cache: &Cache<K>,

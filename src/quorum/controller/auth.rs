@@ -116,8 +116,9 @@ async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth, Er
     }
 }
 
-/// A change of the secrets: to the Secret first, and only over the state that this was decided on. A conflict is another state: the
-/// next reconciliation begins with that.
+/// Writes a change of the secrets over the state that it was decided on.
+///
+/// After a conflict the next reconciliation begins with the new state.
 pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, next: Auth) -> Result<Stored, Error> {
     let Sources { session, cluster, memory, .. } = sources;
     let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;

@@ -32,10 +32,10 @@ use crate::time::Monotonic;
 /// The pause between two checks of a member that serves an older certificate.
 const RELOAD_PERIOD: Duration = Duration::from_secs(3);
 
-/// The certificate to be served, or what is wrong with it.
+/// The certificate to serve, or its fault.
 type Found = Result<Certificate, String>;
 
-/// How TLS stands in one reconciliation.
+/// The state of TLS in one reconciliation.
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
     pub(super) transport: Transport,
@@ -51,7 +51,7 @@ impl Tls {
     }
 }
 
-/// Reads or makes the certificate, and lets this replica trust it.
+/// Reads or makes the certificate, and adds it to the trusted ones of this replica.
 pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls, Error> {
     let tls = find(observer).await?;
     let span = tls.certificate.as_ref().and_then(|certificate| certificate.as_ref().ok()).map(|found| found.span);
@@ -84,8 +84,9 @@ async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
     Ok(Tls { transport: Transport { tls, authorities, addresses: observed.given_addresses() }, certificate })
 }
 
-/// Whether no member serves anything older than this certificate. A member without an observed certificate perhaps
-/// does.
+/// Whether no member serves an older certificate than this one.
+///
+/// A member without an observed certificate possibly serves an older one.
 fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -> bool {
     let serves =
         |name: &str| observed.link(name).is_some_and(|(_, state)| state.certificate() == Some(certificate.fingerprint));
@@ -244,9 +245,9 @@ fn in_the_way(found: &Secret, plan: &Plan) -> Option<String> {
     (!is_ours(found, &plan.uid)).then(|| Blocked::Foreign { kind, name }.to_string())
 }
 
-/// Whether a certificate has to be made.
+/// Whether the operator must make a certificate.
 ///
-/// That is so if none of this authority has these names, or if most of its life has passed.
+/// This is the case if no certificate of this authority has these names, or if most of its life has passed.
 fn is_due(data: &Data, authority: &Pair, names: &[String], now: i64) -> bool {
     let mut by_authority = data.clone();
     let pem = ByteString(authority.certificate.clone().into_bytes());

@@ -86,7 +86,9 @@ async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
     failures
 }
 
-/// The one write from which on both lists count. Decided again on what the API server has; false if something came between.
+/// Writes the beginning of the joint part, after which a lock needs a majority of both lists.
+///
+/// The step is decided again on the object of the API server. False if the decision differs.
 async fn switch(observer: &Observer<'_>) -> Result<bool, Error> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
@@ -100,7 +102,9 @@ async fn switch(observer: &Observer<'_>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Closes the users of earlier epochs, each member confirmed and recorded alone. Gives what failed.
+/// Closes the users of earlier epochs, and returns the failures.
+///
+/// Each member is confirmed and recorded alone.
 async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result<Vec<String>, Error> {
     let on_file = former_users_on_file(observer.cluster, observer.plan).await?;
     let mut failures = Vec::new();
@@ -133,7 +137,9 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
     Ok(failures)
 }
 
-/// The new list goes on alone, above every token that the old one has given out. `None` when it does; else what failed.
+/// Ends the joint part. The tokens of the new list begin above every token of the old one.
+///
+/// Returns the failure, if there was one.
 async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
@@ -165,7 +171,7 @@ async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
     Ok(None)
 }
 
-/// Takes note of a failure; whether there was none.
+/// Records a failure, and returns whether there was none.
 fn note(name: &str, outcome: Result<(), ActError>, failures: &mut Vec<String>) -> bool {
     match outcome {
         Ok(()) => true,

@@ -103,8 +103,8 @@ pub(super) async fn open_new(observer: &Observer<'_>) {
 
 /// Takes and gives rights of clients on every admitted member, before the ACL files change.
 ///
-/// Clients that were removed lose their rights, and those that changed get their new ones. The result says what is in
-/// the way. The files must stay as they are until nothing is, since they are the memory of who has rights.
+/// Removed clients lose their rights, and changed clients get new ones. The result names the obstacles. While there is an
+/// obstacle, the files must stay unchanged, because they record which users have rights.
 pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>, Error> {
     let (cluster, plan, auth) = (observer.cluster, observer.plan, observer.auth);
     let Some(config) = config(cluster, plan).await? else { return Ok(Vec::new()) };
@@ -192,8 +192,10 @@ fn acl_file(config: &Secret, member: &MemberPlan) -> String {
     text.map(|text| String::from_utf8_lossy(&text.0).into_owned()).unwrap_or_default()
 }
 
-/// `passwords`: whether those are compared as well. They are rotated in an order of their own, in which each file has one of the file
-/// before: a user with none of them is another client's.
+/// The difference between two ACL files.
+///
+/// `passwords`: also compare the passwords. During a rotation each file keeps one password of the file before. So a user without
+/// any of them belongs to another client.
 fn difference(old: &str, new: &str, passwords: bool) -> Difference {
     let (old, new) = (users_of(old), users_of(new));
     let removed = old.keys().filter(|name| !new.contains_key(*name)).map(|name| (*name).to_owned());

@@ -42,7 +42,7 @@ impl<'a> Cluster<'a> {
         Ok(request(self.api::<K>(namespace).get_opt(name)).await?)
     }
 
-    /// Deletes this very object. Whether it was there.
+    /// Deletes exactly this object, and returns whether it existed.
     pub(super) async fn delete<K: Namespaced>(&self, object: &K) -> Result<bool, Error> {
         Ok(requests::delete(&self.context.client, object).await?)
     }
@@ -136,7 +136,7 @@ impl<'a> Cluster<'a> {
         self.context.api_now()
     }
 
-    /// The API server's time: by it the transitions of conditions are dated, whichever replica leads.
+    /// The API server's time, which dates the transitions of conditions on every leader.
     pub(super) fn api_time(&self) -> Timestamp {
         Timestamp::from_millisecond(self.context.api_now().0).unwrap_or_default()
     }

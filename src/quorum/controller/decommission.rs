@@ -36,7 +36,7 @@ use crate::time::Monotonic;
 /// Maximum number of held locks that the message names.
 const NAMED: usize = 10;
 
-/// How it stands on that way.
+/// The progress of a member to its end.
 pub(super) enum Ending {
     Ended,
     /// No replica can close it. It can vote until that moment at the latest, or until there is evidence of its end,
@@ -46,7 +46,7 @@ pub(super) enum Ending {
     Waits(Option<Monotonic>, String),
 }
 
-/// Carries the deletion as far as it goes; how long nothing has to be done unless something happens.
+/// Takes all steps of the deletion that are possible now, and returns the pause until the next check.
 pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration, Error> {
     let (cluster, quorum) = (sources.cluster, sources.session.quorum());
     if !quorum.finalizers().iter().any(|finalizer| finalizer == QUORUM_FINALIZER) {
@@ -77,10 +77,10 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration, Error> {
     Ok(RESYNC)
 }
 
-/// Carries the end of one member as far as it goes.
+/// Takes all steps of a member's end that are possible now.
 ///
-/// `plan` is that of the quorum, if its specification is valid. `deleted`: the quorum goes, and no fence of it will wait for
-/// what was promised.
+/// `plan` is that of the quorum, if its specification is valid. `deleted`: the quorum is deleted, so no later fence of it waits for
+/// earlier promises.
 pub(super) async fn end_member(
     sources: &Sources<'_>,
     link: &MemberLink,
@@ -182,7 +182,9 @@ async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> 
     Ok(found.is_none_or(|secret| auth_of(&secret, &plan.uid).is_none()))
 }
 
-/// A failure is waited out: the member is tried again, or proves dead.
+/// Closes a member permanently.
+///
+/// After a failure it waits until the next attempt, or until there is evidence of the member's end.
 async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Ending {
     let name = link.name();
     match close(sources, plan, link).await {

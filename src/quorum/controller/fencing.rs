@@ -11,7 +11,9 @@ use crate::quorum::model::membership::users_since;
 use crate::quorum::model::record::{Stamps, publish_named};
 use crate::time::Monotonic;
 
-/// Only after the record says Fenced; the count starts when it is confirmed.
+/// Closes the users of a process whose record is Fenced.
+///
+/// The rejoin delay begins with the confirmation.
 pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
     let Some(process) = &snapshot.process else { return Ok(()) };
     let quorum = observer.sources.session.quorum();

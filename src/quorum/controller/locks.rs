@@ -15,7 +15,7 @@ pub(super) type HeldLock = (Arc<DistributedLock>, Option<Votes>);
 /// The votes of the hold that the status of a lock names, by the last renewal of this process.
 pub type HeldVotes = Arc<dyn Fn(&DistributedLock) -> Option<Votes> + Send + Sync>;
 
-/// All of them.
+/// All locks with a hold on the quorum.
 pub(super) fn held(context: &Context, votes: &HeldVotes, quorum: &RedisQuorum) -> Vec<HeldLock> {
     let uid = quorum.metadata.uid.as_deref();
     let recorded = uid.map(|uid| context.locks.under(&keys::held_on(Some(uid)))).unwrap_or_default();
@@ -32,13 +32,14 @@ fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock, Option<Votes>) -
     names
 }
 
-/// Names of all of them.
+/// Names of all held locks.
 pub(super) fn all(held: &[HeldLock]) -> Vec<String> {
     names(held, |_, _| true)
 }
 
-/// Names of those that some member lacks. `members`: how many there are; so many of them are `dead` and leave, which nothing waits for. A hold
-/// that ends needs no vote any more.
+/// Names of the held locks that a member lacks.
+///
+/// `members` is the number of members. `dead` of them leave the quorum, and no step waits for them. A hold that ends needs no vote.
 pub(super) fn incomplete(held: &[HeldLock], members: usize, dead: usize) -> Vec<String> {
     names(held, |lock, votes| {
         // The count as well: votes from before a member joined say of the others only that they have the key.
@@ -47,8 +48,9 @@ pub(super) fn incomplete(held: &[HeldLock], members: usize, dead: usize) -> Vec<
     })
 }
 
-/// Whether one of them can have been renewed for longer than this. The specified ttl and the last published one count,
-/// because a replica that has not read a shorter ttl yet renews for the old one.
+/// Whether the last renewal of a lock can have a longer ttl than this.
+///
+/// It compares the specified ttl and the last published one, because a replica with an old cache renews with the old ttl.
 pub(super) fn is_any_longer(held: &[HeldLock], longest: Duration) -> bool {
     let longest_millis = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX);
     let is_longer = |lock: &DistributedLock, _votes| {

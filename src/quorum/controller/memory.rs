@@ -26,7 +26,7 @@ pub(super) struct Memory {
     /// Failed acts on members that delay a change of the members.
     pub(super) change_failures: Mutex<Vec<String>>,
     pub(super) tls: Mutex<Option<ReadTls>>,
-    /// The certificate to be served, or what is wrong with it; `None` if members are to speak plain TCP.
+    /// The certificate to serve, or its fault. `None` if members use plain TCP.
     pub(super) certificate: Mutex<Option<Result<Certificate, String>>>,
     pub(super) passwords: Mutex<Passwords>,
     /// Since when the auth Secret has been missing, with no copy here.
@@ -93,7 +93,7 @@ impl Applied {
     }
 }
 
-/// Objects as they were when they were last known to be as they should be, by kind and name.
+/// Objects in the last state that the operator confirmed, by kind and name.
 pub(super) type KeptObjects = HashMap<(String, String), Kept>;
 
 /// SHA-256 of an object, which is kept in its place.
@@ -101,7 +101,7 @@ pub(super) type KeptObjects = HashMap<(String, String), Kept>;
 /// The objects of one quorum are some hundred kilobytes of JSON.
 pub(super) type Digest = [u8; 32];
 
-/// One such object.
+/// The confirmed state of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Kept {
     /// The applied object.

@@ -97,8 +97,9 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     Ok(None)
 }
 
-/// Deletes an object of a member, if it is ours; whether there is none any more. Asked of the API server: a watch that has
-/// just begun has no memory of it.
+/// Deletes an object of a member, if this quorum owns it.
+///
+/// Returns whether the object no longer exists. It reads from the API server, because a new watch does not have the object.
 pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, name: &str) -> Result<bool, Error> {
     let Sources { cluster, memory, .. } = sources;
     let found = cluster.get::<K>(&plan.namespace, name).await?;
@@ -111,7 +112,7 @@ pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, na
     Ok(false)
 }
 
-/// Whether this is the object as the API server had it when it was last known to be as it should be.
+/// Whether the object is in the last state that the operator confirmed.
 pub(super) fn is_kept<K: Resource<DynamicType = ()> + Serialize>(kept: &Mutex<KeptObjects>, object: &K) -> bool {
     kept.lock().get(&key_of(object)).is_some_and(|kept| kept.is == digest(object))
 }
