@@ -125,7 +125,7 @@ impl QuorumSession {
         &self.reference
     }
 
-    /// Whether one of its tasks has panicked: it is of no use any more.
+    /// Whether one of its tasks has panicked, so that the session has to be replaced.
     pub(super) fn is_broken(&self) -> bool {
         self.alarm.is_raised() || self.links().iter().any(|link| link.is_broken())
     }

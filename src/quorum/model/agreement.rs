@@ -24,11 +24,10 @@ pub const FRESH: Duration = Duration::from_secs(5);
 /// Added to twice the rejoin delay. See [`lives`].
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// How much sooner than the record an operator stops to believe in the claim that it renewed.
-/// The claim in the record ends last.
+/// How much earlier a claim ends for the operator that renewed it than in the record.
 const BELIEVED_SHORTER: Duration = MARGIN;
 
-/// How long a claim counts without a renewal.
+/// How long a claim is valid without a renewal.
 ///
 /// Votes count for [`FRESH`] after the last renewal of the claim, and promises that were made with them live for less
 /// than the rejoin delay. The result is twice that delay and a margin. During that time a member's clock can run fast,
@@ -65,7 +64,7 @@ pub enum Conflict {
     MaxTtl(OtherClaim),
 }
 
-/// How things stand, for users.
+/// The state of the agreement, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// There are no external members.

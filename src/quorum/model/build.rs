@@ -30,7 +30,7 @@ pub use stateful_set::{ACL_FILE, CONFIG_VOLUME, TLS_VOLUME};
 /// Name of the container whose end is the end of a member's process.
 pub const REDIS_CONTAINER: &str = "redis";
 
-/// How members are spoken to now, which during an update is not how they will be.
+/// The connections to members now, which differ from the specification during an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transport {
     /// Whether the pod of each member speaks TLS, by index.

@@ -75,7 +75,7 @@ pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
 
 /// The settings that a client of the quorum can use.
 ///
-/// It is a longer lock only when fences outlast it.
+/// A longer lock is allowed only when fences outlast it.
 pub fn promised(quorum: &RedisQuorum) -> Effective {
     let wanted = Effective::wanted(quorum);
     let published = Effective::published(quorum).unwrap_or(wanted);
@@ -109,7 +109,9 @@ pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Dur
     }
 }
 
-/// A leader's count towards a smaller value. Another leader begins again: late is safe.
+/// The wait of a leader for a smaller value.
+///
+/// Another leader begins the wait again, because a late change is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowering {
     /// The specification that it belongs to.

@@ -67,7 +67,7 @@ pub fn pod_ip(pod: &Pod) -> Option<String> {
     pod.status.as_ref()?.pod_ip.clone().filter(|ip| !ip.is_empty())
 }
 
-/// A process that answers, as far as it is known where it runs: now, and by the record.
+/// A process that answers, with the evidence of where it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Whereabouts<'a> {
     /// Which process.

@@ -15,9 +15,9 @@ pub const MOST: usize = 9;
 pub struct Lists {
     /// The membership epoch. The first is 1.
     pub epoch: i64,
-    /// A majority of these is needed.
+    /// A grant needs a majority of these.
     pub voters: Vec<String>,
-    /// While a change is joint: and a majority of these.
+    /// While a change is joint, a grant also needs a majority of these.
     pub former: Option<Vec<String>>,
     /// The list of the specification.
     pub wanted: Vec<String>,
@@ -97,8 +97,9 @@ impl Lists {
         names
     }
 
-    /// The list of which a majority has stored every token so far. While two lists count it is the old one: tokens from before the
-    /// switch are on no other.
+    /// The list of which a majority has stored every token so far.
+    ///
+    /// While a change is joint it is the old list, because no other has the tokens from before the switch.
     pub fn token_list(&self) -> &[String] {
         self.former.as_ref().unwrap_or(&self.voters)
     }

@@ -27,7 +27,7 @@ pub const COPY_WITHIN: Duration = Duration::from_secs(10);
 pub enum Found {
     /// There is no Secret.
     Nothing,
-    /// There is one, and it is not ours or not as we write it.
+    /// Another owner has it, or its content is not that of the operator.
     Useless,
     /// The secrets in it.
     Secrets(Auth),
@@ -54,18 +54,18 @@ pub struct Input<'a> {
 pub enum SecretsStep {
     /// The stored secrets are the ones in use.
     Keep(Auth),
-    /// The stored secrets count.
+    /// Use the stored secrets.
     Adopt(Auth),
-    /// Write these from memory, in place of the stored ones if there are any.
+    /// Write these secrets, which are in memory, in place of stored ones.
     WriteBack(Auth),
-    /// The quorum's first.
+    /// Make the quorum's first secrets.
     MakeFirst,
     /// Publish that they are lost. Until then another replica can write its copy back.
     AwaitCopy {
         /// The end of the wait.
         until: Monotonic,
     },
-    /// In place of the lost ones.
+    /// Make secrets in place of the lost ones.
     MakeAnew,
     /// An administrator has to check the Secret that is there. It can be an accident, and its content worth more than
     /// new secrets.

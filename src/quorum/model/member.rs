@@ -5,9 +5,9 @@
 pub struct MemberSummary {
     /// Its name.
     pub name: String,
-    /// Others run it.
+    /// An external member.
     pub external: bool,
-    /// How it stands by its record.
+    /// Its state in the record.
     pub standing: Standing,
     /// Its pod was made from another template than its StatefulSet has now. `None`: not known yet, because there is no pod,
     /// or the StatefulSet controller has not processed the newest template.
@@ -33,14 +33,14 @@ pub struct MemberSummary {
     pub dead: bool,
 }
 
-/// How a member stands by its record.
+/// The state of a member in its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
     /// It can vote.
     Admitted,
     /// It can vote and does not answer. Other replicas and clients perhaps reach it.
     Silent,
-    /// It was closed for this update: what has begun is finished.
+    /// It was closed for this update, which is finished first.
     ClosedForUpdate,
     /// It cannot vote, so there is nothing to lose.
     #[default]
@@ -53,9 +53,9 @@ pub enum Standing {
 /// Which secrets the first process of a member's pod was started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartedWith {
-    /// Those that count.
+    /// The current secrets.
     These,
-    /// Others.
+    /// Other secrets.
     Others,
     /// It has no pod, or one that ends.
     #[default]

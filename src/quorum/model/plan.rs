@@ -116,7 +116,7 @@ pub struct Plan {
     pub owner: OwnerReference,
     /// The operator's own members that vote or are to vote, by index. Those that leave are not among them.
     pub members: Vec<MemberPlan>,
-    /// The external members and that vote or are to vote.
+    /// The external members that vote or are to vote.
     pub external: Vec<MemberPlan>,
     /// The member lists that decide whose votes count, now and after a change.
     pub lists: Lists,
@@ -135,7 +135,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All members, those of others last.
+    /// All members, the external ones last.
     pub fn all_members(&self) -> impl Iterator<Item = &MemberPlan> {
         self.members.iter().chain(&self.external)
     }
@@ -266,7 +266,9 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     })
 }
 
-/// External masters have settings of their own. Of ours those that leave count, too: the operator connects to them until their end.
+/// The plan of TLS for the operator's own members, including those that leave.
+///
+/// External masters have settings of their own.
 fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
     let tls = &quorum.spec.tls;
     if recorded_members(quorum).iter().all(MemberPlan::is_external) {

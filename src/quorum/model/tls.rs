@@ -81,7 +81,7 @@ pub enum Unfit {
         /// The name of the quorum.
         quorum: String,
     },
-    /// Something else stands there.
+    /// The content has another format.
     #[error("its {0} is not in PEM, or not of a known kind")]
     Unreadable(&'static str),
     /// Certificate and key do not belong together.

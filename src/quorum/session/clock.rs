@@ -37,7 +37,7 @@ struct Watched {
 }
 
 impl ClockGuard {
-    /// For a quorum of so many members.
+    /// The clocks of a quorum with this number of members.
     pub const fn new(members: usize, rule: Rule) -> Self {
         let state = State { members, rule, watched: BTreeMap::new(), own: None, together: None };
         Self { state: Mutex::new(state) }
@@ -53,12 +53,14 @@ impl ClockGuard {
         self.state.lock().watched.remove(member);
     }
 
-    /// Judges by this from now on.
+    /// Sets the rule by which clocks are judged.
     pub fn set_rule(&self, rule: Rule) {
         self.state.lock().rule = rule;
     }
 
-    /// A regular reading of a member's clock, and of our own. Whether something became known that others should act on.
+    /// Records a regular reading of a member's clock, and of this replica's clocks.
+    ///
+    /// Returns whether another task has to act on it.
     pub fn observe(
         &self,
         member: &MemberName,

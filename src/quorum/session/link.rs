@@ -141,7 +141,7 @@ impl MemberLink {
         self.state.lock().clone()
     }
 
-    /// Where the member is asked.
+    /// The address of the member.
     pub fn address(&self) -> Option<String> {
         self.target.borrow().as_ref().map(|target| target.admin.address.clone())
     }
@@ -151,7 +151,7 @@ impl MemberLink {
         self.state.lock().service.is_stuck(self.now())
     }
 
-    /// News of a script, once.
+    /// The outcome for a script, returned once.
     pub fn take_script_news(&self) -> Option<ScriptNews> {
         self.state.lock().service.take_script_news(self.now())
     }

@@ -39,8 +39,8 @@ impl LinkList {
 
     /// Starts the links of new members, and ends those of former ones.
     ///
-    /// A member that is somewhere else under the same name is a new one. The other links stay as they are: what they
-    /// have seen is what a fence counts from.
+    /// A member at another place under the same name is a new one. The other links stay, because fences begin with their
+    /// observations.
     pub(super) fn follow(&self, members: Vec<MemberPlan>) {
         let mut list = self.list.lock();
         if list.len() == members.len() && list.iter().zip(&members).all(|(link, member)| link.plan().is_same(member)) {

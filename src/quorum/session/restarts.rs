@@ -8,7 +8,7 @@ use crate::time::Monotonic;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// After so long without a panic earlier ones are forgotten.
+/// After this time without a panic, earlier panics have no effect.
 const CALM: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,7 @@ pub const FLOOR_STEP: u32 = 1 << 16;
 /// When so little is left the floor is raised ahead, so that no acquisition waits for it.
 const LOW_WATER: u32 = FLOOR_STEP / 2;
 
-/// A conflict is the progress of another write; so many in a row are not expected.
+/// Maximum number of attempts, since each conflict is the progress of another write.
 const ATTEMPTS: usize = 5;
 
 /// Why the floor could not be raised. The token must not be published.
@@ -64,7 +64,7 @@ impl Tokens {
         FencingToken::new(self.floor.load(Ordering::Acquire)).unwrap_or_default()
     }
 
-    /// Takes note of a token; whether the floor should be raised ahead now.
+    /// Records a token, and returns whether the floor must be raised ahead of need.
     pub(super) fn observe(&self, token: FencingToken) -> bool {
         let before = self.highest.fetch_max(token.get(), Ordering::AcqRel);
         let low = |highest: i64| highest.saturating_add(i64::from(LOW_WATER)) > self.floor().get();

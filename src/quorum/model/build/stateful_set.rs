@@ -91,7 +91,7 @@ fn template_metadata(plan: &Plan, member: &MemberPlan) -> ObjectMeta {
     }
 }
 
-/// With a security context of its own a quorum says which users there are, also that there is none.
+/// The security context of a quorum replaces the default, even if it sets no user.
 fn pod_security(pod: &MemberPod) -> PodSecurityContext {
     let id = Some(REDIS_UID);
     let usual =

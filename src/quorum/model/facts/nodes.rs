@@ -112,7 +112,9 @@ impl Nodes {
         self.change(last.name_any(), |watch| watch.deleted(last))
     }
 
-    /// The node object went while this replica did not watch. Its state at the end was not observed, and is no evidence.
+    /// Removes a node object that was deleted while this replica did not watch.
+    ///
+    /// Its last state was not observed, and is no evidence.
     pub fn vanished(&mut self, last: &Node) -> bool {
         self.change(last.name_any(), |watch| {
             if watch.facts.present.as_ref().is_some_and(|present| Some(&present.identity.uid) == last.uid().as_ref()) {

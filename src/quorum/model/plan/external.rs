@@ -41,13 +41,14 @@ pub struct ExternalTlsPlan {
     pub server_name: String,
 }
 
-/// The external members and that vote or are to vote.
+/// The external members that vote or are to vote.
 pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     Lists::of(quorum).members().iter().filter_map(|name| recorded_member(quorum, name)).collect()
 }
 
-/// The external member with this name. The one that the status knows by it is at the address there, whatever the specification says: it
-/// is that one which votes.
+/// The external member with this name.
+///
+/// If the status has such a member, its address there applies, because that member votes.
 pub(super) fn recorded_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     if own_member(quorum, name).is_some() {
         return None;
@@ -72,7 +73,7 @@ fn host_of(address: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// All members of a quorum, those of others last.
+/// All members of a quorum, the external ones last.
 pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let mut all = members(quorum);
     all.extend(external_members(quorum));

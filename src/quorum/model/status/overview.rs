@@ -14,7 +14,7 @@ use crate::quorum::model::rollout::Progress;
 /// The input of the conditions, besides the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
-    /// An update that is not over.
+    /// An unfinished update.
     pub rollout: Option<Progress>,
     /// Progress of a change of the members.
     pub change: Option<String>,
@@ -24,7 +24,7 @@ pub struct Overview {
     pub rotation: Option<String>,
     /// Members run with secrets that are lost.
     pub loss: Option<String>,
-    /// How TLS stands; `None` without it.
+    /// The state of TLS, `None` without it.
     pub tls: Option<Condition>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Problem>,

@@ -9,7 +9,7 @@ use crate::redis_member::Fingerprint;
 /// Members that are not as they should be are named up to this many.
 const NAMED: usize = 9;
 
-/// How one member stands.
+/// The state of TLS at one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Its name.
@@ -22,7 +22,7 @@ pub struct Served {
     pub failure: Option<String>,
 }
 
-/// How TLS stands. `certificate` is the one to be served, or what is wrong with it.
+/// The state of TLS. `certificate` is the one to serve, or its fault.
 pub fn report(certificate: &Result<Certificate, String>, members: &[Served]) -> QuorumMessage {
     let certificate = match certificate {
         Ok(certificate) => certificate,

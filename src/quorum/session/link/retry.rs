@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// Before the next attempt to connect.
+/// The first pause between two attempts to connect.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_millis(200);
 /// The maximum of that pause, which grows with successive failures. A new process has to be observed soon, because its
 /// fence waits for that. An external master perhaps never answers.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY_OF_EXTERNAL: Duration = Duration::from_secs(5);
 
-/// Before the next attempt to connect, after one that failed and so many before it.
+/// The pause before the next attempt to connect, after this number of earlier failures.
 pub(super) fn retry_pause(failures: u32, is_external: bool) -> Duration {
     let longest = if is_external { LONGEST_RETRY_OF_EXTERNAL } else { LONGEST_RETRY };
     RETRY_PERIOD.saturating_mul(1 << failures.min(8)).min(longest)

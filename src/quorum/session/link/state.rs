@@ -6,7 +6,9 @@ use crate::redis_member::{Fingerprint, Observation, Users};
 use crate::redlock::{MemberError, RunId};
 use crate::time::Monotonic;
 
-/// The observations of a link. Facts of a process stand with its `run_id`, and count while it is the last observed one.
+/// The observations of a link.
+///
+/// Facts of a process have its `run_id`, and are valid while it is the last observed process.
 #[derive(Clone, Debug, Default)]
 pub struct LinkState {
     /// The pod of `processes`. The target is perhaps another pod since a moment ago.
