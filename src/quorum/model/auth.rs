@@ -41,12 +41,12 @@ pub struct Auth {
     passwords: Passwords,
 }
 
-/// Which passwords there are.
+/// The passwords in use.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Passwords {
     /// Rises with every change, so that an older state is known as such.
     generation: u64,
-    /// Their seed; the quorum's own if they were never rotated.
+    /// Their seed, or `None` for that of the quorum before the first rotation.
     seed: Option<Seed>,
     rotation: Option<Rotation>,
     /// The last request that was carried out.
@@ -76,8 +76,9 @@ impl Auth {
         Self { seed: rand::random(), passwords: Passwords::default() }
     }
 
-    /// Fresh secrets in place of lost ones, which members still run with. `now` is Unix time, and only has to be later than that of
-    /// secrets that were made so before.
+    /// New secrets in place of lost ones, which members still use.
+    ///
+    /// `now` is Unix time. It must be later than that of earlier replacements.
     pub fn replacement(now: UnixMillis) -> Self {
         let passwords = Passwords { made_anew: now.0.max(1), ..Passwords::default() };
         Self { seed: rand::random(), passwords }
@@ -90,12 +91,16 @@ impl Auth {
         (self.passwords.made_anew != 0).then(|| hex(&derive(&self.seed, &["id"])[..ID_BYTES]))
     }
 
-    /// From the seed in the auth Secret; `None` if it is none.
+    /// Reads secrets from the seed in the auth Secret.
+    ///
+    /// `None` if this is no seed.
     pub fn from_seed(seed: &[u8]) -> Option<Self> {
         Some(Self { seed: seed.try_into().ok()?, passwords: Passwords::default() })
     }
 
-    /// From the content of the auth Secret; `None` if anything but the operator has written it.
+    /// Reads secrets from the content of the auth Secret.
+    ///
+    /// `None` if another party wrote it.
     pub fn from_data(data: &BTreeMap<String, ByteString>) -> Option<Self> {
         let auth = Self::from_seed(&data.get(SEED_KEY)?.0)?;
         let Some(passwords) = data.get(PASSWORDS_KEY) else { return Some(auth) };
@@ -103,7 +108,7 @@ impl Auth {
         Some(Self { passwords: serde_json::from_slice(&passwords.0).ok()?, ..auth })
     }
 
-    /// For the auth Secret only.
+    /// The content of the auth Secret.
     pub fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::from([(SEED_KEY.to_owned(), ByteString(self.seed.to_vec()))]);
         if self.passwords != Passwords::default() {
@@ -142,13 +147,13 @@ impl Auth {
         self.passwords.rotated.as_deref()
     }
 
-    /// With new passwords besides the old ones.
+    /// These secrets with new passwords in addition to the old ones.
     pub fn begin(&self, request: &str) -> Self {
         let rotation = Rotation { seed: rand::random(), stage: PasswordStage::Adding, request: request.to_owned() };
         self.changed(Passwords { rotation: Some(rotation), ..self.passwords.clone() })
     }
 
-    /// With the rotation under way one stage further.
+    /// These secrets with their rotation in the next stage.
     pub fn advance(&self) -> Self {
         let Some(rotation) = self.rotation().cloned() else { return self.clone() };
         let stage = match rotation.stage {
@@ -196,7 +201,7 @@ impl Auth {
         })
     }
 
-    /// All that a member is to accept from a user.
+    /// All passwords that a member must accept from a user.
     pub fn accepted(&self, member: &str, user: &str) -> Vec<Secret> {
         let both = self.rotation().is_some_and(|rotation| rotation.stage != PasswordStage::Removing);
         let other = self.other_password(member, user).filter(|_| both);

@@ -63,7 +63,7 @@ pub struct ExposePlan {
     pub type_: &'static str,
     /// Annotations of the Services.
     pub annotations: BTreeMap<String, String>,
-    /// Given by the user, by member.
+    /// The addresses that the user gave, by member.
     pub addresses: Vec<Address>,
     /// Networks of the allowed peers. If it is empty, all peers are allowed.
     pub source_ranges: Vec<String>,

@@ -35,7 +35,7 @@ messages! {
 /// The quorum that a lock uses.
 ///
 /// `find` gives a quorum by its name, `default` is the quorum of locks that name none, and `namespace` is the object of
-/// the lock's namespace, if it is known. Whether there is a quorum of some name in another namespace is told only to namespaces that it allows.
+/// the lock's namespace, if it is known. Errors do not show whether a quorum exists that does not allow the namespace.
 pub fn quorum_of(
     lock: &DistributedLock,
     find: impl FnOnce(&ObjectRef<RedisQuorum>) -> Option<Arc<RedisQuorum>>,
@@ -71,8 +71,8 @@ pub fn quorum_of(
 
 /// Whether the hold of a lock, ending or not, can be on this very quorum.
 ///
-/// The record of the hold decides this, not the specification and not the default of now. A lock whose record a user has removed can be
-/// held anywhere.
+/// The record of the hold decides this, not the specification and not the present default. If a user has removed the record, the lock
+/// can be held on every quorum.
 pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum) -> bool {
     let Some(holder) = lock.holder() else { return false };
     holder.quorum.as_ref().is_none_or(|recorded| quorum.uid().as_ref() == Some(&recorded.uid))

@@ -35,7 +35,7 @@ pub struct Input<'a> {
 pub enum RotationStep {
     /// Nothing is under way, or nothing can be done but wait.
     Nothing,
-    /// Begin, for this request.
+    /// Begin the rotation for this request.
     Begin(String),
     /// Give this member the passwords of this stage; `cut` the connections that were made with others.
     Confirm {
@@ -44,9 +44,9 @@ pub enum RotationStep {
         /// Whether connections end.
         cut: bool,
     },
-    /// Every member is confirmed: the next stage.
+    /// Begin the next stage, because every member is confirmed.
     Advance,
-    /// These members are waited for.
+    /// Wait for these members.
     Wait(Vec<String>),
     /// The rotation waits for the user.
     AwaitFinish,

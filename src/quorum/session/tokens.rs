@@ -18,7 +18,7 @@ use crate::redlock::FencingToken;
 /// clock. It must not get ahead of the clock by more than the time in which a user deletes a quorum and creates it
 /// again. The new one begins with the clock (`docs/dev/algorithm.md`, "Tokens").
 pub const FLOOR_STEP: u32 = 1 << 16;
-/// When so little is left the floor is raised ahead, so that no acquisition waits for it.
+/// The distance to the floor at which it is raised ahead of need, so that no acquisition waits for it.
 const LOW_WATER: u32 = FLOOR_STEP / 2;
 
 /// Maximum number of attempts, since each conflict is the progress of another write.

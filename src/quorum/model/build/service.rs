@@ -20,7 +20,7 @@ pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
     }
 }
 
-/// By which peers outside the cluster reach one member, for the same reason whether or not it is ready.
+/// The Service by which peers outside the cluster reach one member, whether or not it is ready.
 pub(super) fn external(plan: &Plan, expose: &ExposePlan, member: &MemberPlan) -> Service {
     let mut metadata = owned(plan, member.external_name(), member_labels(plan, member));
     metadata.annotations = (!expose.annotations.is_empty()).then(|| expose.annotations.clone());

@@ -183,8 +183,10 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
     mounts
 }
 
-/// Ready when admitted, for users, drains and rollouts; clients resolve the member all the same. Only a member that votes echoes:
-/// the probe's user is opened and closed with the others, and has the same name in every membership epoch.
+/// The readiness probe: a member is ready while it is admitted.
+///
+/// Only a member that votes echoes, because the operator opens and closes the probe's user with the others. That user has the same
+/// name in every membership epoch. Clients resolve a member that is not ready.
 fn readiness(plan: &Plan) -> Probe {
     // To itself, over loopback, with nothing to hide: which certificate is served is the operator's concern.
     let tls = if plan.tls.is_some() { " --tls --insecure" } else { "" };
@@ -201,7 +203,7 @@ fn readiness(plan: &Plan) -> Probe {
 
 /// The liveness probe, which only asks whether the port is open.
 ///
-/// A member that is fenced, or busy with a script, must not be killed for it: it would come back with nothing and wait.
+/// The kubelet must not kill a member that is fenced, or busy with a script, because the next process is empty and waits.
 fn liveness() -> Probe {
     Probe {
         tcp_socket: Some(TCPSocketAction { port: IntOrString::String("redis".into()), host: None }),
@@ -242,7 +244,9 @@ fn tls_volume(tls: &TlsPlan) -> Volume {
     secret_volume(TLS_VOLUME, tls.secret.clone(), &[CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|key| (key, key)))
 }
 
-/// Two members on one node fall together. Preferred only, so that a quorum also starts on a small cluster.
+/// Prefers different nodes, because two members on one node fail together.
+///
+/// It is only a preference, so that a quorum also starts on a small cluster.
 fn apart(plan: &Plan) -> Affinity {
     let term = |weight, key: &str| WeightedPodAffinityTerm {
         weight,

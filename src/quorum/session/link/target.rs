@@ -18,7 +18,7 @@ use crate::redlock::RunId;
 /// The secrets and authorities for connections to members.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::quorum::session) struct Access<'a> {
-    /// Their passwords.
+    /// The secrets from which the passwords are derived.
     pub(in crate::quorum::session) auth: Option<&'a Auth>,
     /// The trusted authorities.
     pub(in crate::quorum::session) authorities: Option<&'a Authorities>,
