@@ -64,7 +64,7 @@ struct Passwords {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotation {
     seed: Seed,
-    /// How far it is.
+    /// Its stage.
     pub stage: PasswordStage,
     /// The request: the text of the annotation.
     pub request: String,

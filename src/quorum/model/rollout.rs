@@ -34,7 +34,7 @@ pub enum RolloutStep {
     Wait {
         /// The members that run an older template.
         outdated: Vec<String>,
-        /// For what.
+        /// The obstacle.
         until: Until,
     },
     /// Close this member, then delete its pod.
