@@ -35,7 +35,7 @@ pub(super) struct LeaseSync {
 
 #[derive(Debug)]
 struct Observed {
-    lease: lease::Opened,
+    opened: lease::Opened,
     unchanged: Unchanged,
     misfit: Option<Refusal>,
 }
@@ -107,8 +107,8 @@ impl LeaseSync {
         let (mut observed, uid) = (self.observed.lock(), lock.uid().unwrap_or_default());
         let before = observed.remove(&uid).map(|lease| lease.unchanged);
         let unchanged = Unchanged::after(before, found?, now);
-        let (lease, misfit) = (lease::Opened::of(lock, found?), lease::misfit(lock, found));
-        observed.insert(uid, Observed { lease, unchanged: unchanged.clone(), misfit });
+        let opened = lease::Opened::of(lock, found?, now);
+        observed.insert(uid, Observed { opened, unchanged: unchanged.clone(), misfit: lease::misfit(lock, found) });
         Some(unchanged)
     }
 
@@ -118,10 +118,10 @@ impl LeaseSync {
     }
 
     /// The end of a hold whose leader does not renew the Lease, although its container runs.
-    pub(super) fn idle(&self, lock: &DistributedLock, now: Boottime) -> Option<End> {
+    pub(super) fn idle(&self, lock: &DistributedLock) -> Option<End> {
         let observed = self.observed.lock();
-        let Observed { lease, unchanged, .. } = observed.get(&lock.uid().unwrap_or_default())?;
-        lease::idle(lock, lease, unchanged, now)
+        let Observed { opened, unchanged, .. } = observed.get(&lock.uid().unwrap_or_default())?;
+        lease::idle(lock, opened, unchanged)
     }
 
     /// Drops the memory of a deleted object.

@@ -61,7 +61,7 @@ fn hold_input(leader: &LeaderContext, lock: &DistributedLock, now: Boottime) -> 
     let record = members.record(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
     let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(reachability.began()).cloned());
-    let idle = || leader.leases.idle(lock, now).filter(|_| holder::has_another_candidate(context, lock));
+    let idle = || leader.leases.idle(lock).filter(|_| holder::has_another_candidate(context, lock));
     Some(HoldInput {
         verdict: holder::verdict(context, lock, unhealthy.or_else(idle).as_ref()),
         quorum_exists: record.as_ref().is_some_and(|record| members.exists(&record.quorum)),

@@ -248,6 +248,8 @@ fn was_opened(lock: &DistributedLock, lease: &Lease, token: i64) -> bool {
 /// The state of a Lease that shows whether the leader of a hold renews it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
+    /// The time of the read. The Lease can have changed since.
+    read: Boottime,
     /// The token of the hold.
     token: Option<i64>,
     /// How long the Lease can stay unchanged. A leader that has not written its name has one ttl for that.
@@ -257,17 +259,17 @@ pub struct Opened {
 impl Opened {
     /// The state after a read of the Lease.
     #[must_use]
-    pub fn of(lock: &DistributedLock, lease: &Lease) -> Self {
+    pub fn of(lock: &DistributedLock, lease: &Lease, now: Boottime) -> Self {
         let Named { name, token, .. } = Named::of(lock, lease);
-        Self { token, limit: if name.is_empty() { lock.spec.ttl.get() } else { duration_of(lease) } }
+        Self { read: now, token, limit: if name.is_empty() { lock.spec.ttl.get() } else { duration_of(lease) } }
     }
 }
 
 /// The end of a hold whose leader does not renew the Lease.
 ///
 /// A candidate of client-go that does not renew its Lease for its duration does not lead any more.
-pub fn idle(lock: &DistributedLock, opened: &Opened, unchanged: &Unchanged, now: Boottime) -> Option<End> {
-    let silent = now.since(unchanged.since);
+pub fn idle(lock: &DistributedLock, opened: &Opened, unchanged: &Unchanged) -> Option<End> {
+    let silent = opened.read.since(unchanged.since);
     let is_idle = opened.token.is_some() && opened.token == lock.fencing_token() && silent >= opened.limit;
     is_idle.then(|| End::LeaseIdle { lease: lock.lease().unwrap_or_default().to_owned(), silent: whole(silent).into() })
 }

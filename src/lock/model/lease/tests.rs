@@ -198,7 +198,7 @@ fn a_holder_elsewhere_is_named_again_before_its_lease_ends() {
 fn a_leader_that_does_not_renew_the_lease_loses_the_lock() {
     let idle = |lease: &Lease, seconds: u64| {
         let unchanged = Unchanged::after(None, lease, at(100));
-        super::idle(&held(7), &Opened::of(&held(7), lease), &unchanged, at(100 + seconds))
+        super::idle(&held(7), &Opened::of(&held(7), lease, at(100 + seconds)), &unchanged)
     };
     assert_eq!(idle(&ours("a-0_1", Some(7)), 14), None);
     let message = idle(&ours("a-0_1", Some(7)), 15).unwrap().to_string();
