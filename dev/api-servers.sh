@@ -291,9 +291,16 @@ leases() {
   # Nothing that lasts until a second before validUntil, or longer.
   held u-1 16
   wait_until 20 "the shorter validity" not_yet || die "a Lease is admitted that ends after the validity"
+  not_allowed "The operator has not renewed the hold recently" write '"a"'
   write '"a"' 10 >/dev/null
   held u-1 60
   wait_until 20 "the holder" holds || die "the holder is not admitted"
+  # A second lock with this Lease does not refuse the leader of the first one, when the operator has refused it.
+  lock "${spec%\}}, \"ttl\": \"30s\"}" | sed 's/"name": "l"/"name": "second", "labels": {"redlock-operator.io\/lease": "true"}/' | k create -f - >/dev/null
+  k patch dlock second --namespace shop --subresource status --type merge --patch '{"status": {"transitions": 0, "conditions": [{"type": "Accepted",
+    "status": "False", "reason": "LeaseNotServed", "message": "gate is older", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}' >/dev/null
+  wait_until 20 "the refused lock" holds || die "a refused lock keeps the leader of another one from renewing"
+  k delete dlock second --namespace shop >/dev/null
   not_allowed "would be valid for longer" k patch lease $name --namespace shop "${POD[@]}" --type merge --patch '{"spec": {"renewTime": null}}'
   as_pod u-2
   not_allowed "pod a-0 holds until" write '"b"'
