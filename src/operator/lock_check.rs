@@ -40,7 +40,7 @@ pub struct LockCheckArgs {
 /// Takes a lock and gives it back.
 ///
 /// # Errors
-/// If the lock is not held in time, or does not end. The message says what the operator says of it.
+/// If the lock is not held in time, or does not end. The error has the message of its condition.
 pub async fn run(args: LockCheckArgs) -> anyhow::Result<()> {
     let client = Client::try_default().await.context("failed to find the API server")?;
     let locks: Api<DistributedLock> = Api::namespaced(client, &args.namespace);

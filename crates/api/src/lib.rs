@@ -77,7 +77,7 @@ pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
 /// Set by: the operator.
 pub const LEASE_LABEL: &str = "redlock-operator.io/lease";
 
-/// It shows people which quorum is the default. The operator goes by its settings.
+/// It shows which quorum is the default. The operator uses its settings.
 ///
 /// On: the RedisQuorum that the chart has asked for.
 ///

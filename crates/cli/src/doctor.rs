@@ -1,4 +1,4 @@
-//! `redlock doctor`: checks an installation, and says how to mend what is wrong.
+//! `redlock doctor`: checks an installation, and names the remedy for each fault.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::batch::v1::Job;

@@ -6,7 +6,7 @@ use clap::Command;
 
 /// The commands by their purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Look at locks", &["top", "list", "status", "explain", "history", "wait", "quorum"]),
+    ("Show locks", &["top", "list", "status", "explain", "history", "wait", "quorum"]),
     ("Act on locks", &["step-down", "break"]),
     ("Work under a lock", &["run", "hold", "acquire", "release", "agent"]),
     ("Find a fault", &["doctor", "report"]),

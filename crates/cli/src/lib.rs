@@ -50,7 +50,7 @@ pub enum UserCommand {
     /// List locks: who holds them, for how long, and who waits.
     #[command(after_help = "Example:\n  redlock list -A --watch")]
     List(list::ListArgs),
-    /// Show one lock: its holder, its queue, and what the operator says.
+    /// Show one lock: its holder, its queue, and its conditions.
     #[command(after_help = "Example:\n  redlock status shop/reindex")]
     Status(status::LockArgs),
     /// Say in sentences why a lock is held or not, from the quorum to the queue.
@@ -74,7 +74,7 @@ pub enum UserCommand {
     /// Look at quorums, and restart a member.
     #[command(subcommand)]
     Quorum(QuorumCommand),
-    /// Check an installation, and say how to mend what is wrong. Exit code 1: something is.
+    /// Check an installation, and name the remedy for each fault. Exit code 1: there is a fault.
     #[command(after_help = "Example:\n  redlock doctor")]
     Doctor(doctor::DoctorArgs),
     /// Write what a report of a problem needs into a directory, without Secrets.

@@ -44,13 +44,13 @@ pub enum End {
     InDoubt { doubt: String },
     /// The Job has finished, and its pods have ended
     JobFinished,
-    /// The Job has finished, and it can have pods that the operator has not seen
+    /// The Job has finished, and it can have pods that the operator did not observe
     JobFinishedUnobserved,
-    /// The Job does not exist any more, and it can have pods that the operator has not seen
+    /// The Job does not exist any more, and it can have pods that the operator did not observe
     JobGone,
     /// Another client has suspended the Job. The operator leaves the Job alone until you delete this claim
     JobSuspended,
-    /// The operator has suspended the Job, and did not come to say why
+    /// The operator has suspended the Job, and ended before it could publish the reason
     JobHalted,
     /// {why}; the Job has no running pod, and starts none
     JobStopped { reason: HeldReason, why: String },
@@ -148,7 +148,7 @@ pub enum Doubt {
     NodeSilent,
     /// its pod was to be deleted a minute ago, and no kubelet has reported its end
     Overdue,
-    /// none of the owner's pods was seen to end
+    /// no pod of the owner was observed to end
     NoPods,
     /// the pods of its Job that are known have ended, and there can be others
     OtherPods,

@@ -45,7 +45,7 @@ messages! {
     /// Election {other} uses the key, and a key has one election. The operator serves this lock when that one is gone or
     /// suspended. To elect a leader beside it, create the lock again with another key
     OtherElection { other: String } => AcceptedReason::KeyShapeConflict,
-    /// This operator does not look after Jobs. Set the chart's value jobs.enabled, or take the lock with redlock run in the
+    /// This operator does not serve Jobs. Set the chart's value jobs.enabled, or take the lock with redlock run in the
     /// Job's pod
     NoJobs => AcceptedReason::JobsNotServed,
     /// No policy guards the Leases of namespace {namespace}, so the operator does not serve an election with a lease there. Set the

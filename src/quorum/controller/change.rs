@@ -146,7 +146,7 @@ async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
     let lists = &observed.plan.lists;
     let is_still = decide::change(&observed) == ChangeStep::Finish;
     let Some(former) = lists.former.as_ref().filter(|_| is_still) else {
-        return Ok(Some(vec!["something came between".to_owned()]));
+        return Ok(Some(vec!["the lists changed during this step".to_owned()]));
     };
     // After the wait, so that no grant of the old list alone is on its way any more.
     let counters = counters_of_others(observer.sources.session, &observed.quorum, "").await;
@@ -154,7 +154,7 @@ async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
     let of_former = counters.iter().filter(|(name, counter)| is_of_former(name, *counter));
     let of_former: Vec<FencingToken> = of_former.map(|(_, counter)| *counter).collect();
     if of_former.len() < meets_every_majority(former) {
-        return Ok(Some(vec!["too few members of the list before tell their token counters".to_owned()]));
+        return Ok(Some(vec!["too few members of the former list have answered with their token counters".to_owned()]));
     }
     let highest = of_former.into_iter().max().unwrap_or_default().max(floor_of(&observed.quorum));
     let (mut raised, mut failures) = (0, Vec::new());

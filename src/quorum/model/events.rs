@@ -28,7 +28,7 @@ messages! {
     ///
     /// To do: nothing.
     Started { member: String, until: String } => ("Fenced", EventType::Normal),
-    /// {member} was seen for the first time, and its votes do not count before {until}
+    /// The operator observed {member} for the first time. It can vote from {until}
     ///
     /// When: The operator reached an external member for the first time.
     ///

@@ -1,4 +1,4 @@
-//! One look at the Lease, and the write that follows from it.
+//! One read of the Lease, and the write that follows from it.
 
 use std::time::Duration;
 

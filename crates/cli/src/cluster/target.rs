@@ -31,7 +31,7 @@ impl Target {
     /// Reads what the user wrote. With the flag `-n` all of it is the key.
     ///
     /// # Errors
-    /// If it names no lock; the error says how to write one.
+    /// If it names no lock. The error has the form of a name.
     pub fn parse(text: &str, flag: Option<&str>, default_namespace: &str) -> Result<Self, Problem> {
         let here = flag.unwrap_or(default_namespace).to_owned();
         if let Some(name) = text.strip_prefix(OBJECT) {
