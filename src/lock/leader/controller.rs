@@ -23,6 +23,7 @@ use crate::lock::replica::hold_table::Holds;
 use crate::quorum::session::Sessions;
 use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
+use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
 
@@ -155,6 +156,7 @@ fn lock_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<Dis
     let leader = leader.clone();
     changes.flat_map(move |change| {
         let mut concerned = leader.peers.lock_changed(&change);
+        concerned.extend(with_the_same_lease(&leader, change.object()));
         match &change {
             Change::Applied(lock) => concerned.push(ObjectRef::from_obj(&**lock)),
             Change::Deleted(lock) | Change::Vanished(lock) => {
@@ -164,6 +166,13 @@ fn lock_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<Dis
         }
         stream::iter(concerned)
     })
+}
+
+/// The other elections with the Lease of a lock that is free or gone. One of them can be served then.
+fn with_the_same_lease(leader: &LeaderContext, lock: &DistributedLock) -> Vec<ObjectRef<DistributedLock>> {
+    let Some(lease) = lock.lease().filter(|_| lock.holder().is_none()) else { return Vec::new() };
+    let sharing = leader.context.locks.under(&keys::lease(&lock.namespace().unwrap_or_default(), lease));
+    sharing.iter().filter(|other| other.uid() != lock.uid()).map(|other| ObjectRef::from_obj(&**other)).collect()
 }
 
 /// The locks that a change of a Job concerns.

@@ -47,8 +47,13 @@ impl LeaseSync {
 
     /// Writes the Lease that the state of the lock requires. Returns the time after which to read it again.
     ///
-    /// That is `None` if an event reports the next change.
+    /// That is `None` if an event reports the next change. The Lease of a second lock belongs to the first one, so its published status
+    /// has the refusal.
     pub(super) async fn ensure(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
+        let accepted = lock.condition(LockCondition::Accepted);
+        if accepted.is_some_and(|accepted| accepted.reason == AcceptedReason::LeaseNotServed.as_str()) {
+            return Ok(None);
+        }
         match self.correct(store, lock).await {
             Ok(None) => Ok(lease::read_again(lock)),
             Err(Error::Write(RequestError::Conflict | RequestError::Gone)) => Ok(Some(AFTER_CONFLICT)),
@@ -133,11 +138,7 @@ impl LeaseSync {
     fn gated<'a>(&self, lock: &'a DistributedLock) -> Option<&'a str> {
         let (settings, namespace) = (&self.context.replica.settings, lock.namespace().unwrap_or_default());
         let name = lock.lease().filter(|_| settings.gates_leases(&namespace))?;
-        // It includes a second lock with the Lease of another one.
-        let is_refused = lock
-            .condition(LockCondition::Accepted)
-            .is_some_and(|accepted| accepted.reason == AcceptedReason::LeaseNotServed.as_str());
         let is_own = settings.operator == format!("{namespace}/{name}");
-        (!is_own && !is_refused && lock.metadata.deletion_timestamp.is_none()).then_some(name)
+        (!is_own && lock.metadata.deletion_timestamp.is_none()).then_some(name)
     }
 }

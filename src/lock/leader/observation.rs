@@ -18,6 +18,8 @@ use crate::time::Boottime;
 /// The quorum and the key of a lock, if the namespace has room for it. A hold continues in any case.
 pub(super) fn access(leader: &LeaderContext, lock: &DistributedLock) -> Result<Access, Refusal> {
     let limits = &leader.context.replica.settings.limits;
+    // A second lock with a Lease must have that reason, because the policy reads it.
+    access::check_lease(&leader.context, lock)?;
     if lock.holder().is_none() && leader.peers.index.has_older(lock, limits.locks) {
         let namespace = lock.namespace().unwrap_or_default();
         return Err(Refusal::TooManyLocks { namespace, limit: limits.locks });

@@ -76,7 +76,8 @@ pub enum Ineligible {
     Obstructed { pod: String, obstacle: String },
     /// Pod {pod} is not ready
     NotReady { pod: String },
-    /// Pod {pod} led, and failed its check in spec.liveness, {times} times in a row. The operator elects it again at {at}
+    /// Pod {pod} led, and failed its check in spec.liveness or did not renew its Lease, {times} times in a row. The operator elects it
+    /// again at {at}
     Unhealthy { pod: String, times: u32, at: MilliTime },
     /// Node {node} of pod {pod} does not report
     NodeSilent { node: String, pod: String },

@@ -49,14 +49,13 @@ pub fn renew_interval(lock: &DistributedLock, ttl: Duration) -> Duration {
 
 /// Finds the quorum and checks the lock against it.
 pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> {
+    check_lease(context, lock)?;
     Refusal::of_reading(lock).map_or(Ok(()), Err)?;
     let names_job = lock.spec.claim.as_ref().is_some_and(|claim| claim.job_name.is_some());
     if names_job && context.jobs.is_none() {
         return Err(Refusal::NoJobs);
     }
-    let namespace = lock.namespace().unwrap_or_default();
-    lock.lease().map_or(Ok(()), |lease| check_lease(context, lock, &namespace, lease))?;
-    let namespace = context.namespaces.cluster_named(&namespace);
+    let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
     let default = context.default_quorum();
     let quorum = lookup::quorum_of(lock, |quorum| context.quorums.get(quorum), default.as_ref(), namespace.as_deref())
         .map_err(|error| unreadable(context, &error).unwrap_or(Refusal::Lookup(error)))?;
@@ -72,16 +71,17 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
 }
 
 /// Checks that the Lease of an election is free for it, and guarded by the policy.
-fn check_lease(context: &Context, lock: &DistributedLock, namespace: &str, lease: &str) -> Result<(), Refusal> {
-    let settings = &context.replica.settings;
-    if !settings.gates_leases(namespace) {
-        return Err(Refusal::NoLeaseGate { namespace: namespace.to_owned() });
+pub fn check_lease(context: &Context, lock: &DistributedLock) -> Result<(), Refusal> {
+    let Some(lease) = lock.lease() else { return Ok(()) };
+    let (settings, namespace) = (&context.replica.settings, lock.namespace().unwrap_or_default());
+    if !settings.gates_leases(&namespace) {
+        return Err(Refusal::NoLeaseGate { namespace });
     }
     let full = format!("{namespace}/{lease}");
     if settings.operator == full {
         return Err(Refusal::OperatorsLease { lease: full });
     }
-    let others = context.locks.under(&keys::lease(namespace, lease));
+    let others = context.locks.under(&keys::lease(&namespace, lease));
     // A lock that is held is ahead of an older one, which the caches of the grant did not have yet.
     let order = |lock: &DistributedLock| (lock.holder().is_none(), queue::age(lock));
     let first = others.iter().filter(|other| other.uid() != lock.uid()).min_by_key(|other| order(other));

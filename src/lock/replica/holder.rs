@@ -48,13 +48,15 @@ fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
     has_another_candidate(context, lock).then(|| Cordon { node: node.name_any(), at })
 }
 
-/// Whether another candidate of the election is ready, on a node that is not cordoned.
+/// Whether another candidate of the election could be elected now, on a node that is not cordoned.
 pub fn has_another_candidate(context: &Context, lock: &DistributedLock) -> bool {
     let Some((election, holder)) = lock.spec.election.as_ref().zip(lock.holder()) else { return false };
     let pods = context.pods.under(&keys::namespace(&lock.namespace().unwrap_or_default()));
     let Ok((candidates, _)) = candidate::of_election(election, &pods, &context.nodes.all()) else { return false };
-    let is_elsewhere = |other: &Candidate| !other.on_cordoned_node && Some(&other.pod_uid) != holder.pod_uid.as_ref();
-    candidates.iter().any(is_elsewhere)
+    let now = context.api_now().0;
+    let waits = |pod: &str| candidate::back_off(lock, pod).is_some_and(|(_times, at)| now < at.as_millis());
+    let is_able = |other: &Candidate| !other.on_cordoned_node && !waits(&other.pod_name);
+    candidates.iter().any(|other| is_able(other) && Some(&other.pod_uid) != holder.pod_uid.as_ref())
 }
 
 fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
