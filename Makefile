@@ -33,7 +33,8 @@ help: ## List the targets
 	@echo "  CLUSTER=kind       use a cluster that kind makes with Docker, instead of a local one"
 	@echo "  CLUSTER=external   use the cluster of KUBECONFIG instead of a local one (IMAGE=repository:tag)"
 	@echo "  ONLY=core          bench without the lock clients in other languages (SECONDS_PER_CELL=3)"
-	@echo "  WRITE=1            bench writes its figures into docs/performance.md"
+	@echo "  ONLY=failover      bench the time to the next leader; ONLY=scale: the cost of held locks"
+	@echo "  WRITE=1            bench writes its figures into docs/"
 
 up: deploy ## Start the cluster, build and install the operator
 ifeq ($(CLUSTER),local)
@@ -137,6 +138,10 @@ ifeq ($(ONLY),failover)
 bench: up ## Measure how soon the next leader follows one that was killed
 	@dev/e2e.sh failover
 	@$(if $(filter 1,$(WRITE)),UPDATE=1 cargo test --workspace --locked --quiet --test generated figures_of_failovers)
+else ifeq ($(ONLY),scale)
+bench: up ## Measure what numbers of held locks cost
+	@dev/e2e.sh sizing
+	@$(if $(filter 1,$(WRITE)),UPDATE=1 cargo test --workspace --locked --quiet --test generated the_cost_of_locks)
 else
 bench: ## Measure the library against a floor and the lock clients of others (ONLY=core)
 ifeq ($(ONLY),)

@@ -50,6 +50,7 @@ mod suite_lock;
 mod suite_main;
 mod suite_quorum;
 mod suite_scale;
+mod suite_sizing;
 mod suite_tenants;
 mod suite_uninstall;
 mod votes;
@@ -73,6 +74,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("gate", suite_gate::TESTS),
     ("clusters", suite_clusters::TESTS),
     ("scale", suite_scale::TESTS),
+    ("sizing", suite_sizing::TESTS),
     ("clients", suite_clients::TESTS),
     ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),

@@ -11,6 +11,7 @@ mod overrides;
 mod picture;
 mod reference;
 mod rights;
+mod sizing;
 mod snippets;
 mod stability;
 mod values;

@@ -1,0 +1,249 @@
+//! `make bench ONLY=scale`: the cost of held locks by their number.
+
+use std::{fmt, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
+use redlock_operator::api::DistributedLock;
+use serde_json::json;
+
+use crate::{
+    bench::Bench,
+    cluster::checkout,
+    figures::median,
+    locks::{Lock, claim, is_held},
+    operators, poll,
+    record::Recorder,
+    runner::{Test, tests},
+    suite_tenants::shares::{create_all, until_all},
+};
+
+pub(crate) const TESTS: &[Test] = tests![
+    local self::a_held_lock_costs_what_the_table_says,
+    local self::a_published_lock_costs_writes,
+];
+
+/// The row of the table with the cost of one lock in memory.
+const MEMORY: &str = "memory";
+const TABLE: &str = "docs/sizing.tsv";
+/// The chart's limit for a namespace is 10,000 locks.
+const TRANSITIONS: [usize; 3] = [100, 1_000, 10_000];
+/// 10,000 published locks with this `ttl` need 500 writes a second, which an API server on two cores does not take.
+const PUBLISHED: [usize; 2] = [100, 1_000];
+const TTL: Duration = Duration::from_secs(30);
+/// Locks that are applied one after the other beside the held ones.
+const PROBES: usize = 20;
+const ALL_HELD: Duration = Duration::from_secs(900);
+/// A new leader lists all locks before it grants one.
+const LEADER_LIMIT: Duration = Duration::from_secs(60);
+const NAMESPACE_GONE: Duration = Duration::from_secs(900);
+
+/// Measures each number of locks, and compares the memory of one lock with docs/sizing.tsv.
+pub(crate) async fn a_held_lock_costs_what_the_table_says(bench: Bench) -> anyhow::Result<()> {
+    let cells = measure(&bench, "Transitions", &TRANSITIONS).await?;
+    let (fixed, each) = line(&cells).context("two numbers of locks make a line")?;
+    println!("         memory of the leader: {fixed:.1} MiB + {each:.1} KiB for each lock");
+    if keep(&cells, Some((fixed, each)))? {
+        return Ok(());
+    }
+    let table = std::fs::read_to_string(checkout().join(TABLE))?;
+    let row = table.lines().find_map(|row| row.strip_prefix(MEMORY)).context("no row for the memory")?;
+    let documented: f64 = row.split('\t').next_back().context("no cost of a lock")?.parse()?;
+    ensure!(each < 1.2 * documented, "a lock takes {each:.1} KiB, and docs/sizing.md says {documented} KiB");
+    Ok(())
+}
+
+/// Measures locks whose renewals are published.
+pub(crate) async fn a_published_lock_costs_writes(bench: Bench) -> anyhow::Result<()> {
+    let cells = measure(&bench, "Published", &PUBLISHED).await?;
+    keep(&cells, None)?;
+    Ok(())
+}
+
+/// With `WRITE=1` writes the cells into docs/sizing.tsv, in place of earlier ones. Returns whether it did.
+fn keep(cells: &[Cell], memory: Option<(f64, f64)>) -> anyhow::Result<bool> {
+    if !std::env::var("WRITE").is_ok_and(|write| write == "1") {
+        return Ok(false);
+    }
+    let path = checkout().join(TABLE);
+    let mut rows: Vec<String> = std::fs::read_to_string(&path)?.lines().map(str::to_owned).collect();
+    let measured = cells.iter().map(Cell::to_string);
+    for row in memory.map(|(fixed, each)| format!("{MEMORY}\t{fixed:.1}\t{each:.1}")).into_iter().chain(measured) {
+        let columns = if row.starts_with(MEMORY) { 1 } else { 2 };
+        let key = |row: &str| row.split('\t').take(columns).map(str::to_owned).collect::<Vec<_>>();
+        match rows.iter_mut().find(|earlier| key(earlier) == key(&row)) {
+            Some(earlier) => *earlier = row,
+            None => rows.push(row),
+        }
+    }
+    std::fs::write(path, rows.join("\n") + "\n")?;
+    Ok(true)
+}
+
+/// The cost of a number of held locks.
+struct Cell {
+    validity: &'static str,
+    locks: usize,
+    /// Locks that were granted in a second, from the first creation to the last grant.
+    granted: f64,
+    counters: Counters,
+    /// From the application of a lock to its grant, beside the others.
+    grant: Duration,
+    /// The same for a lock that is applied when the pod of the leader is deleted, or its process is killed.
+    restart: Duration,
+    failover: Duration,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { validity, locks, granted, counters, .. } = self;
+        let Counters { leader, other, cpu, writes, late } = counters;
+        let [grant, restart, failover] = [self.grant, self.restart, self.failover].map(|time| time.as_millis());
+        write!(
+            f,
+            "{validity}\t{locks}\t{granted:.0}\t{leader:.0}\t{other:.0}\t{cpu:.0}\t{writes:.1}\t{late:.2}\t{grant}\t{restart}\t{failover}"
+        )
+    }
+}
+
+async fn measure(bench: &Bench, validity: &'static str, numbers: &[usize]) -> anyhow::Result<Vec<Cell>> {
+    let (mut cells, mut before) = (Vec::new(), 0);
+    bench
+        .beside("sizing", async |many| {
+            for number in numbers {
+                let granted = hold(many, validity, before, *number).await?;
+                cells.push(cell(bench, validity, *number, granted).await?);
+                before = *number;
+            }
+            delete(many).await
+        })
+        .await?;
+    Ok(cells)
+}
+
+/// Adds locks until there are this many. Returns how many were granted in a second.
+async fn hold(bench: &Bench, validity: &str, before: usize, number: usize) -> anyhow::Result<f64> {
+    let many = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let began = bench.now();
+    let lock = |index: usize| {
+        let name = format!("many-{}", before + index);
+        let mut lock = claim(&name, &name, None, TTL);
+        lock["spec"]["validity"] = json!(validity);
+        lock
+    };
+    create_all(&bench.api(), number - before, lock).await?;
+    until_all(&many, number, ALL_HELD, is_held).await?;
+    Ok((number - before) as f64 / bench.now().since(began).as_secs_f64())
+}
+
+async fn cell(bench: &Bench, validity: &'static str, locks: usize, granted: f64) -> anyhow::Result<Cell> {
+    let counters = counters(bench).await?;
+    let mut grants = Vec::new();
+    for probe in 0..PROBES {
+        grants.push(grant(bench, &format!("{}-{locks}-{probe}", validity.to_lowercase()), async || Ok(())).await?);
+    }
+    let namespace = &bench.cluster.operator_namespace;
+    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), namespace);
+    let leader = operators::leader(&bench.cluster).await?.pod;
+    let name = format!("{}-{locks}-restart", validity.to_lowercase());
+    let restart = grant(bench, &name, async || {
+        pods.delete(&leader, &DeleteParams::default()).await?;
+        Ok(())
+    });
+    let restart = restart.await?;
+    operators::all_available(&bench.cluster).await?;
+    let leader = operators::leader(&bench.cluster).await?.pod;
+    let name = format!("{}-{locks}-failover", validity.to_lowercase());
+    let failover =
+        grant(bench, &name, async || bench.cluster.faults.kill_container(namespace, &leader, "operator").await).await?;
+    operators::all_available(&bench.cluster).await?;
+    let cell = Cell { validity, locks, granted, counters, grant: median(&grants), restart, failover };
+    println!("         {cell}");
+    Ok(cell)
+}
+
+/// The time from the application of a lock to its grant, after an event.
+async fn grant(bench: &Bench, name: &str, event: impl AsyncFnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
+    event().await?;
+    let began = bench.now();
+    let lock = Lock::create(bench, claim(name, name, None, TTL)).await?;
+    let held = lock.held(LEADER_LIMIT).await?;
+    bench.delete::<DistributedLock>(name).await?;
+    Ok(held.at.since(began))
+}
+
+/// The metrics of both replicas over one period of renewals.
+struct Counters {
+    /// MiB.
+    leader: f64,
+    /// MiB.
+    other: f64,
+    /// Thousandths of a core, of both replicas.
+    cpu: f64,
+    /// Writes of locks per second.
+    writes: f64,
+    /// The percentage of renewals that began a second late.
+    late: f64,
+}
+
+async fn counters(bench: &Bench) -> anyhow::Result<Counters> {
+    let leader = operators::leader(&bench.cluster).await?.pod;
+    let mut others = operators::pods(&bench.cluster).await?.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+    others.retain(|pod| *pod != leader);
+    let other = others.pop().context("there is one replica")?;
+    let (began, before) = (bench.now(), [read(bench, &leader).await?, read(bench, &other).await?]);
+    // Each lock is renewed in this time.
+    tokio::time::sleep(TTL).await;
+    let (seconds, after) = (bench.now().since(began), [read(bench, &leader).await?, read(bench, &other).await?]);
+    let total = |samples: &[Samples; 2], name: &str| samples.iter().map(|samples| samples.sum(name)).sum::<f64>();
+    let rate = |name: &str| (total(&after, name) - total(&before, name)) / seconds.as_secs_f64();
+    let renewals = rate("redlock_renewal_lateness_seconds_count");
+    let in_time = rate("redlock_renewal_lateness_seconds_bucket{le=\"1.0\"}");
+    let memory = after.each_ref().map(|samples| samples.sum("process_resident_memory_bytes") / 1024.0 / 1024.0);
+    Ok(Counters {
+        leader: memory[0],
+        other: memory[1],
+        cpu: rate("process_cpu_seconds_total") * 1000.0,
+        writes: rate("redlock_api_writes_total"),
+        late: (renewals - in_time) / renewals * 100.0,
+    })
+}
+
+/// The metrics page of one replica.
+struct Samples(String);
+
+impl Samples {
+    /// The sum of all series whose name begins so.
+    fn sum(&self, name: &str) -> f64 {
+        let samples = self.0.lines().filter(|line| line.starts_with(name));
+        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+}
+
+async fn read(bench: &Bench, pod: &str) -> anyhow::Result<Samples> {
+    operators::read(&bench.cluster, pod, "metrics").await.map(Samples)
+}
+
+/// The memory of a leader as a line: MiB without locks, and KiB for each lock.
+fn line(cells: &[Cell]) -> Option<(f64, f64)> {
+    let points: Vec<_> = cells.iter().map(|cell| (cell.locks as f64, cell.counters.leader)).collect();
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    let slope = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / spread;
+    (points.len() > 1).then_some((y - slope * x, slope * 1024.0))
+}
+
+/// Deletes the namespace of many locks, and waits longer than the end of a test does.
+async fn delete(bench: &Bench) -> anyhow::Result<()> {
+    bench.kubectl(&["delete", "namespace", &bench.namespace, "--wait=false"]).await?;
+    let locks: Api<DistributedLock> = bench.api();
+    let left =
+        || async { Ok(locks.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty().then_some(())) };
+    poll::until(NAMESPACE_GONE, "all locks of the namespace are gone", left).await
+}
