@@ -196,8 +196,8 @@ async fn counters(bench: &Bench) -> anyhow::Result<Counters> {
     others.retain(|pod| *pod != leader);
     let other = others.pop().context("there is one replica")?;
     let (began, before) = (bench.now(), [read(bench, &leader).await?, read(bench, &other).await?]);
-    // Each lock is renewed in this time.
-    tokio::time::sleep(TTL).await;
+    // A validity is published every two thirds of the ttl, and the locks began together. This time has three of these periods.
+    tokio::time::sleep(2 * TTL).await;
     let (seconds, after) = (bench.now().since(began), [read(bench, &leader).await?, read(bench, &other).await?]);
     let total = |samples: &[Samples; 2], name: &str| samples.iter().map(|samples| samples.sum(name)).sum::<f64>();
     let rate = |name: &str| (total(&after, name) - total(&before, name)) / seconds.as_secs_f64();
