@@ -81,16 +81,26 @@ pub(crate) async fn a_policy_that_refuses_the_label_is_named(bench: Bench) -> an
     named
 }
 
-pub(crate) async fn a_policy_that_refuses_the_start_of_a_job_is_named(bench: Bench) -> anyhow::Result<()> {
-    let mut other = job(&bench, json!({}));
+/// Creates a policy on updates of Jobs, and waits until it refuses this value of `suspend` for a Job of its own.
+async fn refuse_suspend<'a>(
+    bench: &'a Bench,
+    suspend: bool,
+    expression: &str,
+    message: &str,
+) -> anyhow::Result<Policy<'a>> {
+    let mut other = job(bench, json!({"suspend": !suspend}));
     other["metadata"] = json!({"name": "other"});
     bench.create::<Job>(other).await?;
     let rule = json!({"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]});
+    let patch = json!({"spec": {"suspend": suspend}}).to_string();
+    let change = ["-n", &bench.namespace, "patch", "job", "other", "-p", &patch, "--dry-run=server"];
+    let probe = async || bench.cluster.kubectl_output(&change, "").await;
+    Policy::create(bench, rule, expression, message, probe).await
+}
+
+pub(crate) async fn a_policy_that_refuses_the_start_of_a_job_is_named(bench: Bench) -> anyhow::Result<()> {
     let expression = "object.spec.?suspend.orValue(false) == oldObject.spec.?suspend.orValue(false)";
-    let start = r#"{"spec": {"suspend": false}}"#;
-    let start = ["-n", &bench.namespace, "patch", "job", "other", "-p", start, "--dry-run=server"];
-    let probe = async || bench.cluster.kubectl_output(&start, "").await;
-    let policy = Policy::create(&bench, rule, expression, "Jobs start by hand", probe).await?;
+    let policy = refuse_suspend(&bench, false, expression, "Jobs start by hand").await?;
     let named = async {
         let created = bench.create::<Job>(job(&bench, json!({}))).await?;
         let claim = claim_name(&created);
@@ -103,20 +113,13 @@ pub(crate) async fn a_policy_that_refuses_the_start_of_a_job_is_named(bench: Ben
 }
 
 pub(crate) async fn a_policy_that_refuses_the_end_of_a_job_is_named(bench: Bench) -> anyhow::Result<()> {
-    let mut other = job(&bench, json!({"suspend": false}));
-    other["metadata"] = json!({"name": "other"});
-    bench.create::<Job>(other).await?;
     let mut work = job(&bench, json!({}));
     work["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(2);
     work["spec"]["template"]["spec"]["containers"] = json!([container(&bench, "work", IDLE)]);
     let claim = claim_name(&bench.create::<Job>(work).await?);
     lock_names(&bench, &claim, "Held", &["work"]).await?;
-    let rule = json!({"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]});
     let expression = "!object.spec.?suspend.orValue(false) || oldObject.spec.?suspend.orValue(false)";
-    let suspend = r#"{"spec": {"suspend": true}}"#;
-    let suspend = ["-n", &bench.namespace, "patch", "job", "other", "-p", suspend, "--dry-run=server"];
-    let probe = async || bench.cluster.kubectl_output(&suspend, "").await;
-    let policy = Policy::create(&bench, rule, expression, "Jobs run to their end", probe).await?;
+    let policy = refuse_suspend(&bench, true, expression, "Jobs run to their end").await?;
     let named = async {
         bench.kubectl(&["annotate", "dlock", &claim, "redlock-operator.io/step-down=test"]).await?;
         lock_names(&bench, &claim, "", &["Jobs run to their end"]).await?;

@@ -8,6 +8,11 @@ use crate::users::SHOP;
 use crate::world::{Event, World};
 use redlock_simulation::kube::api::Kind;
 
+/// The path of a lock of the first namespace at the API server.
+fn path_of(lock: &str) -> String {
+    format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks/{lock}")
+}
+
 impl World {
     fn way_to(&self, process: usize, member: usize) -> Option<(usize, String)> {
         Some((process, self.servers.all[self.server_of(member)?].host.clone()))
@@ -164,13 +169,11 @@ impl World {
             }
             Fault::Create(path, ref object) => drop(self.api_create(path, object)),
             Fault::DeleteLock(lock) => {
-                let path = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks/{lock}");
-                self.api_request("DELETE", &path, "application/json", &serde_json::json!({}));
+                self.api_request("DELETE", &path_of(lock), "application/json", &serde_json::json!({}));
             }
             Fault::Annotate(lock, name, value) => {
-                let path = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks/{lock}");
                 let patch = serde_json::json!({"metadata": {"annotations": {name: value}}});
-                self.api_request("PATCH", &path, "application/merge-patch+json", &patch);
+                self.api_request("PATCH", &path_of(lock), "application/merge-patch+json", &patch);
             }
             Fault::Freeze { member, length } => {
                 if let Some(server) = self.server_of(member) {
