@@ -11,6 +11,7 @@ mod policy;
 mod prometheus;
 mod servers;
 mod surfaces;
+mod webhook;
 
 use crate::runner::{Test, tests};
 
@@ -69,6 +70,7 @@ pub(crate) const TESTS: &[Test] = tests![
     local admission::a_policy_that_refuses_the_start_of_a_job_is_named,
     local admission::a_policy_that_refuses_the_end_of_a_job_is_named,
     local admission::a_policy_that_refuses_metadata_delays_no_renewal,
+    local admission::a_webhook_that_removes_the_finalizer_is_named,
     local servers::without_the_operator_the_command_says_so,
     local alerts::no_operator_leader_alerts,
     local alerts::an_election_without_a_leader_alerts,

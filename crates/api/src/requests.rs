@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::core::Status;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +31,7 @@ impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Deb
 {
 }
 
-/// Why a request failed, or that its outcome is not known. None of them shows a password, key or value.
+/// The reason why a request failed, or why its outcome is unknown. No text contains a password, key or value.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// Another client changed or created the object first: read it again.
@@ -92,17 +93,12 @@ pub async fn request<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T
     within(REQUEST_TIMEOUT, call).await
 }
 
-/// Awaits a request for so long.
+/// Awaits a request for at most this time.
 pub async fn within<T>(deadline: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
     Ok(timeout(deadline, call).await.map_err(|_elapsed| RequestError::Unknown(None))??)
 }
 
-/// The same of a request that leaves nothing to do when the object is gone.
-pub async fn request_unless_gone<T>(future: impl Future<Output = kube::Result<T>>) -> Result<(), RequestError> {
-    unless_gone(request(future).await)
-}
-
-/// An object that is gone needs nothing more.
+/// Ignores that the object is missing.
 pub fn unless_gone<T>(result: Result<T, RequestError>) -> Result<(), RequestError> {
     match result {
         Ok(_) | Err(RequestError::Gone) => Ok(()),
@@ -117,13 +113,25 @@ pub fn is_ours<K: Resource>(object: &K, uid: &str) -> bool {
     object.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
 }
 
-/// Names the operator as who has made an object.
+/// Checks the answer to a write. A mutating webhook can undo a write that the API server reports as successful.
+///
+/// # Errors
+/// [`RequestError::Refused`] if the answer lacks the change.
+pub fn unless_undone<T>(written: T, has_change: impl FnOnce(&T) -> bool) -> Result<T, RequestError> {
+    if has_change(&written) {
+        return Ok(written);
+    }
+    let status = Status::failure("an admission webhook or policy undid this change of the operator", "Undone");
+    Err(RequestError::Refused(Box::new(kube::Error::Api(status.boxed()))))
+}
+
+/// The field manager of the operator.
 #[must_use]
 pub fn as_operator() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
-/// Writes an object in place of this version of it, or makes it. A version that came in between is a conflict.
+/// Replaces this version of an object, or creates the object. A version in between is a conflict.
 ///
 /// # Errors
 /// If the API server refuses, or does not answer in time.
@@ -133,8 +141,7 @@ pub async fn put<K: Namespaced + Serialize>(api: &Api<K>, mut object: K, found: 
     request(api.replace(&object.name_any(), &as_operator(), &object)).await
 }
 
-/// Deletes this very object, by its UID: one that has taken its place meanwhile is another one. Whether it was there; that it is
-/// gone or replaced is as good.
+/// Deletes the object with this UID. Returns whether it existed.
 ///
 /// # Errors
 /// If the API server refuses, or does not answer in time.

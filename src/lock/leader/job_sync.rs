@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::lock_store::LockStore;
 use super::progress::Error;
 use crate::api::conditions::HeldReason;
-use crate::api::requests::{RequestError, request};
+use crate::api::requests::{RequestError, request, unless_undone};
 use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
@@ -241,9 +241,11 @@ async fn start(client: &Client, held: &JobHold, job: &Job) -> Result<(), Request
 
 /// Patches exactly this version of the Job.
 async fn patch(jobs: &Api<Job>, job: &Job, annotations: Value, spec: Value) -> Result<Job, RequestError> {
+    let is_stopped = spec["suspend"] == json!(true);
     let metadata = json!({"resourceVersion": job.resource_version(), "uid": job.uid(), "annotations": annotations});
     let body = json!({"metadata": metadata, "spec": spec});
-    request(jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(body))).await
+    let patched = request(jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(body))).await?;
+    unless_undone(patched, |job| !is_stopped || is_suspended(job))
 }
 
 #[cfg(test)]
@@ -253,23 +255,33 @@ mod tests {
 
     use super::*;
 
+    /// A hold of Job ns/app, and an API server that answers each patch like this.
+    fn held_by_job(code: u16, answer: Value) -> (Client, JobHold) {
+        let job = json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"}});
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (code, answer) = if request.method() == Method::PATCH { (code, &answer) } else { (200, &job) };
+            let body = Body::from(serde_json::to_vec(answer).unwrap());
+            std::future::ready(Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap()))
+        });
+        let [lock, namespace, name, uid] = ["ns/app", "ns", "app", "u"].map(str::to_owned);
+        (Client::new(service, "ns"), JobHold { lock, namespace, name, uid, token: 7 })
+    }
+
+    #[tokio::test]
+    async fn a_suspension_that_a_webhook_undoes_is_a_fault() {
+        let (client, held) = held_by_job(200, json!({"metadata": {"name": "app"}, "spec": {"suspend": false}}));
+        let stopped = ensure_stopped(&client, &held, &Job::default()).await;
+        let Err(Error::Refused(refusal)) = stopped else { panic!("{stopped:?}") };
+        assert!(refusal.to_string().contains("webhook or policy undid"), "{refusal}");
+        let (client, held) = held_by_job(200, json!({"metadata": {"name": "app"}, "spec": {"suspend": true}}));
+        assert!(ensure_stopped(&client, &held, &Job::default()).await.is_ok());
+    }
+
     #[tokio::test]
     async fn a_refused_suspension_is_a_fault_with_the_job_and_the_policy() {
         let policy = "jobs.batch \"app\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: jobs are final";
-        let service = tower::service_fn(move |request: Request<Body>| async move {
-            let (code, answer) = match *request.method() {
-                Method::PATCH => (
-                    403,
-                    json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": policy, "code": 403}),
-                ),
-                _ => (200, json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"}})),
-            };
-            let body = Body::from(serde_json::to_vec(&answer).unwrap());
-            Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
-        });
-        let client = Client::new(service, "ns");
-        let [lock, namespace, name, uid] = ["ns/app", "ns", "app", "u"].map(str::to_owned);
-        let held = JobHold { lock, namespace, name, uid, token: 7 };
+        let refused = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": policy, "code": 403});
+        let (client, held) = held_by_job(403, refused);
         let stopped = ensure_stopped(&client, &held, &Job::default()).await;
         let Err(Error::Refused(refusal)) = stopped else { panic!("{stopped:?}") };
         assert_eq!(*refusal, Refusal::JobNotSuspended { job: "ns/app".into(), cause: policy.into() });

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::lock_store::LockStore;
 use super::peers::Peers;
 use super::progress::Error;
-use crate::api::requests::{RequestError, request, request_unless_gone};
+use crate::api::requests::{RequestError, request, unless_gone, unless_undone};
 use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::is_unconfirmed;
@@ -173,9 +173,10 @@ async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> R
         patch["metadata"]["annotations"] = json!({DELETION_COST_ANNOTATION: cost});
     }
     let name = pod.name.as_deref().unwrap_or_default();
-    let written = request_unless_gone(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await;
+    let written = request(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await;
     let (label, pod) = (leader_label(lock), format!("{}/{name}", pod.namespace.as_deref().unwrap_or_default()));
-    written.map_err(|error| {
+    let written = written.and_then(|pod| unless_undone(pod, |pod| pod.labels().contains_key(&label) == is_set));
+    unless_gone(written).map_err(|error| {
         Error::of_write(error, |cause| match is_set {
             true => Refusal::LabelNotSet { label, pod, cause },
             false => Refusal::LabelNotRemoved { label, pod, cause },
@@ -263,6 +264,20 @@ mod tests {
         assert_eq!(deletion_cost(&pod(json!({&one: "true"}), Some("7")), "one", false), None);
         let both = pod(json!({&one: "true", &two: "true"}), Some(LEADERS_COST));
         assert_eq!(deletion_cost(&both, "one", false), None, "it still leads the other");
+    }
+
+    #[tokio::test]
+    async fn a_label_that_a_webhook_removes_is_a_fault() {
+        let service = tower::service_fn(|request: Request<Body>| {
+            let pod = json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}});
+            let is_list = request.uri().path().ends_with("/pods");
+            let answer = if is_list { json!({"metadata": {}, "items": []}) } else { pod };
+            let body = Body::from(serde_json::to_vec(&answer).unwrap());
+            std::future::ready(Ok::<_, std::io::Error>(Response::new(body)))
+        });
+        let set = set(&Client::new(service, "ns"), &("ns".into(), "app".into()), "a-0", "u").await;
+        let Err(Error::Refused(refusal)) = set else { panic!("{set:?}") };
+        assert!(refusal.to_string().contains("webhook or policy undid"), "{refusal}");
     }
 
     #[tokio::test]

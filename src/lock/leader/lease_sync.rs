@@ -14,7 +14,7 @@ use super::lock_store::LockStore;
 use super::progress::Error;
 use crate::api::DistributedLock;
 use crate::api::conditions::{AcceptedReason, LockCondition};
-use crate::api::requests::{RequestError, as_operator, request};
+use crate::api::requests::{RequestError, as_operator, request, unless_undone};
 use crate::lock::model::end::End;
 use crate::lock::model::lease::{self, Change, Unchanged};
 use crate::lock::model::refusal::Refusal;
@@ -92,19 +92,18 @@ impl LeaseSync {
         let now = self.context.clock.boottime();
         let unchanged = self.observe(lock, found.as_ref(), now);
         let refused = |cause| Refusal::LeaseNotWritten { lease: format!("{namespace}/{name}"), cause };
-        let written = match decide(found.as_ref(), unchanged.as_ref(), (now, store.api_now())) {
+        let (lease, read_again) = match decide(found.as_ref(), unchanged.as_ref(), (now, store.api_now())) {
             Change::Leave => return Ok(None),
             Change::Wait(left) => return Ok(Some(left)),
-            Change::Label(lease) => {
-                let written = store.write(&lock.metadata, leases.replace(name, &as_operator(), &lease)).await;
-                return written.map(|_written| Some(AFTER_CONFLICT)).map_err(|error| Error::of_write(error, refused));
-            }
-            Change::Write(lease) if found.is_some() => {
-                store.write(&lock.metadata, leases.replace(name, &as_operator(), &lease)).await
-            }
-            Change::Write(lease) => store.write(&lock.metadata, leases.create(&as_operator(), &lease)).await,
+            Change::Label(lease) => (lease, Some(AFTER_CONFLICT)),
+            Change::Write(lease) => (lease, None),
         };
-        written.map(|_written| None).map_err(|error| Error::of_write(error, refused))
+        let written = match found {
+            Some(_) => store.write(&lock.metadata, leases.replace(name, &as_operator(), &lease)).await,
+            None => store.write(&lock.metadata, leases.create(&as_operator(), &lease)).await,
+        };
+        let labelled = written.and_then(|lease| unless_undone(lease, lease::is_labelled));
+        labelled.map(|_lease| read_again).map_err(|error| Error::of_write(error, refused))
     }
 
     /// Remembers a Lease that was read. Returns since when it has not changed.

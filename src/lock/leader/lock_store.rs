@@ -15,8 +15,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::api::requests::{RequestError, request, unless_gone};
+use crate::api::requests::{RequestError, request, unless_gone, unless_undone};
 use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER};
+use crate::lock::model::decide::{has_finalizer, is_labelled};
 use crate::lock::model::events::LockEvent;
 use crate::runtime::cache::Guarded;
 use crate::runtime::context::Context;
@@ -128,7 +129,9 @@ impl LockStore {
         if lock.lease().is_some() {
             metadata["labels"] = json!({LEASE_LABEL: "true"});
         }
-        self.patch_metadata(lock, metadata).await
+        let prepared = self.patch_metadata(lock, metadata).await?;
+        let has_stale = |lock: &DistributedLock| stale.iter().any(|name| lock.annotations().contains_key(*name));
+        unless_undone(prepared, |lock| has_finalizer(lock) && is_labelled(lock) && !has_stale(lock))
     }
 
     /// Removes the operator's finalizer from exactly this version of the object.

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use kube::ResourceExt;
-
-use crate::api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum};
+use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::contention::designation;
+use crate::lock::model::decide::has_finalizer;
 use crate::runtime::context::Context;
 
 /// Whether another installation serves the quorum of a lock.
@@ -34,8 +33,7 @@ pub(super) fn named_quorum(context: &Context, lock: &DistributedLock) -> Option<
 /// The installation that serves its quorum possibly does not watch the lock, and would never remove it.
 pub(super) fn awaits_only_finalizer(lock: &DistributedLock) -> bool {
     let is_free = lock.holder().is_none() && lock.ending().is_none();
-    let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
-    lock.metadata.deletion_timestamp.is_some() && is_free && has_finalizer
+    lock.metadata.deletion_timestamp.is_some() && is_free && has_finalizer(lock)
 }
 
 #[cfg(test)]
@@ -43,6 +41,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::LOCK_FINALIZER;
 
     #[test]
     fn any_operator_removes_a_deleted_lock_without_a_holder() {

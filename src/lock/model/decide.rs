@@ -18,8 +18,8 @@ use super::refusal::Refusal;
 use super::status::Draft;
 use super::verdict::Verdict;
 use crate::api::{
-    BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LEASE_LABEL, LockHolder,
-    RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION,
+    BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER,
+    LockHolder, RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION,
 };
 use crate::time::{Boottime, ClockOffset, UnixMillis};
 
@@ -197,8 +197,18 @@ fn rest(draft: Draft, wake: Option<Duration>) -> Step {
 /// Whether the policy on Leases finds the lock, if it has a Lease.
 ///
 /// Without the label its holder would lose the Lease.
-fn is_labelled(lock: &DistributedLock) -> bool {
+pub fn is_labelled(lock: &DistributedLock) -> bool {
     lock.lease().is_none() || lock.labels().get(LEASE_LABEL).is_some_and(|value| value == "true")
+}
+
+/// Whether a lock has the operator's finalizer.
+pub fn has_finalizer(lock: &DistributedLock) -> bool {
+    lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER)
+}
+
+/// Whether a lock has the metadata that a grant needs.
+fn is_prepared(lock: &DistributedLock) -> bool {
+    has_finalizer(lock) && is_labelled(lock) && requests(lock).is_empty()
 }
 
 /// The annotations that request the end of a hold. Before the next hold all of them are stale.

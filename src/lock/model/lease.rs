@@ -176,7 +176,7 @@ fn left_of(lease: &Lease, unchanged: Option<&Unchanged>, now: Boottime) -> Durat
 }
 
 /// Whether the policy compares the writes of this Lease with its lock.
-fn is_labelled(lease: &Lease) -> bool {
+pub fn is_labelled(lease: &Lease) -> bool {
     lease.labels().get(LEASE_LABEL).is_some_and(|value| value == "true")
 }
 

@@ -1,6 +1,6 @@
 //! Requests that the API server refuses, and Jobs that cannot have their lock.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use k8s_openapi::api::batch::v1::Job;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     policy::Policy,
     surfaces::{event_names, lock_names},
+    webhook::Webhook,
 };
 use crate::{
     bench::Bench,
@@ -156,5 +157,22 @@ pub(crate) async fn a_policy_that_refuses_metadata_delays_no_renewal(bench: Benc
     };
     let named = named.await;
     policy.delete().await?;
+    named
+}
+
+pub(crate) async fn a_webhook_that_removes_the_finalizer_is_named(bench: Bench) -> anyhow::Result<()> {
+    let webhook = Webhook::start(&bench).await?;
+    let named = async {
+        let _lock = Lock::create(&bench, claim("waiting", "waiting", None, TTL)).await?;
+        lock_names(&bench, "waiting", "Pending", &["an admission webhook or policy undid this change"]).await?;
+        let start = Instant::now();
+        for _ in 0..3 {
+            webhook.next_request().await?;
+        }
+        ensure!(start.elapsed() > Duration::from_secs(1), "the operator repeats the write after {:?}", start.elapsed());
+        Ok(())
+    };
+    let named = named.await;
+    webhook.delete().await?;
     named
 }

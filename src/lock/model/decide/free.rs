@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use kube::ResourceExt;
-
-use super::{Contender, LockInput, Step, WaitReason, is_labelled, requests, rest};
-use crate::api::LOCK_FINALIZER;
+use super::{Contender, LockInput, Step, WaitReason, has_finalizer, is_labelled, is_prepared, rest};
 use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, transition_time};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::queue::Place;
@@ -16,10 +13,9 @@ use crate::time::UnixMillis;
 
 pub(super) fn decide(input: &LockInput<'_>) -> Step {
     let lock = input.lock;
-    let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
     let draft = Draft::of(lock, input.api_now);
     if lock.metadata.deletion_timestamp.is_some() {
-        return if has_finalizer { Step::RemoveFinalizer } else { rest(draft, None) };
+        return if has_finalizer(lock) { Step::RemoveFinalizer } else { rest(draft, None) };
     }
     if lock.is_finished() {
         return match remaining_after_finish(lock, input.api_now) {
@@ -27,11 +23,11 @@ pub(super) fn decide(input: &LockInput<'_>) -> Step {
             wake => rest(draft, wake),
         };
     }
-    unfinished(input, draft, has_finalizer)
+    unfinished(input, draft)
 }
 
 /// The step for a lock that is not finished, before it enters the queue.
-fn unfinished(input: &LockInput<'_>, draft: Draft, has_finalizer: bool) -> Step {
+fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
     let lock = input.lock;
     // Candidates write the Lease from their start on, before they are ready and while the lock is suspended or waits for its quorum.
     if !is_labelled(lock) && is_served(input.refusal.as_ref()) && input.pause.is_none() {
@@ -54,10 +50,7 @@ fn unfinished(input: &LockInput<'_>, draft: Draft, has_finalizer: bool) -> Step 
     }
     let draft = draft.accepted(input.trouble.as_ref());
     match &input.contender {
-        Ok(contender) => {
-            let is_prepared = has_finalizer && requests(lock).is_empty();
-            in_queue(input, draft, patience, contender, is_prepared)
-        }
+        Ok(contender) => in_queue(input, draft, patience, contender),
         Err(WaitReason { message, retry_after }) => {
             let unready = until_unready(lock, input.api_now);
             rest(draft.not_held(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
@@ -71,13 +64,8 @@ fn is_served(refusal: Option<&Refusal>) -> bool {
 }
 
 /// The step for a lock with a candidate: wait for its turn or for a pause, or acquire.
-fn in_queue(
-    input: &LockInput<'_>,
-    draft: Draft,
-    patience: Option<Duration>,
-    contender: &Contender,
-    is_prepared: bool,
-) -> Step {
+fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, contender: &Contender) -> Step {
+    let is_prepared = is_prepared(input.lock);
     // The next lock in the queue is prepared before its turn, which saves a write at the hand-over.
     let is_next = matches!(input.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 });
     if is_next && !is_prepared && input.pause.is_none() {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{HoldInput, LockInput, Renewal, Rest, Step, rest};
-use crate::api::{DistributedLock, LOCK_FINALIZER, MilliTime, RELEASE_ANNOTATION, Validity};
+use super::{HoldInput, LockInput, Renewal, Rest, Step, has_finalizer, rest};
+use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::held_for::HeldFor;
 use crate::lock::model::hold::Hold;
@@ -54,13 +54,12 @@ fn decide_ending(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
 
 /// The step for a hold that no member can remember, and whose end no majority has confirmed.
 fn unconfirmed(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
-    let has_finalizer = input.lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
     match () {
         // No member can ever confirm it.
         () if !held.quorum_exists || holder_nonce(input.lock).is_none() => Step::Advance(Phase::RanOut(end.clone())),
         () if !is_unconfirmed(input.lock) => Step::Advance(Phase::Unconfirmed(end.clone())),
         // A deleted object waits no longer for members.
-        () if is_deleting(input.lock) && has_finalizer => Step::RemoveFinalizer,
+        () if is_deleting(input.lock) && has_finalizer(input.lock) => Step::RemoveFinalizer,
         () => Step::Seal,
     }
 }

@@ -1,0 +1,120 @@
+//! A mutating webhook that undoes a write of the operator.
+
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use axum::{Router, body::Bytes, extract::State, routing::post};
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch, task::AbortHandle, time::timeout};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer},
+};
+
+use crate::{bench::Bench, poll};
+
+/// Time until each API server has loaded a webhook.
+const LOADED: Duration = Duration::from_secs(60);
+
+/// A webhook of the API server that removes all finalizers from the locks of the test's namespace.
+pub(super) struct Webhook<'a> {
+    bench: &'a Bench,
+    /// The number of requests.
+    requests: watch::Receiver<usize>,
+    server: AbortHandle,
+}
+
+impl<'a> Webhook<'a> {
+    /// Starts the server, registers the webhook, and waits until the API server sends requests to it.
+    pub(super) async fn start(bench: &'a Bench) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let url = format!("https://{}/", listener.local_addr()?);
+        let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()])?;
+        let acceptor = acceptor(&made)?;
+        let (count, requests) = watch::channel(0);
+        let server = tokio::spawn(serve(listener, acceptor, count)).abort_handle();
+        let webhook = Self { bench, requests, server };
+        webhook.register(&url, &made.cert.pem()).await?;
+        Ok(webhook)
+    }
+
+    async fn register(&self, url: &str, authority: &str) -> anyhow::Result<()> {
+        let (cluster, namespace) = (&self.bench.cluster, self.bench.namespace.as_str());
+        let rule = json!({"apiGroups": ["redlock-operator.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+            "resources": ["distributedlocks"]});
+        let registration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": namespace},
+            "webhooks": [{
+                "name": "finalizers.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "failurePolicy": "Ignore", "timeoutSeconds": 5, "rules": [rule],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "clientConfig": {"url": url, "caBundle": ByteString(authority.as_bytes().to_vec())},
+            }],
+        });
+        let probe = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "probe", "namespace": namespace}, "spec": {"suspend": true},
+        });
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [registration, probe]}).to_string();
+        let applied = cluster.kubectl_output(&["apply", "-f", "-"], &list).await?;
+        ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        let annotate = ["annotate", "dlock", "probe", "example.com/probe=true", "--dry-run=server"];
+        let is_called = async || {
+            self.bench.kubectl(&annotate).await?;
+            Ok((*self.requests.borrow() > 0).then_some(()))
+        };
+        poll::until(LOADED, "the API server calls the webhook", is_called).await
+    }
+
+    /// Waits for the next request of the API server.
+    pub(super) async fn next_request(&self) -> anyhow::Result<()> {
+        let mut requests = self.requests.clone();
+        requests.mark_unchanged();
+        timeout(LOADED, requests.changed()).await.context("the API server did not call the webhook")?.map_err(Into::into)
+    }
+
+    /// Removes the webhook from the API server, and ends the server.
+    pub(super) async fn delete(self) -> anyhow::Result<()> {
+        self.bench.cluster.kubectl(&["delete", "mutatingwebhookconfiguration", &self.bench.namespace]).await?;
+        self.server.abort();
+        Ok(())
+    }
+}
+
+fn acceptor(made: &rcgen::CertifiedKey<rcgen::KeyPair>) -> anyhow::Result<TlsAcceptor> {
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Serves requests on each connection. The loop does not end.
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, count: watch::Sender<usize>) {
+    let router = Router::new().route("/", post(review)).with_state(Arc::new(count));
+    while let Ok((connection, _)) = listener.accept().await {
+        let (acceptor, service) = (acceptor.clone(), TowerToHyperService::new(router.clone()));
+        tokio::spawn(async move {
+            let connection = TokioIo::new(acceptor.accept(connection).await?);
+            hyper::server::conn::http1::Builder::new().serve_connection(connection, service).await?;
+            anyhow::Ok(())
+        });
+    }
+}
+
+/// Answers with a patch that removes the finalizers of the object.
+async fn review(State(count): State<Arc<watch::Sender<usize>>>, review: Bytes) -> String {
+    count.send_modify(|count| *count += 1);
+    let review: Value = serde_json::from_slice(&review).unwrap_or_default();
+    let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
+    if !review["request"]["object"]["metadata"]["finalizers"].is_null() {
+        let patch = json!([{"op": "remove", "path": "/metadata/finalizers"}]).to_string();
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(ByteString(patch.into_bytes()));
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).to_string()
+}
