@@ -18,7 +18,7 @@ async fn cycles(client: &Client) {
 
 /// Allocations and bytes per cycle, of caller and driver together.
 ///
-/// They are counted by thread, so everything runs on one.
+/// They are counted per thread, so everything runs on one thread.
 pub(crate) fn per_cycle(servers: &Servers) -> (f64, f64) {
     let counting = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,6 +1,6 @@
 //! Programs that lock as fast as they can: the floor, this client, and rslock.
 //!
-//! Callers are spawned tasks, those of the rival, too.
+//! Callers are spawned tasks, also those of the rival.
 
 use std::future::Future;
 use std::io;
@@ -19,10 +19,10 @@ use crate::servers::Servers;
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The hold of the contention row.
 const HOLD: Duration = Duration::from_millis(5);
-/// After this time waiting callers poll at their lowest rate.
+/// Duration of a hold in which waiting callers reach their lowest polling rate.
 const LONG_HOLD: Duration = Duration::from_millis(400);
 pub(crate) const CONTENDERS: usize = 8;
-/// No cell takes longer, whatever a rival waits for.
+/// Maximum time of one cell.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 
 pub(crate) fn run_floor(servers: &Servers, mut floor: Floor, workers: usize, time: Duration) -> io::Result<Measured> {
@@ -32,7 +32,7 @@ pub(crate) fn run_floor(servers: &Servers, mut floor: Floor, workers: usize, tim
     Ok(meter.stop(Measured { cycles, ..Measured::default() }))
 }
 
-/// Cycles of one caller of this client, until the time has passed.
+/// Runs cycles of one caller of this client, until the time has passed.
 async fn cycles(client: Client, key: String, until: Boottime) -> Measured {
     let mut measured = Measured::default();
     while now() < until {
@@ -50,9 +50,9 @@ async fn cycles(client: Client, key: String, until: Boottime) -> Measured {
     measured
 }
 
-/// The same with rslock, which tries once.
+/// Runs cycles of one caller of rslock, which tries once.
 ///
-/// It waits for all members, also for those that do not answer.
+/// rslock waits for all members, also for those that do not answer.
 async fn rslock_cycles(manager: rslock::LockManager, key: String, until: Boottime) -> Measured {
     let mut measured = Measured::default();
     let end = now() + LONGEST;
@@ -78,7 +78,7 @@ async fn rslock_cycles(manager: rslock::LockManager, key: String, until: Boottim
     measured
 }
 
-/// Callers as tasks of their own.
+/// Runs each caller as a task, and merges their measurements.
 async fn spawned<F: Future<Output = Measured> + Send + 'static>(
     servers: &Servers,
     callers: impl Iterator<Item = F>,
@@ -92,7 +92,7 @@ async fn spawned<F: Future<Output = Measured> + Send + 'static>(
     meter.stop(all)
 }
 
-/// `workers` callers, shared among the clients.
+/// Runs `workers` callers, shared among the clients.
 pub(crate) async fn run_clients(servers: &Servers, clients: &[Client], workers: usize, time: Duration) -> Measured {
     let until = now() + time;
     let caller = |n: usize| cycles(clients[n % clients.len()].clone(), format!("key{n}"), until);
@@ -118,18 +118,18 @@ pub(crate) fn rslock(servers: &Servers, retries: u32) -> rslock::LockManager {
 /// Contenders for one key, all of one kind.
 #[derive(Clone)]
 pub(crate) enum Contender {
-    /// Without a lock: they take turns in this process.
+    /// No lock: the contenders take turns with a mutex of this process.
     ///
     /// Hold times are measured, not assumed.
     Alone(Arc<tokio::sync::Mutex<()>>),
     Client(Client),
-    /// Each contender with a client of its own, as each process has.
+    /// One client for each contender, as in separate processes.
     Clients(Vec<Client>),
     Rslock(rslock::LockManager),
 }
 
 impl Contender {
-    /// The contender with this number holds the key once.
+    /// Holds the key once, as the contender with this number.
     ///
     /// Returns true if it got the key.
     async fn hold(&self, number: usize) -> bool {
@@ -180,7 +180,9 @@ pub(crate) async fn hand_overs(clients: [&Client; 2], count: usize) -> Vec<Durat
     took
 }
 
-/// Measures the rate at which eight contenders get one key, and the most successful against the least.
+/// Measures eight contenders for one key.
+///
+/// Returns the rate of holds, and the ratio of the most successful contender to the least successful one.
 pub(crate) async fn contend(how: &Contender, time: Duration) -> (f64, f64) {
     let until = now() + time;
     let counts: Vec<_> = (0..CONTENDERS).map(|_| Arc::new(AtomicU64::new(0))).collect();

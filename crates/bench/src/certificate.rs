@@ -34,7 +34,7 @@ impl Certificate {
         self.directory.join("tls.key")
     }
 
-    /// Trusts it, and nothing else.
+    /// A configuration that trusts only this certificate.
     pub(crate) fn trusting(&self) -> io::Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der.clone()).map_err(io::Error::other)?;

@@ -1,7 +1,7 @@
 //! The floor: one thread with raw sockets and pipelined commands, and no more than Redlock asks for.
 //!
-//! `SET NX PX` on all, decided at the majority; compare-and-delete on all, decided at the majority. No token, no drift,
-//! no retries, no errors.
+//! It sends `SET NX PX` to all members, and then compare-and-delete to all. A majority decides each of them. It has no token, no drift,
+//! no retries, and no error handling.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -71,7 +71,7 @@ struct Link {
     stream: Stream,
     out: Vec<u8>,
     input: Vec<u8>,
-    /// Which worker each reply is for, and of which of its rounds.
+    /// The worker and its round for each expected reply.
     due: VecDeque<(usize, u64)>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// With a configuration the floor speaks TLS, by rustls.
+    /// Connects to all servers. With a configuration it speaks TLS, by rustls.
     pub(crate) fn connect(ports: &[u16], tls: Option<&Arc<rustls::ClientConfig>>) -> io::Result<Self> {
         let mut links = Vec::new();
         let mut sha1 = String::new();
@@ -105,9 +105,9 @@ impl Floor {
         Ok(Self { links, sha1 })
     }
 
-    /// Runs `workers` callers at once, each with a key of its own, and returns how many cycles there were.
+    /// Runs `workers` callers at once, each with its own key, and returns the number of cycles.
     ///
-    /// `is_over` is asked after each cycle.
+    /// It calls `is_over` after each cycle.
     pub(crate) fn run(&mut self, workers: usize, mut is_over: impl FnMut() -> bool) -> io::Result<u64> {
         let quorum = self.links.len() / 2 + 1;
         let mut state = vec![Worker { round: 0, replies: 0, holds: false }; workers];
@@ -182,7 +182,7 @@ impl Floor {
         Ok(())
     }
 
-    /// The replies of one link: each is one line.
+    /// The replies of one link. Each reply is one line.
     fn replies(&mut self, link: usize) -> io::Result<Vec<(usize, u64)>> {
         let link = &mut self.links[link];
         let mut buffer = [0; 16_384];
@@ -196,7 +196,7 @@ impl Floor {
         while let Some(end) = link.input.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = link.input.drain(..=end).collect();
             let is_yes = line.first() == Some(&b'+') || line == b":1\r\n";
-            // A bulk reply of nil, `$-1`, is one line, too.
+            // A bulk reply of nil, `$-1`, is also one line.
             if let Some(due) = link.due.pop_front().filter(|_| is_yes) {
                 replies.push(due);
             }

@@ -32,7 +32,9 @@ use table::Table;
 
 const MEMBERS: usize = 5;
 const ROUNDS: usize = 3;
-/// Connections to frozen members are given up after two seconds; both states are measured.
+/// Minimum time of a cell with frozen members.
+///
+/// Clients close connections to frozen members after two seconds, and the cell measures both states.
 const FROZEN: Duration = Duration::from_secs(3);
 
 pub(crate) async fn client_of(urls: Vec<String>, tokens: bool) -> Client {
@@ -52,7 +54,7 @@ async fn voting(client: &Client) {
     }
 }
 
-/// One kind of durations among those that were measured.
+/// Selects one kind of the measured durations.
 type Durations = fn(&Measured) -> &Vec<Duration>;
 
 /// The programs of a run.
@@ -86,7 +88,7 @@ impl Bench {
         }
     }
 
-    /// One cell, the first `frozen` members being frozen.
+    /// Measures one cell with the first `frozen` members frozen.
     async fn cell(&mut self, program: Program, workers: usize, frozen: usize) -> Option<Measured> {
         let Self { servers, client, without_token, rslock, rivals, .. } = self;
         let frozen = if program == Program::Healthy { 0 } else { frozen };
@@ -163,7 +165,7 @@ impl Bench {
         }
     }
 
-    /// Three clients with connections of their own, like three processes.
+    /// Measures three clients with connections of their own, like three processes.
     ///
     /// Members get their requests in different orders.
     async fn second_rounds(&mut self) {

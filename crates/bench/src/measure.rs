@@ -13,17 +13,17 @@ pub(crate) type Times = [f64; 4];
 #[derive(Clone, Default)]
 pub(crate) struct Measured {
     pub(crate) cycles: u64,
-    /// Attempts that were not granted, for whatever reason.
+    /// Attempts that were not granted, for any reason.
     pub(crate) failed: u64,
     pub(crate) elapsed: Duration,
     pub(crate) acquires: Vec<Duration>,
     pub(crate) releases: Vec<Duration>,
-    /// The report of an external program about the same.
+    /// The times that an external program reports.
     pub(crate) times: Option<Times>,
     /// Microseconds per cycle.
     pub(crate) cpu_client: f64,
     pub(crate) cpu_servers: f64,
-    /// Per cycle of all servers.
+    /// Numbers per cycle, of all servers together.
     pub(crate) commands: f64,
     pub(crate) reads: f64,
     pub(crate) key_reads: f64,
@@ -46,7 +46,7 @@ impl Measured {
     }
 }
 
-/// p50 and p99 of acquire and of release, those of the floor unknown.
+/// p50 and p99 of acquire and of release. Those of the floor are unknown.
 fn times(measured: &Measured) -> Option<Times> {
     let one = std::slice::from_ref(measured);
     let of = |what, fraction| quantile(one, what, fraction) * 1e6;
@@ -82,7 +82,9 @@ pub(crate) fn rate(measured: &[Measured]) -> f64 {
     median(measured.iter().map(Measured::rate).collect())
 }
 
-/// The median of the ratios of two programs, round by round: the machine is most alike within a round.
+/// The median of the ratios of two programs in each round.
+///
+/// It compares within a round, because the machine changes least there.
 pub(crate) fn ratio(these: &[Measured], those: &[Measured], of: fn(&Measured) -> f64) -> f64 {
     median(these.iter().zip(those).map(|(this, that)| of(this) / of(that)).collect())
 }
@@ -112,7 +114,7 @@ pub(crate) fn describe(what: &str, measured: &[Measured]) -> String {
 
 pub(crate) struct Meter<'a> {
     servers: &'a Servers,
-    /// The number of the process whose CPU is counted as the client's, or "self".
+    /// The process whose CPU time is that of the client, by its number or "self".
     client: String,
     started: Boottime,
     own: u64,

@@ -14,7 +14,7 @@ use crate::measure::{Measured, Meter, Times};
 use crate::servers::Servers;
 
 const NAMES: [&str; 4] = ["redsync", "node-redlock", "pottery", "redisson"];
-/// A JVM starts within this time, connects, and compiles what it does most.
+/// Time in which a JVM starts, connects, and compiles its hot code.
 const WARM_UP: Duration = Duration::from_secs(2);
 const LONGEST_WARM_UP: Duration = Duration::from_secs(60);
 
@@ -29,14 +29,14 @@ impl Rival {
     fn start(name: &'static str, servers: &Servers) -> io::Result<Self> {
         let mut command = Command::new(directory().join(name).join("run"));
         command.env("REDLOCK_URLS", servers.urls().join(" "));
-        // The end-to-end tests start it for a few locks, with the first compiler only.
+        // The end-to-end tests use only the first compiler, because they take few locks.
         command.env("_JAVA_OPTIONS", "-XX:TieredStopAtLevel=4");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let missing = || io::Error::other("a child without stdin and stdout");
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let lines = BufReader::new(child.stdout.take().ok_or_else(missing)?).lines();
         let (sender, answers) = channel();
-        // It ends with the program.
+        // The thread ends with the program.
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Ok(Self { name, child, stdin, answers })
     }
@@ -44,7 +44,7 @@ impl Rival {
     fn ask(&mut self, workers: usize, time: Duration, longest: Duration) -> io::Result<Answer> {
         writeln!(self.stdin, "cycles {workers} {}", time.as_millis())?;
         let answer = self.answers.recv_timeout(longest).map_err(|error| {
-            // It could answer in the middle of the next cell.
+            // Otherwise a late answer would arrive in the middle of the next cell.
             let _ = self.child.kill();
             io::Error::other(error)
         })?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::certificate::Certificate;
 
-/// Timeout for connections and answers: a frozen server gives none.
+/// Timeout for connections and answers, because a frozen server does not answer.
 const STATS_DEADLINE: Duration = Duration::from_millis(200);
 
 /// Counters of all servers together.
@@ -27,7 +27,7 @@ pub(crate) struct Servers {
     pub(crate) tls_ports: Vec<u16>,
 }
 
-/// Free at this moment; the server binds it next.
+/// A port that is free now. The server binds it next.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -65,12 +65,12 @@ impl Servers {
         self.tls_ports.iter().map(|port| format!("rediss://127.0.0.1:{port}")).collect()
     }
 
-    /// Waits until all have worked off what was sent to them.
+    /// Waits until all servers have executed the requests that they received.
     pub(crate) fn answer(&self) -> io::Result<()> {
         self.ports.iter().try_for_each(|port| answers(*port))
     }
 
-    /// Stops one of them where it is, or lets it go on.
+    /// Freezes one server, or continues it.
     pub(crate) fn freeze(&self, index: usize, frozen: bool) -> io::Result<()> {
         let signal = if frozen { "-STOP" } else { "-CONT" };
         let status = Command::new("kill").arg(signal).arg(self.children[index].id().to_string()).status()?;
@@ -98,7 +98,7 @@ impl Servers {
         totals
     }
 
-    /// Keys that are left, but for the counter.
+    /// The number of remaining keys, without the counter.
     pub(crate) fn keys_left(&self) -> io::Result<usize> {
         let mut left = 0;
         for port in &self.ports {

@@ -11,7 +11,7 @@ const END: &str = "<!-- end of what make bench has written -->";
 pub(crate) struct Table {
     rows: String,
     cells: Vec<String>,
-    /// Per row, how much longer programs take for a cycle than this client.
+    /// The time per cycle of each program relative to this client, by row.
     comparisons: Vec<(String, Vec<(&'static str, f64)>)>,
     pub(crate) passed: usize,
     pub(crate) failed: usize,
@@ -32,7 +32,7 @@ impl Table {
         if holds { self.passed += 1 } else { self.failed += 1 }
     }
 
-    /// A cell that was measured.
+    /// Prints and records a measured cell.
     pub(crate) fn cell(&mut self, line: String) {
         println!("{line}");
         self.cells.push(line);

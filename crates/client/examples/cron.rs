@@ -1,18 +1,20 @@
 //! A job that several machines start at the same time, and one of them runs: `cargo run --example cron redis://a redis://b redis://c`.
 //!
-//! The machines' starts are some seconds apart, and the job can be shorter than that. So the lock is kept for a minute since its start,
-//! and the other machines find it taken.
+//! The starts of the machines are some seconds apart, and the job can be shorter than that. Therefore the first machine keeps the lock for a
+//! minute, and the other machines find it taken.
 
 use redlock_client::{Client, NotAcquired};
 use std::time::Duration;
 
-/// Longer than the machines' starts are apart, and shorter than the time to the next run.
+/// The time for which the lock is kept.
+///
+/// It is longer than the time between the machines' starts, and shorter than the time to the next run.
 const LEAST: Duration = Duration::from_secs(60);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let members: Vec<String> = std::env::args().skip(1).collect();
-    // These masters serve only this program, and a restart of one can give the lock away: see the crate's page on
+    // These masters serve only this program. A restart of one of them can grant the lock to a second holder: see the crate's page on
     // admission.
     let client = Client::builder(&members).admit_at_once().connect().await?;
     match client.lock("nightly-report").ttl(Duration::from_secs(30)).try_acquire().await {

@@ -12,7 +12,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let turns = election.run(|leader| async move {
         println!("leading, token {}", leader.token());
         for _ in 0..3 {
-            // A store that compares tokens refuses what a former leader writes.
+            // A store that compares tokens refuses the writes of a former leader.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         println!("stepping down");

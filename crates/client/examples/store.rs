@@ -7,7 +7,7 @@ use redlock_client::{Client, FencingToken};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// A database would do this in one statement: `UPDATE reports SET text = $1, token = $2 WHERE token < $2`.
+/// A database does this in one statement: `UPDATE reports SET text = $1, token = $2 WHERE token < $2`.
 #[derive(Default)]
 struct Store(Mutex<(FencingToken, String)>);
 
@@ -25,7 +25,7 @@ impl Store {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let members: Vec<String> = std::env::args().skip(1).collect();
-    // The first lock comes when every lock from before the start has run out.
+    // The client grants its first lock after every lock from before its start has expired.
     let client = Client::builder(&members).wait_before_voting(Duration::from_secs(10)).connect().await?;
     let store = Store::default();
     let (ttl, wait) = (Duration::from_secs(5), Duration::from_secs(60));

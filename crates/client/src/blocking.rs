@@ -59,16 +59,16 @@ impl Drop for Host {
     }
 }
 
-/// As [`client::Guard`].
+/// See [`client::Guard`].
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
-    // Dropped before the host, whose end waits for the release.
+    // The guard is dropped before the host, because the end of the host waits for the release.
     guard: client::Guard,
     host: Arc<Host>,
 }
 
-/// As [`client::Lock`].
+/// See [`client::Lock`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is locked before `acquire` or `try_acquire`"]
 pub struct Lock {
@@ -88,10 +88,10 @@ impl Client {
     /// Makes the client and waits until it reaches a majority, at most one second.
     ///
     /// # Errors
-    /// If it cannot work as it is described, or no thread can be started.
+    /// If the settings are invalid, or no thread can be started.
     ///
     /// # Panics
-    /// Inside a runtime, like all methods that wait here.
+    /// If it is called inside a runtime, like all methods of this module that wait.
     pub fn connect(builder: Builder) -> Result<Self, BuildError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|_| BuildError::NoRuntime)?;
@@ -100,107 +100,107 @@ impl Client {
         Ok(Self(Arc::new(Host { client, runtime: Some(runtime), handle })))
     }
 
-    /// As [`client::Client::lock`].
+    /// See [`client::Client::lock`].
     pub fn lock(&self, key: impl Into<LockKey>) -> Lock {
         Lock { lock: self.0.client.lock(key), host: Arc::clone(&self.0) }
     }
 
-    /// As [`client::Client::update`].
+    /// See [`client::Client::update`].
     ///
     /// # Errors
-    /// As there.
+    /// If the Secret is unreadable, or has other members or permissions.
     pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
         self.0.client.update(data)
     }
 
-    /// As [`client::Client::set_tls`].
+    /// See [`client::Client::set_tls`].
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, config: Arc<rustls::ClientConfig>) {
         self.0.client.set_tls(config);
     }
 
-    /// As [`client::Client::voters`].
+    /// See [`client::Client::voters`].
     #[must_use]
     pub fn voters(&self) -> usize {
         self.0.client.voters()
     }
 
-    /// As [`client::Client::release`].
+    /// See [`client::Client::release`].
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     pub fn release(&self, held: &Held) -> Release {
         self.0.block_on(self.0.client.release(held))
     }
 
-    /// As [`client::Client::resume`].
+    /// See [`client::Client::resume`].
     ///
     /// # Errors
-    /// If a majority does not hold it any more, or does not answer.
+    /// If a majority does not have the value, or does not answer.
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     pub fn resume(&self, held: Held, ttl: Duration) -> Result<Guard, Lost> {
         let guard = self.0.block_on(self.0.client.resume(held, ttl))?;
         Ok(Guard { guard, host: Arc::clone(&self.0) })
     }
 
-    /// As [`client::Client::close`].
+    /// See [`client::Client::close`].
     ///
     /// # Errors
     /// If members have not answered in time.
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     pub fn close(&self, longest: Duration) -> Result<(), Undelivered> {
         self.0.block_on(self.0.client.close(longest))
     }
 }
 
 impl Lock {
-    /// As [`client::Lock::ttl`].
+    /// See [`client::Lock::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.lock = self.lock.ttl(ttl);
         self
     }
 
-    /// As [`client::Lock::wait`].
+    /// See [`client::Lock::wait`].
     pub fn wait(mut self, longest: Duration) -> Self {
         self.lock = self.lock.wait(longest);
         self
     }
 
-    /// As [`client::Lock::slots`].
+    /// See [`client::Lock::slots`].
     pub fn slots(mut self, slots: u32) -> Self {
         self.lock = self.lock.slots(slots);
         self
     }
 
-    /// As [`client::Lock::refuse_other_slots`].
+    /// See [`client::Lock::refuse_other_slots`].
     pub fn refuse_other_slots(mut self) -> Self {
         self.lock = self.lock.refuse_other_slots();
         self
     }
 
-    /// As [`client::Lock::try_acquire`].
+    /// See [`client::Lock::try_acquire`].
     ///
     /// # Errors
-    /// Why the lock is not held.
+    /// The reason why the lock is not held.
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     pub fn try_acquire(self) -> Result<Guard, NotAcquired> {
         let guard = self.host.block_on(self.lock.try_acquire())?;
         Ok(Guard { guard, host: self.host })
     }
 
-    /// As [`client::Lock::acquire`].
-    ///
+    /// See [`client::Lock::acquire`].
+    /// The reason why the last attempt failed.
     /// # Errors
     /// Why the last attempt failed.
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     pub fn acquire(self) -> Result<Guard, NotAcquired> {
         let guard = self.host.block_on(self.lock.acquire())?;
         Ok(Guard { guard, host: Arc::clone(&self.host) })
@@ -208,7 +208,7 @@ impl Lock {
 }
 
 impl Guard {
-    /// As [`client::Guard::key`].
+    /// See [`client::Guard::key`].
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.guard.key()
@@ -217,63 +217,63 @@ impl Guard {
     /// Blocks until the lock is lost, or the margin before its validity ends.
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     #[expect(clippy::must_use_candidate, reason = "it is called for the wait")]
     pub fn lost(&self) -> Lost {
         self.host.block_on(self.guard.lost())
     }
 
-    /// Runs a future for as long as the lock is held, as [`client::Guard::run_while_held`].
+    /// Runs a future while the lock is held, like [`client::Guard::run_while_held`].
     ///
-    /// Ask [`Guard::is_held`] between the steps of what blocks.
+    /// Blocking code must check [`Guard::is_held`] between its steps.
     ///
     /// # Errors
     /// If the lock was lost first.
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     pub fn run_while_held<T>(&self, future: impl Future<Output = T>) -> Result<T, Lost> {
         self.host.block_on(self.guard.run_while_held(future))
     }
 
-    /// As [`client::Guard::leave`].
+    /// See [`client::Guard::leave`].
     ///
     /// # Errors
     /// If the lock was lost, or no majority has confirmed.
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     pub fn leave(self, least: Duration) -> Result<(), Lost> {
         self.host.block_on(self.guard.leave(least))
     }
 
-    /// As [`client::Guard::token`].
+    /// See [`client::Guard::token`].
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.guard.token()
     }
 
-    /// As [`client::Guard::remaining`].
+    /// See [`client::Guard::remaining`].
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// As [`client::Guard::is_held`].
+    /// See [`client::Guard::is_held`].
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// As [`client::Guard::into_held`].
+    /// See [`client::Guard::into_held`].
     pub fn into_held(self) -> Held {
         self.guard.into_held()
     }
 
-    /// As [`client::Guard::release`].
+    /// See [`client::Guard::release`].
     ///
     /// # Panics
-    /// Inside a runtime.
+    /// If it is called inside a runtime.
     pub fn release(self) -> Release {
         self.host.block_on(self.guard.release())
     }

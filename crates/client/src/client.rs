@@ -82,10 +82,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 pub struct Client(Arc<Inner>);
 
 impl Client {
-    /// Members that an operator runs and fences, from the Secret of a client.
+    /// Settings for members that an operator runs and fences, from the Secret of a client.
     ///
-    /// The client waits for no process, because the operator admits restarted ones. The Secret also has the maximum
-    /// time to live and the clock drift.
+    /// The client does not delay the votes of new processes, because the operator admits restarted ones. The Secret also has the maximum time
+    /// to live and the clock drift.
     ///
     /// # Errors
     /// If an entry is missing or unreadable. An operator from before this crate does not write the entries of the
@@ -94,7 +94,7 @@ impl Client {
         Builder::from_secret(data)
     }
 
-    /// Members by URL.
+    /// Settings for members with these URLs.
     ///
     /// The next call chooses their admission.
     pub fn builder<U: AsRef<str>>(members: impl IntoIterator<Item = U>) -> Masters {
@@ -156,8 +156,8 @@ impl Client {
     /// lock is lost.
     ///
     /// # Errors
-    /// [`BuildError::Stale`] if the members or the permissions of the client have changed: make another client. Another error
-    /// if the Secret is unreadable.
+    /// [`BuildError::Stale`] if the members or the permissions of the client have changed. Then make another client. Another error if the Secret
+    /// is unreadable.
     pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
         let secret = SecretEntries::read(data)?;
         let trust = self.0.trust.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -178,7 +178,7 @@ impl Client {
 
     /// Sets the TLS configuration for the next [`Client::update`].
     ///
-    /// For example it has another certificate authority.
+    /// The new configuration can have another certificate authority, for example.
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, config: Arc<rustls::ClientConfig>) {
         self.0.trust.lock().unwrap_or_else(PoisonError::into_inner).tls = Some(config);
@@ -237,9 +237,9 @@ impl Client {
         Ok(Guard::new(Arc::clone(&self.0), hold))
     }
 
-    /// Takes a lock again that a client left without a guard, and renews it.
+    /// Takes over a lock without a guard, and renews it.
     ///
-    /// A majority has to hold its value, so no other client has had the lock in between.
+    /// A majority must have its value, so no other client has had the lock in between.
     ///
     /// # Errors
     /// If a majority has lost the value, or does not answer.
@@ -277,7 +277,7 @@ impl Client {
     /// send nothing.
     ///
     /// # Errors
-    /// If members have not answered within `longest`. A frozen one is given up after two seconds.
+    /// If members have not answered within `longest`. Connections to frozen members end after two seconds.
     ///
     /// # Cancel safety
     /// It can be called again.

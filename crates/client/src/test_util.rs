@@ -1,8 +1,8 @@
 //! Fake masters for tests of programs that take locks (feature `test-util`).
 //!
-//! [`FakeMembers`] are Redis masters in this process. A [`Client`](crate::Client) reaches them as it reaches real ones: what it sends is
-//! the bytes that Redis would get, so connections, admission, votes, tokens and renewals are those of production. Their time is
-//! tokio's: in a test with `start_paused = true` a lock of an hour runs out at once, and nothing depends on how busy the machine is.
+//! [`FakeMembers`] are Redis masters in this process. A [`Client`](crate::Client) sends them the bytes that it sends to Redis. So connections,
+//! admission, votes, tokens and renewals are those of production. Their clock is tokio's. In a test with `start_paused = true` a lock of an
+//! hour expires immediately, and the load of the machine does not change the result.
 //!
 //! A member can be frozen, killed, restarted and emptied, each while a lock is held:
 //!
@@ -14,7 +14,7 @@
 //! const TTL: Duration = Duration::from_secs(10);
 //! const WAIT: Duration = Duration::from_secs(60);
 //!
-//! // What is to be tested: it writes a report unless another machine does.
+//! The tested function writes a report unless another machine has the lock.
 //! async fn report(client: &Client) -> Result<&'static str, NotAcquired> {
 //!     let guard = client.lock("report").ttl(TTL).try_acquire().await?;
 //!     let written = guard.run_while_held(async { "written" }).await.unwrap_or("lost");
@@ -32,11 +32,11 @@
 //!     member.set("report", "another machine", TTL);
 //! }
 //! assert!(matches!(report(&client).await, Err(NotAcquired::HeldByOther { .. })));
-//! // It dies: its lock runs out, which takes no time here.
+//! The other machine dies, and its lock expires, which takes no time here.
 //! let guard = client.lock("report").ttl(TTL).wait(WAIT).acquire().await.unwrap();
 //! assert_eq!(members.holders("report"), 3);
 //!
-//! // The network goes away: the holder hears of it before its lock ends.
+//! The network fails, and the guard reports the loss before the lock ends.
 //! members[0].freeze();
 //! members[1].kill();
 //! guard.lost().await;
@@ -46,7 +46,7 @@
 //!
 //! A member executes the commands that the client sends to Redis: SET NX PX, INCR, GET, PTTL, DEL, TIME, INFO, PING, and
 //! the scripts of this crate. Tests compare its answers with those of a real `redis-server`. It has no users: it accepts
-//! every password, and fences no client. With real masters, test once that yours give the client its permissions.
+//! every password, and fences no client. Also test once with your real masters that the client has its permissions.
 
 mod commands;
 mod fake_process;
@@ -67,7 +67,7 @@ use store::Store;
 
 /// Redis masters in this process, which begin empty and running.
 ///
-/// Clones are the same ones.
+/// Clones share the same masters.
 #[derive(Clone, Debug)]
 pub struct FakeMembers {
     members: Arc<[FakeMember]>,
@@ -78,7 +78,7 @@ impl FakeMembers {
     /// Starts this number of masters.
     ///
     /// # Panics
-    /// Outside a tokio runtime, whose clock they use.
+    /// If it is called outside a tokio runtime, because the masters use its clock.
     #[must_use]
     pub fn start(count: usize) -> Self {
         let clock = Arc::new(TokioClock::new());
@@ -121,7 +121,7 @@ impl Deref for FakeMembers {
 
 /// One fake master.
 ///
-/// A test can read its keys in any state, and a killed one has none.
+/// A test can read the keys of a member in any state. A killed member has no keys.
 pub struct FakeMember {
     index: usize,
     clock: Arc<TokioClock>,
@@ -204,7 +204,7 @@ impl FakeMember {
         self.state().store.until(key, self.now()).map(|until| until.since(self.now()))
     }
 
-    /// Sets a key, whatever its value: for example as the lock of another holder.
+    /// Sets a key regardless of its value, for example as the lock of another holder.
     pub fn set(&self, key: &str, value: &str, ttl: Duration) {
         let until = self.now() + ttl;
         self.state().store.set(key, value, Some(until));

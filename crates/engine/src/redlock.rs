@@ -2,10 +2,10 @@
 //!
 //! docs/dev/algorithm.md describes it.
 //!
-//! Admitted processes vote, a majority decides, validities end before the keys do, and the quorum mints the fencing
-//! tokens.
+//! The engine counts votes of admitted processes, and a majority decides. Validities end before the keys expire. The members issue the
+//! fencing tokens.
 //!
-//! Nothing here depends on Redis: members come in through [`LockMember`], time through [`crate::time::Clock`].
+//! This module does not depend on Redis. Members are implementations of [`LockMember`], and time comes from a [`crate::time::Clock`].
 //! [`Redlock`] is the engine. Its decisions are pure: [`validity()`], [`Tally`].
 
 mod answers;

@@ -1,6 +1,6 @@
 //! Time as an argument.
 //!
-//! The core reads clocks only through [`Clock`], so a test can hold time still.
+//! The core reads clocks only through [`Clock`], so a test can stop time.
 //!
 //! Two clocks have types of their own because they err in different directions. [`Boottime`] also runs while the
 //! machine is suspended, so a validity on it never outlives the key (docs/dev/rules.md). [`Monotonic`] stands still
@@ -57,7 +57,7 @@ macro_rules! reading {
             }
         }
 
-        /// Saturates at the end of time, so that an absurd duration cannot panic.
+        /// Saturates, so that an extreme duration cannot cause a panic.
         impl Add<Duration> for $name {
             type Output = Self;
 
@@ -82,7 +82,7 @@ pub struct UnixMillis(pub i64);
 pub struct UnixMicros(pub i64);
 
 impl UnixMillis {
-    /// The time `duration` later; saturating.
+    /// The time `duration` later. It saturates.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
@@ -96,19 +96,19 @@ impl UnixMillis {
 }
 
 impl UnixMicros {
-    /// The time `duration` later; saturating.
+    /// The time `duration` later. It saturates.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// In milliseconds, not later than this time.
+    /// The time in milliseconds, rounded down.
     #[must_use]
     pub const fn floor(self) -> UnixMillis {
         UnixMillis(self.0.div_euclid(1_000))
     }
 
-    /// In milliseconds, not earlier than this time.
+    /// The time in milliseconds, rounded up.
     #[must_use]
     pub const fn ceil(self) -> UnixMillis {
         UnixMillis(self.0.saturating_add(999).div_euclid(1_000))
@@ -126,11 +126,11 @@ pub fn timers_now() -> tokio::time::Instant {
 
 /// The clocks of a machine, or of a test.
 pub trait Clock: Send + Sync + 'static {
-    /// Runs also during suspend: `CLOCK_BOOTTIME`.
+    /// A clock that also runs during suspend, such as `CLOCK_BOOTTIME`.
     fn boottime(&self) -> Boottime;
-    /// Can stand still during suspend: `CLOCK_MONOTONIC`.
+    /// A clock that can stand still during suspend, such as `CLOCK_MONOTONIC`.
     fn monotonic(&self) -> Monotonic;
-    /// Wall clock for users and other machines: `CLOCK_REALTIME`.
+    /// The wall clock, for users and other machines, such as `CLOCK_REALTIME`.
     fn wall(&self) -> UnixMillis;
 }
 

@@ -9,7 +9,7 @@ pub(super) enum Admission {
     Fenced,
     /// It can vote after every promise of its predecessor has expired.
     After(Duration),
-    /// It can vote at once, whatever its predecessor has promised.
+    /// It can vote at once, regardless of the promises of its predecessor.
     AtOnce,
 }
 

@@ -20,11 +20,11 @@ use crate::time::Boottime;
 ///
 /// It doubles up to [`super::Builder::retry`].
 const FIRST_RETRY: Duration = Duration::from_millis(5);
-/// Maximum pause of a caller that gets notifications: a holder can die with its lock.
+/// Maximum pause of a caller that gets notifications, because a holder can die without a release.
 const MAX_NOTIFIED_PAUSE: Duration = Duration::from_secs(1);
-/// The pause for another client that goes first.
+/// The pause in which another client can acquire first.
 ///
-/// It has perhaps left.
+/// It is short, because the other client has perhaps left.
 const OTHER_FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A granted lock.
@@ -56,7 +56,7 @@ impl Inner {
             }
         }
         loop {
-            // The attempt after this check finds a release from before all subscriptions.
+            // The attempt follows this check, so it also finds a release from before the subscriptions.
             let longest = if self.hints.has_majority(key) { self.retry.max(MAX_NOTIFIED_PAUSE) } else { self.retry };
             let error = match self.attempt_any(target, ttl, self.clock.boottime().since(begun)).await {
                 Ok(taken) => return Ok(taken),
@@ -84,7 +84,7 @@ impl Inner {
     ///
     /// Returns true if the caller must try because of a hint.
     ///
-    /// If another client goes first, it gets a moment. Each client also tries without hints from time to time.
+    /// If another client goes first, the caller waits a moment. Each client also tries from time to time without a hint.
     async fn pause(&self, subscription: Option<&ReleaseSubscription>, pause: Duration, deadline: Boottime) -> bool {
         let begun = self.clock.boottime();
         let latest = (begun + pause.max(self.retry)).min(deadline);
@@ -148,7 +148,7 @@ impl Inner {
 
     /// Checks that no member has one of these keys.
     ///
-    /// A majority of the voting members has to answer: a process that has lost its memory proves nothing.
+    /// A majority of the voting members must answer, because a process that has lost its memory proves nothing.
     pub(super) async fn check_free(&self, keys: &[LockKey]) -> Result<(), NotAcquired> {
         let longest = self.redlock.settings().node_timeout;
         let electorate = self.members.voters()?;

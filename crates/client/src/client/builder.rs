@@ -44,7 +44,7 @@ pub struct Builder {
     trust: TlsSettings,
 }
 
-/// Members by URL.
+/// The members of a client, by URL.
 ///
 /// The next call chooses their admission.
 #[derive(Clone, Debug)]
@@ -58,17 +58,17 @@ impl Masters {
 
     /// Admits a new process after every lock of `max_ttl` or less from its predecessor has expired.
     ///
-    /// A restarted master gives no lock away twice.
+    /// A restarted master cannot grant a lock that another client still holds.
     ///
-    /// The first start of the client waits, too: until then attempts fail with [`super::NotAcquired::Waiting`]. No
-    /// program can lock for longer than `max_ttl` on these members.
+    /// The client also waits after its first start. Until then attempts fail with [`super::NotAcquired::Waiting`]. `max_ttl` must be the
+    /// maximum time to live of the locks of all programs on these members.
     pub fn wait_before_voting(self, max_ttl: Duration) -> Builder {
         Builder::new(self.0, AdmissionChoice::After(max_ttl))
     }
 
     /// Admits members as soon as they are connected.
     ///
-    /// A master that restarts without its memory can give a lock to a second holder while the first one has it.
+    /// A master that restarts without its memory can grant a lock to a second holder while the first one has it.
     pub fn admit_at_once(self) -> Builder {
         Builder::new(self.0, AdmissionChoice::AtOnce)
     }
@@ -144,7 +144,7 @@ impl Builder {
 
     /// The maximum drift of two clocks: 1 % and 2 ms, or the value in the Secret.
     ///
-    /// Each validity is shorter by it.
+    /// Each validity is shorter by the drift.
     pub const fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
         self
@@ -152,7 +152,7 @@ impl Builder {
 
     /// The time to live of locks without [`super::Lock::ttl`]: 10 s by default.
     ///
-    /// It is the maximum that is safe here if that is less.
+    /// If the maximum of this client is less, the default is that maximum.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -206,8 +206,8 @@ impl Builder {
     /// Makes the client and waits until it reaches a majority, at most one second.
     ///
     /// # Errors
-    /// If the settings are invalid, or a member that answers can never vote for it. Unreachable members are no error:
-    /// the client tries again.
+    /// If the settings are invalid, or a member that answers can never vote for it. Unreachable members are no error, because the client
+    /// tries again.
     ///
     /// # Cancel safety
     /// Dropping the future drops the client.
@@ -215,7 +215,7 @@ impl Builder {
         self.connect_on(Machine::from(Arc::new(SystemClock))).await
     }
 
-    /// The same with another clock and another network than this machine's, for tests.
+    /// Makes the client like [`Builder::connect`] on another clock and network, for tests.
     ///
     /// # Errors
     /// As [`Builder::connect`].
@@ -240,10 +240,10 @@ impl Builder {
         self.build_on(machine)
     }
 
-    /// The same with another clock and another network than this machine's, for tests.
+    /// Makes the client like [`Builder::build`] on another clock and network, for tests.
     ///
     /// # Errors
-    /// If it cannot work as it is secret.
+    /// If the settings are invalid.
     pub fn build_on(self, machine: Machine) -> Result<Client, BuildError> {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let endpoints = endpoints(self.urls.as_ref().map_err(Clone::clone)?, &self.trust)?;

@@ -43,7 +43,7 @@ impl ForgetfulProcesses {
 
 /// The restored number of each process that can vote.
 ///
-/// A vote without a greater number began below it.
+/// A vote without a greater number proves that the process has lost its counter.
 pub(super) struct RestoredCounters {
     pub(super) counters: Vec<(RunId, FencingToken)>,
     pub(super) forgotten: Arc<ForgetfulProcesses>,

@@ -66,10 +66,10 @@ impl Election {
 
     /// Waits until this client leads.
     ///
-    /// The guard is the leadership: releasing it steps down.
+    /// The guard is the leadership. To step down, release the guard.
     ///
     /// # Errors
-    /// If waiting cannot help: the key or the time to live is refused, or the client is closed.
+    /// If waiting cannot help, because the key or the time to live is refused, or the client is closed.
     ///
     /// # Cancel safety
     /// Dropping the future ends the campaign.
@@ -88,7 +88,7 @@ impl Election {
     /// As [`Election::campaign`].
     ///
     /// # Cancel safety
-    /// Dropping the future drops that of the term, and steps down.
+    /// Dropping the future drops the future of the term, and steps down.
     pub async fn run<T, F>(&self, mut term: impl FnMut(Leadership) -> F) -> Result<T, NotAcquired>
     where
         F: Future<Output = ControlFlow<T>>,
@@ -106,9 +106,9 @@ impl Election {
     }
 }
 
-/// The leadership of one term, for its code.
+/// A handle of the leadership, for the code of one term.
 ///
-/// It does not keep the lock.
+/// The lock ends with the term, even if a clone of the handle lives longer.
 #[derive(Clone)]
 pub struct Leadership {
     client: Arc<Inner>,
@@ -123,7 +123,7 @@ impl Leadership {
 
     /// The fencing token of this term, greater than that of every earlier leader.
     ///
-    /// Zero without tokens.
+    /// It is zero if the client uses no tokens.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.hold.token

@@ -15,10 +15,10 @@ pub enum BuildError {
     /// There is no member, or there are more than 64.
     #[error("a quorum has 1 to 64 members, an odd number is best")]
     Members,
-    /// Two URLs have the same address: it would vote once, and the majority would be counted of two.
+    /// Two URLs have the same address, so their master would count as two members with one vote.
     #[error("two members have the same address")]
     SameAddress,
-    /// A URL needs TLS, and there is no configuration, or the crate was built without the feature `tls`.
+    /// A URL needs TLS, but the client has no configuration, or the crate has no feature `tls`.
     #[error("a rediss:// URL needs the feature `tls` and Builder::tls")]
     NoTls,
     /// The host is no name of a certificate.
@@ -30,7 +30,7 @@ pub enum BuildError {
     /// The Secret declares that restarted members are not fenced.
     #[error("the Secret says that its members are not fenced: use Client::builder and wait_before_voting")]
     NotFenced,
-    /// The Secret has another majority than its URLs make: its entries were read at different times.
+    /// The majority in the Secret does not fit its URLs, because the entries were read at different times.
     #[error(
         "the Secret's entries contradict each other: {urls} members and a majority of {quorum}; read it again, at once"
     )]
@@ -43,10 +43,10 @@ pub enum BuildError {
     /// The member can never vote for this client.
     #[error("member {0}: {1}")]
     Member(MemberName, MemberError),
-    /// Two URLs lead to one process: it has one vote, and the majority would be counted of two.
+    /// Two URLs lead to one process, so it would count as two members with one vote.
     #[error("members {0} and {1} are one process: name each master once")]
     SameProcess(MemberName, MemberName),
-    /// The drift is as long as the longest lock.
+    /// The clock drift is at least as long as the maximum time to live.
     #[error("the clock drift takes off as much as the longest time to live: no lock would be valid")]
     Drift,
     /// The maximum time to live is out of range.
@@ -102,7 +102,7 @@ pub enum NotAcquired {
     },
     /// Members have lost their counters, and the wall clock of this machine was never set.
     ///
-    /// New counters begin with it.
+    /// The client derives new counters from that clock.
     #[error("the wall clock of this machine is before 2020: counters of tokens cannot begin with it")]
     WallClock,
     /// The key does not begin with the client's prefix, or it contains a `#`.
@@ -166,7 +166,7 @@ impl NotAcquired {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lock is lost: {cause}")]
 pub struct Lost {
-    /// Why.
+    /// The reason.
     pub cause: LossCause,
 }
 
@@ -185,11 +185,11 @@ pub enum LossCause {
     Closed,
 }
 
-/// The part that [`crate::Client::close`] could not deliver in time.
+/// The replies that did not arrive before the time limit of [`crate::Client::close`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{left} replies of members are outstanding; their keys run out by themselves")]
 pub struct Undelivered {
-    /// Outstanding replies.
+    /// The number of outstanding replies.
     pub left: usize,
 }
 

@@ -16,7 +16,7 @@ pub enum Event<'a> {
     Acquired {
         /// The lock's key.
         key: &'a LockKey,
-        /// Zero without tokens.
+        /// The fencing token, or zero if the client uses no tokens.
         token: FencingToken,
         /// Time from the first request to the decision.
         took: Duration,
@@ -27,7 +27,7 @@ pub enum Event<'a> {
     NotAcquired {
         /// The lock's key.
         key: &'a LockKey,
-        /// Why.
+        /// The reason.
         error: &'a NotAcquired,
         /// Time from the first request to the decision.
         took: Duration,
@@ -41,7 +41,7 @@ pub enum Event<'a> {
     Lost {
         /// The lock's key.
         key: &'a LockKey,
-        /// Why.
+        /// The reason.
         cause: LossCause,
     },
     /// A lock with a guard was released, by its holder or by the end of the client.
@@ -55,7 +55,7 @@ pub enum Event<'a> {
     Member {
         /// Name of the member.
         member: &'a MemberName,
-        /// Its state from now on.
+        /// The new state.
         state: MemberState<'a>,
     },
 }
@@ -64,11 +64,11 @@ pub enum Event<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberState<'a> {
-    /// It votes.
+    /// The member votes.
     Voting,
-    /// It is connected, and its process is not admitted yet.
+    /// The member is connected, but its process is not admitted yet.
     Waiting,
-    /// It is not connected, or its operator does not admit clients yet.
+    /// The member is not connected, or its operator does not admit clients yet.
     Down(&'a MemberError),
 }
 
@@ -76,7 +76,7 @@ type Observe = dyn Fn(Event<'_>) + Send + Sync;
 
 /// The receiver of events.
 ///
-/// There is none by default.
+/// The default has no callback, and does nothing.
 #[derive(Clone, Default)]
 pub(super) struct Observer(Option<Arc<Observe>>);
 
@@ -87,7 +87,7 @@ impl Observer {
 
     /// Makes an event only if there is a callback.
     ///
-    /// A panic of the callback ends nothing, because the task of all renewals calls it.
+    /// It catches a panic of the callback, because the task of all renewals calls it.
     pub(super) fn notify<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if let Some(observe) = &self.0
             && catch_unwind(AssertUnwindSafe(|| observe(event()))).is_err()

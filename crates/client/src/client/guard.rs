@@ -32,7 +32,7 @@ impl Guard {
 
     /// The fencing token, greater than that of every earlier holder of the key.
     ///
-    /// Zero without tokens.
+    /// It is zero if the client uses no tokens.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.hold.token
@@ -69,10 +69,10 @@ impl Guard {
     /// The guard keeps the lock.
     ///
     /// # Errors
-    /// If the lock was lost first. The future was dropped where it was.
+    /// If the lock was lost first. Then the future was dropped before its end.
     ///
     /// # Cancel safety
-    /// As that of the future.
+    /// The same as that of the future.
     pub async fn run_while_held<T>(&self, future: impl Future<Output = T>) -> Result<T, Lost> {
         tokio::select! {
             biased;
@@ -93,7 +93,7 @@ impl Guard {
     /// If the lock was lost, or no majority has confirmed the time to live.
     ///
     /// # Cancel safety
-    /// The key expires at the latest when it would after a complete call.
+    /// If the future is dropped, the key expires no later than after a complete call.
     pub async fn leave(mut self, least: Duration) -> Result<(), Lost> {
         self.is_released = true;
         let (client, hold) = (Arc::clone(&self.client), Arc::clone(&self.hold));
@@ -113,8 +113,8 @@ impl Guard {
     /// The other members delete the key later.
     ///
     /// # Cancel safety
-    /// The release is in all queues after the first poll, even if the future is dropped then. Dropped before, the guard
-    /// itself releases.
+    /// After the first poll the release is in all queues, even if the future is dropped. If it is dropped earlier, the guard itself sends the
+    /// release.
     pub async fn release(mut self) -> Release {
         self.is_released = true;
         let (client, hold) = (Arc::clone(&self.client), Arc::clone(&self.hold));

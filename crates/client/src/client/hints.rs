@@ -34,7 +34,7 @@ const MAX_UNUSED_KEYS: usize = 1024;
 #[derive(Default)]
 struct Keys {
     waiters: HashMap<LockKey, Waiters>,
-    /// The waiting caller of each key.
+    /// The wake of the waiting caller of each key.
     wakes: HashMap<LockKey, Arc<Notify>>,
     /// Members with a confirmed subscription, by key.
     subscribed: BTreeMap<LockKey, BTreeSet<usize>>,
@@ -140,7 +140,7 @@ impl Hints {
 
     /// Publishes a message, which is enqueued before this returns.
     ///
-    /// The future gives the number of listening connections.
+    /// The future returns the number of listening connections.
     fn announce(&self, key: &LockKey, message: Message) -> impl Future<Output = Option<u64>> + Send + use<> {
         self.redlock.announce(&self.members.electorate(), key, message.number())
     }
@@ -196,7 +196,7 @@ impl Hints {
 
 /// The subscription of a caller to one key.
 ///
-/// Dropping it tells other clients that the caller has left.
+/// Dropping it announces to other clients that the caller has left.
 pub(super) struct ReleaseSubscription {
     hints: Arc<Hints>,
     key: LockKey,
@@ -219,12 +219,12 @@ impl ReleaseSubscription {
 
     /// Announces that this caller waits.
     ///
-    /// Without a repetition other clients assume that it has left.
+    /// Without a repetition other clients assume that the caller has left.
     pub(super) fn announce_wait(&self) {
         self.announce(|waiters| waiters.announce_wait(Message::fresh(), timers_now()));
     }
 
-    /// Records that no other client used its turn.
+    /// Records that no other client acquired the key first.
     pub(super) fn on_unused_yield(&self) {
         if let Some(waiters) = self.hints.keys().waiters.get_mut(&self.key) {
             waiters.on_unused_yield();
@@ -298,8 +298,8 @@ mod tests {
         let begun = timers_now();
         wanted.wait_for(|keys| keys.is_empty()).await.unwrap();
         assert!((LINGER..=3 * LINGER).contains(&begun.elapsed()));
-        assert!(hints.release(&key, MOMENT, timers_now()).is_some(), "none was announced for long");
-        assert!(hints.release(&key, MOMENT, timers_now()).is_none(), "and nobody wants it");
+        assert!(hints.release(&key, MOMENT, timers_now()).is_some(), "no announcement for a long time");
+        assert!(hints.release(&key, MOMENT, timers_now()).is_none(), "no client waits for it");
         cleanup.abort();
     }
 

@@ -33,7 +33,7 @@ impl LocalQueue {
 
 /// The caller's turn, until it is dropped.
 pub(super) struct Turn {
-    // Before the target: the last one removes the line.
+    // Dropped before the position, because the last position removes the queue only if no guard has the queue's mutex.
     _turn: OwnedMutexGuard<()>,
     _position: Position,
 }

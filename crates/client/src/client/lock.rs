@@ -117,7 +117,9 @@ impl Lock {
         self
     }
 
-    /// Finds a holder before the first attempt, which would block other clients by its key.
+    /// Looks for another number of slots before the first attempt.
+    ///
+    /// The key of an attempt would block other clients.
     async fn find_other_slots(&self) -> Result<(), NotAcquired> {
         match self.check_other_slots().await {
             Err(NotAcquired::OtherSlots) => Err(NotAcquired::OtherSlots),
@@ -137,8 +139,8 @@ impl Lock {
 
     /// Checks other slots after the attempt.
     ///
-    /// A majority has the key now, and a majority is read: of two clients with different numbers, the one that reads
-    /// later finds the key of the other.
+    /// A majority has the key now, and the check reads a majority. So of two clients with different numbers, the one that reads later finds the
+    /// key of the other.
     async fn checked(&self, guard: Guard) -> Result<Guard, NotAcquired> {
         let Err(error) = self.check_other_slots().await else { return Ok(guard) };
         let _ = guard.release().await;
@@ -147,7 +149,7 @@ impl Lock {
 
     /// Tries once, in one round trip to a majority.
     ///
-    /// With slots it is at most one round trip for each.
+    /// A lock with slots takes at most one round trip for each slot.
     ///
     /// # Errors
     /// The reason why the lock is not held. The attempt leaves no key on the members.
@@ -183,7 +185,7 @@ impl Lock {
         };
         let Ok(turn) = turn else { return Err(NotAcquired::HeldByOther { refusals: 0, longest: None }) };
         let taken = inner.attempts(&self.target, ttl, (begun, begun + self.wait)).await?;
-        // With slots the next caller need not wait for this holder.
+        // The next caller of a lock with slots need not wait for this holder.
         let guard = self.client.guard(taken.lock, &taken.grant, self.target.is_exclusive().then_some(turn))?;
         self.checked(guard).await
     }

@@ -26,7 +26,7 @@ use state_events::ReportedState;
 /// Maximum number of logged causes.
 const MAX_WARNINGS: usize = 256;
 
-/// One member, whatever its connection.
+/// A member, independent of the type of its connection.
 pub(super) struct Member {
     pub(super) member: Arc<dyn LockMember>,
     pub(super) link: watch::Receiver<Link>,
@@ -175,7 +175,7 @@ impl MemberSet {
         process.first_observed + self.admission.delay()
     }
 
-    /// Microseconds since 1970.
+    /// The wall clock in microseconds since 1970.
     fn wall(&self) -> FencingToken {
         FencingToken::new(self.clock.wall().0.saturating_mul(1_000)).unwrap_or_default()
     }
@@ -226,7 +226,7 @@ impl MemberSet {
         failures.into_iter().map(explain).collect()
     }
 
-    /// Checks for errors of members that do not go away.
+    /// Checks for lasting errors of members.
     ///
     /// # Errors
     /// If a member can hold no locks, if two members are one process, or if there is no majority and a member refuses
@@ -289,7 +289,7 @@ impl MemberSet {
 
 /// Resolves when a connection has changed.
 ///
-/// A connection whose task has ended never does.
+/// A connection never changes after the end of its task.
 async fn any_changed(mut links: Vec<watch::Receiver<Link>>) {
     let mut waits: Vec<_> = links.iter_mut().map(|link| Box::pin(link.changed())).collect();
     poll_fn(|cx| {

@@ -11,7 +11,7 @@ use crate::redlock::Drift;
 #[derive(Clone)]
 pub(super) struct SecretEntries {
     pub(super) urls: Vec<String>,
-    /// For readers during a change of members: the former members.
+    /// The URLs of the former members, for readers during a change of members.
     pub(super) former_urls: Vec<String>,
     pub(super) key_prefix: String,
     /// The maximum time to live that the operator's fence covers.
@@ -20,7 +20,7 @@ pub(super) struct SecretEntries {
     pub(super) node_timeout: Duration,
 }
 
-/// The URLs hold passwords.
+/// `Debug` omits the URLs, because they contain passwords.
 impl fmt::Debug for SecretEntries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretEntries")
@@ -31,7 +31,7 @@ impl fmt::Debug for SecretEntries {
 }
 
 impl SecretEntries {
-    /// Returns true if a client can change from one Secret to the other, as far as rules matter.
+    /// Returns true if both Secrets have the same rules, so that a client can change to the other one.
     pub(super) fn has_rules_of(&self, other: &Self) -> bool {
         let rules = |it: &Self| (it.key_prefix.clone(), it.max_ttl, it.drift, it.node_timeout);
         rules(self) == rules(other)

@@ -21,7 +21,7 @@ pub enum UrlError {
     /// The scheme is not `redis` or `rediss`.
     #[error("a member's URL begins with redis:// or rediss://")]
     Scheme,
-    /// A local socket.
+    /// The URL names a local socket.
     #[error(
         "a member behind a local socket is not supported: independent masters run on machines of their own: use redis://host:port"
     )]
@@ -36,10 +36,10 @@ pub enum UrlError {
         "Redis Cluster is not supported: each of its masters has other keys; name independent masters, one URL each"
     )]
     Cluster,
-    /// Another database than 0.
+    /// The URL names another database than 0.
     #[error("databases other than 0 are not supported: leave /{0} out")]
     Database(u32),
-    /// No host, an invalid port, a broken escape, or text behind the address.
+    /// The URL has no host, an invalid port, a broken escape, or text behind the address.
     #[error("use redis://[user:password@]host[:port]")]
     Malformed,
 }

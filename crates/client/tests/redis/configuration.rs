@@ -9,7 +9,7 @@ use crate::{LONG, Server, TTL, servers, urls};
 
 async fn refused(urls: Vec<String>) -> BuildError {
     loop {
-        // On a busy machine no member has answered within a second.
+        // On a busy machine sometimes no member answers within a second.
         if let Err(error) = Client::builder(&urls).admit_at_once().connect().await {
             return error;
         }

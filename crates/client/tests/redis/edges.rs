@@ -56,7 +56,7 @@ async fn a_caller_that_waits_is_dropped_on_a_thread_without_a_runtime() {
     let waiter = client.clone();
     let mut waiting: std::pin::Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>> + Send>> =
         Box::pin(async move { waiter.lock("k").ttl(TTL).wait(LONG).acquire().await });
-    // It is refused, and announces that it waits.
+    // The waiter is refused, and announces that it waits.
     while refusals.load(Ordering::Relaxed) < 2 {
         assert!(timeout(Duration::from_millis(5), waiting.as_mut()).await.is_err());
     }
@@ -80,7 +80,7 @@ async fn nothing_is_granted_after_a_client_was_closed() {
         sleep(Duration::from_micros(300)).await;
         client.close(LONG).await.unwrap();
         let held: usize = (0..20).map(|number| members.holders(&format!("k{number}"))).sum();
-        assert_eq!(held, 0, "nothing is left of a guard when it has returned");
+        assert_eq!(held, 0, "no key is left after close");
         for attempt in attempts {
             assert!(!attempt.await.unwrap().is_some_and(|guard: Guard| guard.is_held()), "no guard holds a lock");
         }
@@ -101,7 +101,7 @@ async fn a_client_that_is_closed_ends_the_waiting() {
     sleep(Duration::from_millis(300)).await;
     client.close(LONG).await.unwrap();
     for waiting in waiting {
-        let ended = timeout(Duration::from_millis(10), waiting).await.expect("it does not wait on");
+        let ended = timeout(Duration::from_millis(10), waiting).await.expect("the wait ends with the client");
         assert_eq!(ended.unwrap(), Some(NotAcquired::Closed));
     }
 }

@@ -70,7 +70,7 @@ async fn a_leader_without_its_key_campaigns_again() {
     assert!(!first.is_leading() && second.is_leading() && second.token() > first.token());
     run.abort();
     assert!(run.await.unwrap_err().is_cancelled());
-    // The end of the run has stepped down.
+    // The run has stepped down at its end.
     assert!(timeout(LONG, client.election("e").campaign()).await.unwrap().unwrap().token() > second.token());
     client.close(LONG).await.unwrap();
     assert_eq!(client.election("e").campaign().await.unwrap_err(), NotAcquired::Closed);
@@ -90,7 +90,7 @@ async fn as_many_holders_as_slots_have_a_lock() {
     assert!(held.iter().all(|guard| guard.token() > FencingToken::ZERO));
     let fourth = one.lock("s").slots(3).ttl(TTL).try_acquire().await;
     assert!(matches!(fourth, Err(NotAcquired::HeldByOther { refusals: 1.., .. })), "{fourth:?}");
-    // Two of one client wait in its line, and a holder does not keep the next in line out.
+    // Two callers of one client wait in its queue, and a holder does not block the next caller.
     let waits = |client: &redlock_client::Client| tokio::spawn(client.lock("s").slots(3).ttl(TTL).wait(LONG).acquire());
     let waiting = [waits(&one), waits(&one), waits(&other)];
     sleep(Duration::from_millis(200)).await;
@@ -101,7 +101,7 @@ async fn as_many_holders_as_slots_have_a_lock() {
         next.push(timeout(LONG, task).await.unwrap().unwrap().unwrap());
     }
     assert!(next.iter().all(redlock_client::Guard::is_held));
-    // The key itself and its slots are different keys: all programs have to use one number.
+    // The key itself and the keys of its slots are different, so all programs must use one number.
     assert!(acquired(&one, "s").await.is_held());
     for slots in [0, 101] {
         let refused = one.lock("s").slots(slots).try_acquire().await;
@@ -130,7 +130,7 @@ async fn different_numbers_of_slots_exclude_each_other() {
             let _ = guard.release().await;
         }
     }
-    // A holder that came first is not disturbed, and one that waits is refused when its turn comes.
+    // An earlier holder keeps its lock, and a waiting client is refused at its turn.
     let holder = lock(&one, 2).try_acquire().await.unwrap();
     assert_eq!(lock(&other, 1).wait(LONG).acquire().await.unwrap_err(), NotAcquired::OtherSlots);
     let second = lock(&other, 2).try_acquire().await.unwrap();

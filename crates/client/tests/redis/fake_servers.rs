@@ -31,7 +31,7 @@ const REPAIRS: &[&[&str]] =
 const SEALS: &[&[&str]] =
     &[&["1", "k", "v", "s", "1000", "1"], &["1", "k", "v", "s", "1000", "1"], &["1", "r", "w", "s", "1000", "1"]];
 
-/// A connection, to whichever of the two.
+/// A connection to a real or a fake server.
 struct Line(BufReader<Box<dyn Stream>>);
 
 impl Line {
@@ -64,7 +64,7 @@ impl Line {
     }
 }
 
-/// The same, or two times to live that were asked for one after the other.
+/// Returns true if both are equal, or are times to live that were read shortly after each other.
 fn is_alike(one: &str, other: &str) -> bool {
     let left = |text: &str| text.strip_prefix(':').and_then(|number| number.parse::<i64>().ok());
     match (left(one), left(other)) {
@@ -116,7 +116,7 @@ async fn fake_masters_answer_as_redis_does() {
         call(&mut lines, arguments, 0).await;
     }
 
-    // Each script: free, held by us, held by another, and its time to live.
+    // Calls each script for a free key, our key, and another client's key, and reads the time to live.
     for (script, asked, times) in [
         (RELEASE, &[&["1", "k", "v"][..]][..], 0),
         (ACQUIRE, &[&["2", "k", "#token", "v", "60000", FAR], &["2", "k", "#token", "w", "60000", FAR]], 2),

@@ -21,13 +21,13 @@ async fn a_restarted_member_gets_its_counter_back_before_it_votes() {
         server.is_restored().await;
         voting(&client, 3).await;
     }
-    // Every member has forgotten its counter once.
+    // Every member has lost its counter once.
     let after = client.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap();
     assert!(after.token() > token, "{} after {token}", after.token());
     let _ = after.release().await;
 }
 
-/// As many grants as the machine makes in half a second, by 32 callers; the greatest token.
+/// Makes grants with 32 callers for half a second, and returns the greatest token.
 async fn at_full_speed(client: &Client) -> FencingToken {
     let until = SystemClock.monotonic() + Duration::from_millis(500);
     let mut callers = Vec::new();
@@ -63,7 +63,7 @@ async fn tokens_rise_through_the_loss_of_all_members() {
         for server in &mut servers {
             server.restart().await;
         }
-        // Counters are read before any vote, and none is left: the clock is above all of them.
+        // The client reads counters before any vote. All are lost, so the token begins with the clock, which is above all earlier tokens.
         let after = client.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap();
         assert!(after.token() > before, "{} after {before}", after.token());
         let _ = after.release().await;
@@ -71,7 +71,7 @@ async fn tokens_rise_through_the_loss_of_all_members() {
     }
 }
 
-/// The first lock of a client of these members, which go by tokio's clock.
+/// A client of these members after its first lock. The members use tokio's clock.
 async fn started(members: &FakeMembers, max_ttl: Duration) -> Client {
     let client =
         Client::builder(members.urls()).wait_before_voting(max_ttl).connect_on(members.machine()).await.unwrap();
@@ -90,7 +90,7 @@ async fn emptied_members_issue_no_second_lock_and_no_smaller_token() {
     let refused =
         other.lock("k").ttl(MAX_TTL).try_acquire().await.expect_err("two members have forgotten who holds it");
     assert!(guard.is_held(), "{refused}");
-    // They are restored after the wait, like processes that were started.
+    // The counters are restored after the wait, like those of started processes.
     let token = guard.token();
     drop(guard);
     members.iter().for_each(FakeMember::empty);
@@ -136,7 +136,7 @@ async fn a_counter_is_restored_after_the_wait() {
     let client = started(&members, MAX_TTL).await;
     members[0].restart();
     sleep(MAX_TTL).await;
-    assert_eq!(members[0].get("#token"), None, "a vote of the process before can be on its way");
+    assert_eq!(members[0].get("#token"), None, "a vote of the previous process can be in flight");
     sleep(MAX_TTL).await;
     assert!(members[0].get("#token").is_some());
     assert_eq!(client.voters(), 3);

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{LONG, Server, TTL, acquired, client, servers, urls, voting};
 
-/// After this many refusals a caller without hints pauses for more than three seconds.
+/// Number of refusals after which a caller without hints pauses for more than three seconds.
 const REFUSALS: usize = 11;
 const SOON: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ async fn patient(urls: Vec<String>, members: usize) -> (Client, watch::Receiver<
     (client, refusals)
 }
 
-/// Resolves when the caller has just been refused once more, and begins a long pause.
+/// Resolves when the caller was refused often enough that its next pause is long.
 async fn pauses(refusals: &mut watch::Receiver<usize>) {
     timeout(LONG, refusals.wait_for(|count| *count >= REFUSALS)).await.unwrap().unwrap();
 }
@@ -44,7 +44,7 @@ async fn a_release_ends_the_pause_of_waiters_in_another_process() {
     // A silent member delays no hint.
     servers[0].signal("-STOP");
     let _ = guard.release().await;
-    let guard = timeout(SOON, task).await.expect("it was told").unwrap().unwrap();
+    let guard = timeout(SOON, task).await.expect("a hint arrived").unwrap().unwrap();
     servers[0].signal("-CONT");
     let _ = guard.release().await;
 }
@@ -77,14 +77,14 @@ async fn a_client_that_cannot_publish_waits_as_before() {
         let _ = guard.release().await;
     }
     for server in &servers {
-        // One for each voting connection, and one for each connection that would listen.
+        // One entry for each voting connection, and one for each listener.
         assert!(refusals_logged(server).await <= 4, "{}", refusals_logged(server).await);
     }
 }
 
-/// A client that has released a lock would get it again each time.
+/// Without turns, a client that has released a lock would get it again each time.
 ///
-/// Its next request follows the release.
+/// Its next request directly follows the release.
 #[tokio::test]
 async fn clients_that_contend_take_turns() {
     const CLIENTS: usize = 3;
@@ -118,7 +118,7 @@ async fn clients_that_contend_take_turns() {
 
 /// A user with permissions on the channel can publish anything.
 ///
-/// It costs attempts and gives no lock away.
+/// A forged message costs attempts, but grants no lock.
 #[tokio::test]
 async fn a_forged_word_takes_no_lock() {
     let servers = servers(3).await;
@@ -130,7 +130,7 @@ async fn a_forged_word_takes_no_lock() {
     for message in ["0", "1", "7", "8", "-6", "-9223372036854775808", "9223372036854775807", "word", ""] {
         for server in &servers {
             let receivers = server.ask(&format!("PUBLISH redisson_lock__channel:{{k}} \"{message}\"")).await.unwrap();
-            // This client does not listen.
+            // The holder's client does not listen.
             assert_eq!(receivers, ":1", "{message}");
         }
     }
@@ -152,7 +152,7 @@ async fn a_notified_waiter_polls_once_a_second() {
     let (holder, waiter) = (client(&servers).await, client(&servers).await);
     let guard = acquired(&holder, "k").await;
     let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
-    // The first attempts are close to each other.
+    // The first attempts follow each other quickly.
     sleep(Duration::from_secs(3)).await;
     for server in &servers {
         server.ask("CONFIG RESETSTAT").await.unwrap();
@@ -166,5 +166,5 @@ async fn a_notified_waiter_polls_once_a_second() {
         );
     }
     let _ = guard.release().await;
-    assert!(timeout(SOON, task).await.expect("it was told").unwrap().is_ok());
+    assert!(timeout(SOON, task).await.expect("a hint arrived").unwrap().is_ok());
 }

@@ -67,7 +67,7 @@ async fn a_lock_is_exclusive_and_its_token_rises() {
         assert!(guard.remaining() > TTL / 2 && guard.remaining() < TTL);
         let refused = other.lock("k").ttl(TTL).try_acquire().await;
         assert!(matches!(refused, Err(NotAcquired::HeldByOther { .. })), "{refused:?}");
-        // It returns when a majority has answered. The other client has perhaps locked one of these members first.
+        // The release returns when a majority has answered. The other client has perhaps locked one of these members first.
         assert!(released(&guard.release().await) >= 1);
         std::mem::drop(acquired(&other, "k").await);
         // The drop has sent its release on other connections.
@@ -101,7 +101,7 @@ async fn a_frozen_member_delays_nothing_and_loses_its_key_later() {
     let servers = servers(3).await;
     let client = client(&servers).await;
     servers[0].signal("-STOP");
-    // Without a majority's answer this would take a node timeout of 400 ms each.
+    // Without the answer of a majority each attempt would take a node timeout of 400 ms.
     for _ in 0..5 {
         let guard = acquired(&client, "k").await;
         assert!(released(&guard.release().await) >= 2);
@@ -143,7 +143,7 @@ async fn a_lost_lock_ends_the_guarded_future() {
     for server in &servers {
         server.ask("DEL k").await;
     }
-    // The renewal finds out, long before the time to live has passed.
+    // The renewal detects the loss long before the time to live has passed.
     let ended = timeout(LONG, guard.run_while_held(std::future::pending::<()>())).await.unwrap();
     assert!(ended.is_err() && !guard.is_held());
 }
@@ -156,7 +156,7 @@ async fn a_held_lock_is_resumed_elsewhere_or_released() {
     let (key, value, token) = acquired(&one, "k").await.into_held().into_parts();
     let held = || Held::from_parts(key.clone(), value.clone(), token);
     let guard = other.resume(held(), short).await.unwrap();
-    assert!(guard.remaining() < short && guard.token() == token, "what it knew elsewhere counts for nothing here");
+    assert!(guard.remaining() < short && guard.token() == token, "the validity is new, and the token is the same");
     assert!(released(&other.release(&guard.into_held()).await) >= 2);
     let next = acquired(&one, "k").await;
     let lost = other.resume(held(), TTL).await.expect_err("another holder has it");

@@ -94,7 +94,7 @@ async fn dropped_handlers_keep_no_lock_and_block_no_other() {
         inside.store(false, Ordering::SeqCst);
         is_free(&members, "k").await;
     }
-    // A majority that is frozen is an error long before the key ends, and all is well after it.
+    // With a frozen majority an attempt fails long before the key ends, and the next attempts succeed.
     members[0].freeze();
     members[1].freeze();
     let refused = machines[1].lock("k").ttl(SHORT).wait(Duration::from_secs(1)).acquire().await;
@@ -126,8 +126,7 @@ async fn three_programs_share_a_key_exclusively_through_faults() {
                     last.1[program] += 1;
                 }
                 let _ = guard.release().await;
-                // Fake members carry no messages between clients, so a client that has released waits before its next
-                // attempt.
+                // Fake members carry no messages between clients. So a client that has released waits before its next attempt.
                 sleep(Duration::from_millis(50)).await;
             }
         });
@@ -148,7 +147,7 @@ async fn three_programs_share_a_key_exclusively_through_faults() {
             3 => member.set_latency(Duration::ZERO),
             _ => {}
         }
-        // The pause lasts until its votes count again.
+        // The pause lasts until the member's votes are valid again.
         sleep(2 * SHORT).await;
     }
     assert!(programs.try_join_next().is_none(), "a program has failed");

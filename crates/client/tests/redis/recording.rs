@@ -103,7 +103,7 @@ async fn a_restarted_member_waits_while_a_lock_changes_hands() {
     let second = second.await.unwrap();
     let third = tokio::spawn(holder(recording.clone(), third, "C", ttl));
     sleep_until(begun + 8 * unit).await;
-    // As after the loss of its machine.
+    // The end of this hold is like the loss of its holder's machine.
     recording.add(r#""holder": "B", "event": "stopped""#.to_owned());
     let _held = second.into_held();
     let third = third.await.unwrap();

@@ -44,7 +44,7 @@ async fn many_locks_are_released_by_few_calls() {
         let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
         assert!((1..=4).contains(&calls.parse::<usize>().unwrap()), "{calls} calls");
     }
-    // Each of them is free.
+    // Each of the locks is free.
     drop(held(&client, 100).await);
 }
 

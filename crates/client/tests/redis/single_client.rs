@@ -21,7 +21,7 @@ async fn waiters_of_a_client_are_served_in_order() {
         tasks.push(tokio::spawn(async move {
             let acquire = waiter.lock("k").ttl(TTL).wait(LONG).acquire();
             let mut acquire = std::pin::pin!(acquire);
-            // The first poll takes the place in the line.
+            // The first poll joins the queue.
             let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(acquire.as_mut().poll(cx).is_ready())).await;
             assert!(!polled);
             queued.send(()).unwrap();

@@ -18,7 +18,7 @@ pub struct Answers {
     pub sent: Boottime,
     /// The time after the answers were read.
     pub received: Boottime,
-    /// One per command, in their order.
+    /// One reply per command, in the order of the commands.
     pub replies: Replies,
 }
 

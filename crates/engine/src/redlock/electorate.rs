@@ -23,9 +23,9 @@ pub trait ClockCheck: Send + Sync {
     /// Returns true if the process's clock offset is within the allowance of its offset at admission.
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool;
 
-    /// The earliest time that the process's clock can show at this moment of ours.
+    /// The earliest time that the process's clock can show when this machine's clock shows `at`.
     ///
-    /// `None` before it was read.
+    /// `None` if the process's clock was not read yet.
     fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros>;
 }
 
@@ -44,7 +44,7 @@ pub struct Elector {
     pub member: Arc<dyn LockMember>,
     /// The admitted process.
     ///
-    /// A vote of another process is dropped, and every vote while this is `None`.
+    /// Votes of other processes are ignored. If it is `None`, all votes are ignored.
     pub admitted: Option<RunId>,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Debug for Elector {
 
 /// The voting members at one moment.
 ///
-/// A majority of every list is needed, of distinct processes. Two lists are in force while the membership changes
+/// A round needs a majority of every list, and each process has one vote. Two lists are in force while the membership changes
 /// (docs/dev/algorithm.md).
 #[derive(Clone)]
 pub struct Electorate {
@@ -193,7 +193,7 @@ impl Electorate {
         self.clocks.is_some()
     }
 
-    /// The earliest time that the clock of the elector's process can show at this moment of ours.
+    /// The earliest time that the clock of the elector's process can show at `at` on this machine's clock.
     pub(super) fn earliest(&self, elector: &Elector, at: Boottime) -> Option<UnixMicros> {
         self.clocks.as_ref()?.earliest(elector.admitted.as_ref()?, at)
     }

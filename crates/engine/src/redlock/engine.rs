@@ -1,7 +1,7 @@
 //! The engine: one file per operation.
 //!
-//! Every operation sends its request to all members at the same time, and ends when its outcome is certain. So a frozen
-//! minority costs no time.
+//! Every operation sends its request to all members at the same time, and ends when its outcome is certain. A frozen minority does not
+//! delay it.
 
 mod acquire;
 mod announce;

@@ -29,9 +29,9 @@ pub trait LockMember: Send + Sync {
         slot.answer_later(self.send(commands.to_vec()));
     }
 
-    /// Takes over to wake a round at its deadline, which saves a timer.
+    /// Takes over the wake of a round at its deadline, which saves a timer.
     ///
-    /// On `false` the round uses its own timer.
+    /// If it returns `false`, the round uses its own timer.
     fn watch(&self, deadline: Instant, expiry: &Expiry) -> bool {
         let _ = (deadline, expiry);
         false
@@ -59,7 +59,7 @@ pub enum Command {
         ttl: Duration,
         /// Whether the vote takes a number.
         token: bool,
-        /// The last moment of the attempt, on the member's clock: later it sets nothing.
+        /// The last moment of the attempt, on the member's clock. A later request sets nothing.
         ///
         /// With it the vote is a script.
         not_after: Option<UnixMicros>,
@@ -80,7 +80,7 @@ pub enum Command {
         /// Without a script the client raises the counter by this number of INCRs.
         behind: u32,
     },
-    /// `PEXPIRE key ttl GT` where the key holds the value: never shortens.
+    /// `PEXPIRE key ttl GT` if the key holds the value. It never shortens the time to live.
     Extend {
         /// The lock's key.
         key: LockKey,
@@ -103,7 +103,7 @@ pub enum Command {
         px: Duration,
         /// The end of the key, on the member's clock.
         until: UnixMicros,
-        /// The last moment of the repair, on the member's clock: later it does nothing.
+        /// The last moment of the repair, on the member's clock. A later request sets nothing.
         not_after: UnixMicros,
     },
     /// Replace the value by the sealed one and keep the time to live, plus `lock_delay`.

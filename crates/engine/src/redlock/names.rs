@@ -68,14 +68,14 @@ macro_rules! name {
 name! {
     /// The Redis key of a lock.
     ///
-    /// Keys of users contain no `#`; keys of the operator do (`#token`, slots `<key>#<i>`).
+    /// Keys of users contain no `#`. Keys of the operator contain one (`#token`, slots `<key>#<i>`).
     LockKey
 }
 
 name! {
     /// The `run_id` of one Redis process: 40 hex characters, new at every start (`INFO server`).
     ///
-    /// Votes are counted by it.
+    /// Each `run_id` has one vote.
     RunId
 }
 
@@ -97,7 +97,7 @@ pub const TOKEN_KEY: &str = "#token";
 
 /// The beginning of the name of a key's channel.
 ///
-/// It is Redisson's, so that users with the rights of Redisson can publish and subscribe.
+/// Redisson uses the same name, so users with the permissions for Redisson can publish and subscribe.
 const CHANNEL: &str = "redisson_lock__channel:{";
 
 impl LockKey {

@@ -12,13 +12,13 @@ pub struct AcquireRequest {
     pub key: LockKey,
     /// A value that only this attempt uses.
     ///
-    /// A retry has another one.
+    /// A retry needs another value.
     pub value: LockValue,
     /// Time to live.
     pub ttl: Duration,
     /// True if the holder needs a token.
     ///
-    /// Without one it is zero.
+    /// If it is false, the token is zero.
     pub token: bool,
 }
 
@@ -157,7 +157,7 @@ pub struct ExtendRequest {
 /// The outcome of an extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extend {
-    /// A majority extended, before the old validity ended.
+    /// A majority extended the key before the old validity ended.
     Renewed {
         /// The time before the first request of this round.
         started: Boottime,
@@ -170,7 +170,7 @@ pub enum Extend {
         /// Members that have something else on the key.
         others: Vec<Occupant>,
     },
-    /// Members refused the value, and no majority can have it: the hold is lost.
+    /// Members refused the value, and no majority can have it, so the hold is lost.
     Refused {
         /// The number of refusals.
         refusals: usize,
@@ -184,7 +184,7 @@ pub enum Extend {
     },
     /// The round began or was decided after the end of the old validity.
     ///
-    /// The hold is lost whatever the votes, since another holder was perhaps in between.
+    /// The hold is lost regardless of the votes, because another client perhaps held the lock in between.
     TooLate,
 }
 

@@ -15,8 +15,8 @@ pub enum Owner {
     Value(LockValue),
     /// The operator's hold with this nonce.
     ///
-    /// The seal of an ending hold has the nonce, too, and can live for a lock delay beyond the validity. Search by
-    /// nonce once, and then by the value that was found.
+    /// The seal of an ending hold also has the nonce, and can live for a lock delay beyond the validity. Search by nonce once, and then by the
+    /// value that was found.
     Nonce(Nonce),
 }
 
@@ -76,12 +76,12 @@ impl MemberReading {
 /// `lists` has one list of members, or two while the members change. A majority of each is needed, and the smaller time
 /// to live is decisive. `asked` is a time before the first request.
 ///
-/// The time to live of a list is its q-th largest, if q is the majority: until then fewer than a majority of the
+/// If q is the majority, the time to live of a list is the q-th largest of its members. Before it ends, fewer than a majority of the
 /// members are free for another value.
 #[must_use]
 pub fn reading(lists: &[Vec<MemberReading>], owner: &Owner, asked: Boottime, drift: Drift) -> Reading {
     let is_owned = |reading: &&StoredValue| owner.owns(reading);
-    // A seal has the nonce of its hold but is another value, so the two are counted apart.
+    // A seal has the nonce of its hold but is another value, so the two are counted separately.
     let candidates: HashSet<&str> =
         lists.iter().flatten().filter_map(MemberReading::value).filter(is_owned).map(StoredValue::expose).collect();
     for candidate in candidates {

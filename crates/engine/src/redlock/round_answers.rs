@@ -46,7 +46,7 @@ impl Expiry {
         self.wake_after(|_| {});
     }
 
-    /// Returns the deadline to the waiting task: the caller will not call [`Expiry::wake`].
+    /// Returns the deadline to the waiting task, because the caller will not call [`Expiry::wake`].
     pub fn give_up(&self) {
         self.wake_after(|state| state.is_unwatched = true);
     }
@@ -99,7 +99,7 @@ impl RoundAnswers {
         Expiry(Arc::downgrade(&self.0))
     }
 
-    /// Returns true if that task has returned the deadline.
+    /// Returns true if the task of the members has returned the deadline.
     pub(crate) fn is_unwatched(&self) -> bool {
         self.state().is_unwatched
     }
@@ -245,7 +245,7 @@ mod interleavings {
 
     /// Every interleaving of the tasks of two members and the task that waits for both.
     ///
-    /// No answer is lost, and none is waited for without end.
+    /// No answer is lost, and the waiting task always wakes.
     #[test]
     fn answers_of_several_tasks_reach_the_waiting_task() {
         loom::model(|| {

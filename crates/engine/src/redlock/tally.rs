@@ -30,11 +30,11 @@ pub enum Progress {
 /// It distinguishes a taken key from unreachable members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The refusals alone leave no majority.
+    /// The refusals alone prevent a majority.
     Refused,
-    /// The refusals alone do not: members are missing.
+    /// Missing votes prevent a majority. The refusals alone do not.
     NoQuorum,
-    /// One of the two, depending on votes that have not arrived.
+    /// One of the two reasons, depending on votes that have not arrived.
     Open,
 }
 
@@ -62,7 +62,7 @@ fn size(processes: Processes) -> usize {
 impl Tally {
     /// A tally without votes.
     ///
-    /// Electors without an admitted process have lost their vote.
+    /// Electors without an admitted process cannot vote.
     #[must_use]
     pub fn new(electorate: &Electorate) -> Self {
         let layout = Arc::clone(electorate.layout());

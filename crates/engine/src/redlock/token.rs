@@ -67,8 +67,8 @@ pub struct TokenOutOfRange(pub i64);
 /// It is the highest of the `counters` of other admitted members, the floor in the status, and the time in Unix
 /// microseconds. The counters are used only if there are `needed` of them, which share a member with every majority.
 ///
-/// A number from [`FencingToken::OUTLIER`] on is ignored. Read the counters after the rejoin delay, never before: until
-/// then an acquisition can be in flight.
+/// A number from [`FencingToken::OUTLIER`] on is ignored. Read the counters only after the rejoin delay, because an acquisition can be in
+/// flight before its end.
 #[must_use]
 pub fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
     let usable = |number: &FencingToken| *number < FencingToken::OUTLIER;
@@ -125,13 +125,13 @@ pub fn recovered(
     }
 }
 
-/// The token that these numbers of `v` votes make at once, of `members` with this `quorum`.
+/// The token of a round with these numbers, if a quorum of `members` has stored it.
 ///
-/// It is the (quorum + v - members)-th largest number, or the largest if no vote can be spared. A quorum must have
-/// numbers at least as large.
+/// With v votes it is the (quorum + v - members)-th largest number, or the largest if v is the quorum. At least a quorum of the numbers must
+/// be as large.
 ///
-/// Any v later votes include enough members that stored the last token. Each of them has counted from there, so the
-/// next number is larger.
+/// Any later round with v votes includes at least quorum + v - members voters that stored the token. Each of them has counted from there,
+/// so the later token is larger.
 #[must_use]
 pub fn held_at_once(mut numbers: Vec<FencingToken>, members: usize, quorum: usize) -> Option<FencingToken> {
     let votes = numbers.len();
@@ -153,7 +153,7 @@ mod tests {
         for (numbers, members, expected) in [
             (&[7, 7, 7][..], 5, Some(7)),
             (&[7, 8, 7], 5, None),
-            // The second largest of four; three are as large.
+            // The second largest of four, because three are as large.
             (&[7, 8, 8, 8], 5, Some(8)),
             (&[7, 8, 8, 9], 5, Some(8)),
             (&[6, 7, 8, 9], 5, None),

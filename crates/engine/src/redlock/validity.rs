@@ -11,7 +11,7 @@ use crate::time::Boottime;
 pub struct Drift {
     /// Parts per million of the time measured; 10 000 is 1 %.
     pub ppm: u32,
-    /// Added once.
+    /// A constant part, added once.
     pub floor: Duration,
 }
 
@@ -38,9 +38,8 @@ impl Drift {
 
 /// The time that remains of a lock's `ttl` when a round took `elapsed`.
 ///
-/// It is `ttl − elapsed − (ttl × drift + floor)`, and `elapsed` begins before the first request. `None` when nothing
-/// remains: the round failed. This formula occurs only here
-/// (redis.io/docs/latest/develop/clients/patterns/distributed-locks).
+/// It is `ttl − elapsed − (ttl × drift + floor)`, and `elapsed` begins before the first request. It is `None` if nothing remains, and then
+/// the round failed. This formula occurs only here (redis.io/docs/latest/develop/clients/patterns/distributed-locks).
 #[must_use]
 pub fn validity(ttl: Duration, elapsed: Duration, drift: Drift) -> Option<Duration> {
     ttl.checked_sub(elapsed)?.checked_sub(drift.allowance(ttl)).filter(|left| !left.is_zero())

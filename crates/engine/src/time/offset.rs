@@ -27,7 +27,7 @@ impl ClockOffset {
     #[must_use]
     pub fn of_reading(time: UnixMicros, resolution: Duration, sent: Boottime, received: Boottime) -> Self {
         let less = |at: Boottime| time.0.saturating_sub(micros(at.since_boot()));
-        // The clocks can have run apart since the question was sent.
+        // The clocks can have drifted apart since the request was sent.
         Self { least: less(received), most: less(sent).saturating_add(micros(resolution)), at: sent }
     }
 
@@ -49,19 +49,19 @@ impl ClockOffset {
         if least <= most { Self { least, most, at: now } } else { reading }
     }
 
-    /// The earliest time that the other clock can show at this moment of ours.
+    /// The earliest time that the other clock can show when our clock shows `at`.
     #[must_use]
     pub fn earliest(self, at: Boottime) -> UnixMicros {
         time_at(self.least, at)
     }
 
-    /// The latest time that the other clock can show at this moment of ours.
+    /// The latest time that the other clock can show when our clock shows `at`.
     #[must_use]
     pub fn latest(self, at: Boottime) -> UnixMicros {
         time_at(self.most, at)
     }
 
-    /// The middle of the interval.
+    /// The middle of the interval, when our clock shows `at`.
     #[must_use]
     pub fn middle(self, at: Boottime) -> UnixMicros {
         time_at(self.least.saturating_add(self.most.saturating_sub(self.least) / 2), at)

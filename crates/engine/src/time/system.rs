@@ -29,7 +29,9 @@ fn since_start() -> std::time::Duration {
     Instant::now().saturating_duration_since(start)
 }
 
-/// `std` calls the C library on Unix, so a test can set this clock for one process.
+/// Reads the wall clock through `std`.
+///
+/// On Unix `std` calls the C library, so a test can set this clock for one process.
 #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
 fn wall() -> UnixMillis {
     use std::time::{SystemTime, UNIX_EPOCH};

@@ -25,7 +25,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Maximum number of concurrent name lookups.
 ///
-/// The runtime has 512 threads for blocking calls, and other work needs them, too.
+/// The runtime has 512 threads for blocking calls, and other work also needs them.
 const MAX_LOOKUPS: usize = 64;
 static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
 
@@ -104,7 +104,9 @@ async fn resolved(address: &str) -> io::Result<Vec<SocketAddr>> {
     found.map_err(|error| unresolved(address, &error))
 }
 
-/// The error of a failed lookup, with the text of the resolver. The kind that the resolver gives it has no meaning.
+/// The error of a failed lookup, with the text of the resolver.
+///
+/// The resolver's error kind has no meaning.
 fn unresolved(address: &str, error: &io::Error) -> io::Error {
     let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
     io::Error::new(io::ErrorKind::AddrNotAvailable, format!("{name} does not resolve: {error}"))
@@ -112,9 +114,9 @@ fn unresolved(address: &str, error: &io::Error) -> io::Error {
 
 /// Runs a lookup in a task that owns one of the permits.
 ///
-/// The resolver of the system cannot be stopped, and occupies a thread until it returns. The caller gives up at its
-/// deadline, and the permit stays with the task. So name servers that do not answer occupy at most as many threads as
-/// there are permits, and no connection attempt.
+/// The lookup of the system cannot be cancelled, and occupies a thread until it returns. The caller gives up at its deadline, and the permit
+/// stays with the task. So unresponsive name servers occupy at most as many threads as there are permits, and delay no caller beyond its
+/// deadline.
 async fn limited<T: Send + 'static>(
     permits: &'static Semaphore,
     lookup: impl Future<Output = io::Result<T>> + Send + 'static,
@@ -150,7 +152,7 @@ async fn first_of<T, F: Future<Output = io::Result<T>>>(
 
 /// Sets timeouts that detect a dead peer.
 ///
-/// On other systems than Linux only the deadlines of the I/O task do that.
+/// On systems other than Linux only the deadlines of the I/O task detect a dead peer.
 #[cfg(target_os = "linux")]
 fn set_dead_peer_timeouts(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;

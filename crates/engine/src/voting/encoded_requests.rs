@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::redlock::Command;
 
-/// Maximum number of encoded requests among which the next one is searched.
+/// Maximum number of encoded requests that are compared with the next request.
 const LOOKAHEAD: usize = 16;
 
 /// The bytes of recently written requests.

@@ -51,7 +51,7 @@ impl IoTask {
 
     /// Reads from all connections, and writes unless it yields to callers first.
     ///
-    /// Then it returns `true`.
+    /// Returns true if it yields.
     fn check(&mut self) -> bool {
         let Self { task_waker, waker, connections, has_yielded, encoded, task_timer } = self;
         let cx = &mut Context::from_waker(waker);

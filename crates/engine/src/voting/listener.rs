@@ -25,7 +25,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 /// Interval of checks of a connection.
 const TICK: Duration = Duration::from_secs(1);
-/// Ticks without any answer after which the connection is given up.
+/// Ticks without any answer after which the listener closes the connection.
 const SILENT_TICKS: u32 = 2;
 /// Ticks after which a connection without subscriptions is closed.
 const UNUSED_TICKS: u32 = 10;

@@ -103,7 +103,7 @@ pub(super) struct TaskTimer(Option<Pin<Box<Sleep>>>);
 impl TaskTimer {
     /// Wakes rounds whose deadline has passed, and wakes the task at the next deadline.
     ///
-    /// The timer fires early at times, because it is not reset for each round.
+    /// The timer sometimes fires early, because it is not reset for each round.
     pub(super) fn poll(&mut self, round_timers: &RoundTimers, cx: &mut Context<'_>) {
         while let Some(next) = round_timers.expire(timers_now()) {
             let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(next)));

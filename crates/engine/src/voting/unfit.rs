@@ -2,9 +2,7 @@
 
 use crate::redlock::Unfit;
 
-/// Minimum major version, because it introduced `PEXPIRE ..
-///
-/// GT`.
+/// Minimum major version. It introduced the option `GT` of `PEXPIRE`.
 const MIN_MAJOR: u32 = 7;
 
 /// The reason why the server with this INFO can hold no locks.

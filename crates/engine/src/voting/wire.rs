@@ -28,8 +28,8 @@ pub(super) fn add_preamble(out: &mut Vec<u8>, rights: &Rights) -> usize {
     let loaded = load(out, &rights.scripts().all());
     // The whole INFO: a list of sections needs version 7.
     command(out, &["INFO"]);
-    // The member keeps the operator's connections longest when it runs out of memory for its clients. An external
-    // master need not grant it.
+    // The member keeps the operator's connections longest when it runs out of memory for its clients. An external master can refuse this
+    // command.
     command(out, &["CLIENT", "NO-EVICT", "ON"]);
     loaded + 2
 }
@@ -88,7 +88,7 @@ pub(super) fn call(out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments:
 
 /// Adds one script call or one announcement.
 ///
-/// The record checks votes, and nothing else: a late release or seal does no harm.
+/// The script checks the record only for votes, because a late release or seal does no harm.
 pub(super) fn encode(out: &mut Vec<u8>, asked: &Command, rights: &Rights) {
     let (scripts, guard) = (rights.scripts(), rights.guard());
     let vote = |out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments: usize| match guard {

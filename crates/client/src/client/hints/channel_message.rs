@@ -2,18 +2,18 @@
 
 /// A message between clients.
 ///
-/// It is one number, so that subscribers of Redisson, which owns the channel, can read it, too.
+/// It is one number, because subscribers of Redisson, which owns the channel, must be able to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// The client with this ticket waits.
     Waiting(i64),
     /// The client with this ticket waits no longer.
     Departed(i64),
-    /// Released.
+    /// The key was released.
     ///
     /// The client with this ticket goes first.
     Next(i64),
-    /// Released.
+    /// The key was released.
     ///
     /// Each release has its own number, except those of Redisson.
     Released(i64),

@@ -11,7 +11,7 @@ use super::channel_message::Message;
 
 /// The hold, or the time without announcements, after which a release is announced.
 ///
-/// One command more costs nothing then. Announcing each release of a short hold without waiters would cost the members
+/// One more command has no noticeable cost then. Announcing each release of a short hold without waiters would cost the members
 /// a tenth more.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for which a subscription outlives its last waiter.
@@ -54,7 +54,7 @@ pub(super) struct Waiters {
     departed: VecDeque<i64>,
     /// The number of the last release.
     last: i64,
-    /// The number of members that delivered it.
+    /// The number of members that delivered the last release.
     confirmations: usize,
     /// The time of the last announcement.
     announced: Instant,

@@ -16,7 +16,7 @@ const MIN_GRACE: Duration = Duration::from_millis(1);
 
 /// Releases the key on every member when it is dropped, unless the lock was granted.
 ///
-/// Members that did not answer get the release, too. They execute it after the attempt's `SET`.
+/// The release also goes to members that did not answer. They execute it after the attempt's `SET`.
 struct ReleaseUnlessGranted<'a> {
     electorate: &'a Electorate,
     key: &'a LockKey,
@@ -205,7 +205,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         } else {
             FencingToken::ZERO
         };
-        // The decision is now, after the second round if there was one, so the validity excludes its time.
+        // The elapsed time includes the second round, if there was one, so the validity is shorter by it.
         match granted_until(started, self.clock.boottime(), ttl, self.settings.drift) {
             Some(valid_until) => {
                 guard.armed = false;
@@ -263,7 +263,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         started: Boottime,
     ) -> Result<FencingToken, Acquire> {
         if let Some(token) = set.token() {
-            // Votes that have arrived are reported, but the token is that of the majority that decided.
+            // Votes that have arrived are counted in the result. The token is that of the majority that decided.
             let decided = set.numbers.len();
             while let Some(answer) = round.ready() {
                 set.on_answer(answer);

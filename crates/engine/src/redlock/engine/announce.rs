@@ -9,11 +9,11 @@ use crate::time::Clock;
 impl<C: Clock + ?Sized> Redlock<C> {
     /// Publishes a number to clients that wait for the key.
     ///
-    /// All members have it in their queues before this returns, behind all earlier requests. The call needs no runtime,
-    /// since a guard can be dropped on any thread.
+    /// It is in the queues of all members before this returns, behind all earlier requests. The call needs no runtime, because a guard can be
+    /// dropped on any thread.
     ///
-    /// The future gives the number of connections that listen at the member that answers first. It gives `None` if no
-    /// member reports that number.
+    /// The future returns the number of connections that listen at the first member that answers. It returns `None` if no member reports
+    /// that number.
     pub fn announce(
         &self,
         electorate: &Electorate,

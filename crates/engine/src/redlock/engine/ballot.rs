@@ -6,7 +6,7 @@ use crate::redlock::{
 };
 use crate::time::UnixMicros;
 
-/// The electors with an admitted process: only these can vote.
+/// The electors with an admitted process. Only these can vote.
 pub(super) fn admitted(electorate: &Electorate) -> impl Iterator<Item = (usize, &Elector)> + Clone {
     electorate.electors().iter().enumerate().filter(|(_, elector)| elector.admitted.is_some())
 }

@@ -61,7 +61,7 @@ impl<'a> Hold<'a> {
                 }
                 let member = self.ballot.name(index).clone();
                 if *holder == KeyState::Missing {
-                    // Without the member's clock there is no end for a repair.
+                    // A repair needs a reading of the member's clock, because the key's end is a time on that clock.
                     let clock = |time| ClockSample { time, sent: answers.sent, received: answers.received };
                     self.missing.extend(time.map(clock).map(|clock| Missing { member, clock }));
                 } else {
@@ -75,7 +75,7 @@ impl<'a> Hold<'a> {
 
     /// The outcome.
     ///
-    /// A refusal after `latest` is not decisive, because the key can have been set again since an older one.
+    /// A refusal after `latest` is not decisive, because the key can have been set again since an older refusal.
     fn outcome(self, started: Boottime, latest: Boottime) -> Extend {
         let refused_in_time = self.refused.is_some_and(|at| at <= latest);
         match (self.won, self.ballot.progress()) {
@@ -95,7 +95,7 @@ impl<'a> Hold<'a> {
 impl<C: Clock + ?Sized> Redlock<C> {
     /// Extends many holds, and returns outcomes in the order of the requests.
     ///
-    /// A pipeline to a member has a hundred holds.
+    /// A pipeline to a member has at most a hundred holds.
     ///
     /// Each hold is decided when a majority has answered. Later answers change neither its outcome nor its validity.
     /// When all holds of a pipeline are decided, the remaining answers get half a node timeout, so that `votes` and

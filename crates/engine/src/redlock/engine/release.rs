@@ -39,9 +39,8 @@ impl<C: Clock + ?Sized> Redlock<C> {
 
     /// Deletes the key like [`Self::release`], and returns early.
     ///
-    /// It returns when a majority of every list has confirmed, so that another holder can acquire, when all members
-    /// have answered, or after one node timeout. The other members execute the release later, even if this future is
-    /// dropped.
+    /// It returns when a majority of every list has confirmed, because another holder can then acquire the lock. Otherwise it returns when all
+    /// members have answered, or after one node timeout. The other members execute the release later, even if this future is dropped.
     pub async fn release_soon(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) -> Released {
         let command = Command::Release { key: key.clone(), value: value.clone() };
         let electors = electorate.electors();

@@ -27,7 +27,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let asked =
             electors.iter().enumerate().filter(|(_, elector)| elector.admitted.is_some() && lost(elector).is_some());
         let mut round = Round::send_each(electorate, asked, self.settings.node_timeout, |index| {
-            // The member's clock showed `time` at `received` or before, so these are no later there than here.
+            // The member's clock showed `time` at `received` or earlier. So the computed time on that clock is not later than `at` here.
             let there = |clock: &ClockSample, at: Boottime| clock.time.plus(at.since(clock.received));
             let repair = |missing: &Missing| Command::Repair {
                 key: key.clone(),

@@ -43,7 +43,7 @@ fn drift_is_taken_off_and_time_counts_from_the_question() {
     let Reading::Held { valid_until, .. } = reading(&[vec![stores("v", 1)]], &owner, at(50), Drift::default()) else {
         panic!()
     };
-    assert_eq!(valid_until, at(50), "never before the question");
+    assert_eq!(valid_until, at(50), "never before the request");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn while_the_members_change_a_majority_of_both_lists_counts() {
     let all = |new: [MemberReading; 2]| vec![[old.clone(), new.to_vec()].concat(), old.clone()];
     assert_eq!(read(&all([stores("v", 100), MemberReading::Nothing]), "v"), until("v", 1_300));
     let mostly_new = vec![vec![stores("v", 100), stores("v", 100), MemberReading::Nothing], old.clone()];
-    assert_eq!(read(&mostly_new, "v"), until("v", 1_100), "the smaller rest");
+    assert_eq!(read(&mostly_new, "v"), until("v", 1_100), "the smaller time to live");
     let only_old = vec![vec![stores("v", 300), MemberReading::Nothing, MemberReading::Nothing], old.clone()];
     assert_eq!(read(&only_old, "v"), Reading::NotHeld);
     let perhaps = vec![vec![stores("v", 300), MemberReading::Nothing, MemberReading::Silent], old];
@@ -75,9 +75,9 @@ fn a_nonce_finds_its_value_and_a_seal_does_not_add_up_with_it() {
 }
 
 proptest! {
-    /// Another value needs a majority of members without this one.
+    /// Another value needs a majority of members without this value.
     ///
-    /// The members are free only when its keys there have ended.
+    /// A member is free only after the key with this value has expired on it.
     #[test]
     fn nobody_else_finds_a_majority_before_that(lists in prop::collection::vec(prop::collection::vec(0..3_000_u64, 1..8), 1..3)) {
         // A number below 1000: the member has no key.

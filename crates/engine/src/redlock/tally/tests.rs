@@ -25,7 +25,7 @@ fn names(list: &[usize]) -> Vec<MemberName> {
     list.iter().map(|seat| MemberName::new(format!("m{seat}"))).collect()
 }
 
-/// `processes`: the admitted one of each seat.
+/// Makes a tally. `processes` has the admitted process of each seat.
 fn tally(processes: &[Option<u8>], lists: &[&[usize]]) -> Tally {
     let elector = |(seat, admitted): (usize, &Option<u8>)| Elector {
         member: Arc::new(Named(MemberName::new(format!("m{seat}")))),

@@ -19,7 +19,7 @@ use crate::voting::request_queue::Request;
 
 /// Interval of checks of a connection.
 const TICK: Duration = Duration::from_millis(250);
-/// Ticks without any answer after which the connection is given up: two seconds.
+/// Ticks without any answer after which the connection ends: two seconds.
 const SILENT_TICKS: u32 = 8;
 /// Ticks between two PINGs on a connection with nothing to do.
 const PING_TICKS: u32 = 4;
@@ -51,8 +51,7 @@ pub(super) struct Established {
     idle_ticks: u32,
     /// Pending releases of the last connection, which this connection delivers a second time.
     ///
-    /// A process that was frozen can execute the buffered requests of an earlier connection after the first requests of
-    /// this one.
+    /// A process that was frozen can execute requests of an earlier connection after the first requests of this connection.
     pub(super) delivered_twice: Vec<Command>,
 }
 

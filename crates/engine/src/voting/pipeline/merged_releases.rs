@@ -36,7 +36,7 @@ impl Default for Merging {
 }
 
 impl Pipeline {
-    /// Delays a release until the number of releases behind it is clear.
+    /// Delays a release until the number of releases behind it is known.
     ///
     /// Returns any other request, after the delayed releases are written.
     pub(super) fn defer_release(

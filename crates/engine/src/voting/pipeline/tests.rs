@@ -60,7 +60,7 @@ fn a_vote_in_plain_commands_counts_with_the_time_behind_it() {
     let names: Vec<_> = written.split("\r\n").filter(|text| order.contains(text)).collect();
     assert_eq!(names, order);
     pipeline.read(b"+OK\r\n:7\r\n+OK\r\n:8\r\n").unwrap();
-    assert!(answered(&mut answer).is_none(), "the time is still to come");
+    assert!(answered(&mut answer).is_none(), "the time has not arrived");
     pipeline.read(TIME.as_bytes()).unwrap();
     let time = Some(UnixMicros(12_000_034));
     let acquired = |number| vec![Reply::Acquired { token: FencingToken::new(number).unwrap(), time }];
@@ -74,7 +74,7 @@ fn the_number_behind_a_refused_set_counts_for_nothing() {
     let (asked, mut answer) = request(vec![acquire()]);
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
     pipeline.read(format!("$-1\r\n:9\r\n{TIME}").as_bytes()).unwrap();
-    assert!(answered(&mut answer).is_none(), "what is there is looked at");
+    assert!(answered(&mut answer).is_none(), "the key is read first");
     pipeline.read(format!("*3\r\n$6\r\nstring\r\n$1\r\nw\r\n:500\r\n{TIME}").as_bytes()).unwrap();
     let [Reply::Refused { holder: KeyState::String { remaining, .. }, time: Some(_) }] = &replies(&mut answer)[..]
     else {

@@ -1,8 +1,8 @@
--- Sets the lock's key if it does not exist, and takes the next number of the token counter. The same as SET NX PX and INCR, but
--- not after the last moment of the attempt by this member's clock, however late the request arrives.
+-- Sets the lock's key if it does not exist, and takes the next number of the token counter, as SET NX PX and INCR do. A request that
+-- arrives after the last moment of the attempt, by this member's clock, changes nothing.
 -- KEYS: lock, token counter. ARGV: value, ttl in ms, not-after in microseconds of this member's TIME.
--- Returns {1, number, seconds, microseconds}, or {0, kind, value or type, ttl, seconds, microseconds}: what is there
--- instead. Fails with LATE, and does nothing, after the last moment.
+-- Returns {1, number, seconds, microseconds}, or the present content of the key as {0, kind, value or type, ttl, seconds, microseconds}.
+-- Fails with LATE after the last moment.
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > tonumber(ARGV[3]) then
   return redis.error_reply('LATE the last moment of this attempt has passed')

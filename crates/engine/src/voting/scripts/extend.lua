@@ -1,7 +1,6 @@
--- Makes the key live for at least ttl from now, if it holds the value. GT: never shortens, whatever ttl the caller
--- believes in.
+-- Extends the time to live of the key to at least ttl, if it holds the value. GT never shortens it, even if the caller has an old ttl.
 -- KEYS: lock. ARGV: value, ttl in ms.
--- Returns {1, seconds, microseconds}, or {0, kind, value or type, ttl, seconds, microseconds}: what is there instead.
+-- Returns {1, seconds, microseconds}, or the present content of the key as {0, kind, value or type, ttl, seconds, microseconds}.
 local time = redis.call('TIME')
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   local kind, value, ttl = holder(KEYS[1])

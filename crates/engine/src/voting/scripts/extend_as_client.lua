@@ -1,4 +1,4 @@
--- Makes the key live for at least ttl from now, if it holds the value, as a client that may ask neither TIME nor TYPE.
+-- As extend.lua, for a client without the rights for TIME and TYPE.
 -- KEYS: lock. ARGV: value, ttl in ms.
 -- Returns {1}, or {0} if the key does not hold the value.
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then

@@ -1,7 +1,7 @@
--- Put before the scripts that vote, on a master that others run: the operator cannot close the users there of a membership epoch that is
--- over, so the record says which one it is (docs/dev/rules.md, rule 8).
+-- Precedes the scripts that vote on an external master. The operator cannot close the users of an earlier membership epoch there, so the
+-- script compares the epoch with the record (docs/dev/rules.md, rule 8).
 -- The last of KEYS: the record. The last two of ARGV: UID of the caller's quorum, and its membership epoch.
--- Fails with EPOCH, and does nothing, when the record knows of a later epoch of that quorum.
+-- Fails with EPOCH, and does nothing, if the record has a later epoch of that quorum.
 local said = redis.call('GET', KEYS[#KEYS])
 if said then
   local readable, records = pcall(cjson.decode, said)

@@ -1,4 +1,4 @@
--- Put before scripts that tell what is on a key.
+-- Precedes scripts that return the content of a key.
 -- Returns a flat list of three: a kind ('missing', 'string' or 'other'), the value (at most its first 128 bytes) or the
 -- name of the type, and the time to live in milliseconds (-1: none).
 local function holder(key)

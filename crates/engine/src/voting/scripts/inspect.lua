@@ -1,4 +1,4 @@
--- Tells what is on a key.
+-- Reads the content of a key.
 -- KEYS: lock. ARGV: none.
 -- Returns {kind, value or type, ttl}.
 return {holder(KEYS[1])}

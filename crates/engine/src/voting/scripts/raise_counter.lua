@@ -1,7 +1,7 @@
--- Writes a token back: counter = max(counter, token). It counts only where the lock's key still holds the caller's
--- value: a member that meanwhile voted for another holder has given that one a token which may be smaller.
+-- Writes a token back: counter = max(counter, token). Only a member whose key still holds the caller's value does so. Another member
+-- can have voted for the next holder since, with a smaller token.
 -- KEYS: lock, token counter. ARGV: value, token.
--- Returns 1 if the key holds the value, else 0 and nothing is changed.
+-- Returns 1 if the key holds the value. Otherwise it returns 0 and changes nothing.
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end

@@ -1,5 +1,5 @@
--- Sets the key again for a holder whose key this member has lost. NX: another holder's key is never replaced. The key
--- ends at until, and nothing is set after not-after, by this member's clock, however late the request arrives.
+-- Sets the key again for a holder whose key this member has lost. NX never replaces the key of another holder. The key expires at
+-- until. A request that arrives later than not-after, by this member's clock, sets nothing.
 -- KEYS: lock. ARGV: value, longest ttl in ms, until and not-after in microseconds of this member's TIME.
 -- Returns 1 if the key was set, else 0.
 local time = redis.call('TIME')

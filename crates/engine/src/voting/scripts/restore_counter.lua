@@ -1,4 +1,4 @@
--- Gives a member that has forgotten its counter a value that no token given out exceeds.
+-- Raises the counter of a member that has lost it to a number that no granted token exceeds.
 -- KEYS: token counter. ARGV: token.
 -- Returns the counter, raised to the token if it was lower.
 local counter = tonumber(redis.call('GET', KEYS[1]) or '0')

@@ -1,6 +1,6 @@
--- Ends a hold without its holder: the sealed value takes the place of the value, so that no extension finds it any
--- more. The time to live is kept, plus the lock delay once. Each call lets the seal live for as long as answers are counted
--- together: otherwise a repair could set the key again between two of them.
+-- Ends a hold without its holder. It replaces the value with the sealed value, so that no extension finds the value. It keeps the time
+-- to live, and adds the lock delay once. Each call keeps the seal at least as long as the operator combines answers. Otherwise a
+-- repair could set the key between two answers.
 -- KEYS: lock. ARGV: value, sealed value, lock delay in ms, least time to live in ms.
 -- Returns {1, ttl in ms}, or {0} if the key holds neither.
 local held = redis.pcall('GET', KEYS[1])

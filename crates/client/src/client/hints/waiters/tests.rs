@@ -19,7 +19,7 @@ fn a_majority_confirms_a_release_and_its_sender_ignores_it() {
         assert_eq!(notify(&mut waiters, number), Some(Some(Hint::RetrySoon)), "{number}");
         assert_eq!(notify(&mut waiters, number), Some(Some(Hint::Retry)), "{number}");
         if number > 1 {
-            assert_eq!(notify(&mut waiters, number), None, "a third member passes the same message on");
+            assert_eq!(notify(&mut waiters, number), None, "a third member delivers the same message");
         }
     }
     let own = waiters.release(ANNOUNCE_INTERVAL, 9, now).unwrap();
@@ -33,8 +33,8 @@ fn a_release_is_announced_where_others_may_wait() {
     let now = timers_now();
     let mut waiters = Waiters::new(now);
     let is_announced = |waiters: &mut Waiters, held_for, at| waiters.release(held_for, 1, at).is_some();
-    assert!(!is_announced(&mut waiters, MOMENT, now), "it may be the only one");
-    assert!(is_announced(&mut waiters, ANNOUNCE_INTERVAL, now), "others may have begun to wait meanwhile");
+    assert!(!is_announced(&mut waiters, MOMENT, now), "it is perhaps the only client");
+    assert!(is_announced(&mut waiters, ANNOUNCE_INTERVAL, now), "another client has perhaps begun to wait since");
     assert!(!is_announced(&mut waiters, MOMENT, now));
     assert!(
         is_announced(&mut waiters, MOMENT, now + ANNOUNCE_INTERVAL),
@@ -60,7 +60,7 @@ fn waiters_go_in_the_order_of_their_announcements() {
     let mut one = Waiters::new(now);
     one.subscribe(1);
     let mut wait = |at| one.announce_wait(7, at);
-    assert_eq!((wait(now), wait(now)), (Some(Message::Waiting(OWN)), None), "once in a while");
+    assert_eq!((wait(now), wait(now)), (Some(Message::Waiting(OWN)), None), "once per interval");
     assert!(wait(now + ANNOUNCE_AGAIN).is_some());
     one.on_message(Message::Waiting(OWN), 1, now);
     one.on_message(Message::Waiting(OTHER), 1, now);
@@ -72,7 +72,7 @@ fn waiters_go_in_the_order_of_their_announcements() {
     assert_eq!(one.announce_wait(7, now), Some(Message::Waiting(OTHER)), "its attempt failed, so it waits again");
     assert!(one.on_message(Message::Next(OTHER), 1, now));
     assert_eq!(one.unsubscribe(now), None, "all clients have its release");
-    assert_eq!(one.release(MOMENT, 1, now), Some(Message::released(1)), "a late message puts nobody back");
+    assert_eq!(one.release(MOMENT, 1, now), Some(Message::released(1)), "a late message does not restore a waiter");
 }
 
 #[test]
@@ -100,13 +100,13 @@ fn a_client_lets_waiters_go_first_after_its_release() {
     let now = timers_now();
     let mut waiters = Waiters::new(now);
     waiters.release(MOMENT, 1, now);
-    assert!(!waiters.yields(), "nobody waits");
+    assert!(!waiters.yields(), "no client waits");
     waiters.on_message(Message::Waiting(OTHER), 1, now);
     waiters.release(MOMENT, 1, now);
     assert!(waiters.yields() && !waiters.yields(), "once for each release");
     waiters.release(MOMENT, 1, now);
     waiters.on_message(Message::Released(9), 1, now);
-    assert!(!waiters.yields(), "another has had it since");
+    assert!(!waiters.yields(), "another client has had the key since");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_subscriber_without_announcements_goes_first_rarely() {
     assert!(waiters.release(MOMENT, 1, now).is_some() && waiters.yields());
     waiters.on_unused_yield();
     assert!(waiters.release(MOMENT, 1, now).is_none() && !waiters.yields());
-    assert!(waiters.release(MOMENT, 1, now + ANNOUNCE_INTERVAL).is_some(), "it is asked again");
+    assert!(waiters.release(MOMENT, 1, now + ANNOUNCE_INTERVAL).is_some(), "it is announced again");
     waiters.on_message(Message::Waiting(OTHER), 1, now);
     waiters.on_unused_yield();
     assert!(waiters.release(MOMENT, 1, now).is_some() && !waiters.queue.iter().any(|(ticket, _)| *ticket == OTHER));
@@ -125,7 +125,7 @@ fn a_subscriber_without_announcements_goes_first_rarely() {
     waiters.on_unused_yield();
     waiters.announce_wait(1, now);
     waiters.release(MOMENT, 1, now);
-    assert!(waiters.yields(), "it was refused, so another has it");
+    assert!(waiters.yields(), "it was refused, so another client has the key");
 }
 
 #[test]

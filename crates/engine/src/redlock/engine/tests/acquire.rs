@@ -33,7 +33,7 @@ async fn a_frozen_majority_costs_one_node_timeout_and_is_named() {
     assert_eq!(took, TIMEOUT);
     let timed_out = |name: &str| (name.into(), MemberFailure::Member(MemberError::TimedOut));
     assert_eq!(outcome, Acquire::NoQuorum { refusals: 0, failures: vec![timed_out("m0"), timed_out("m1")] });
-    // The releases wait behind the SETs.
+    // The members execute the releases after the SETs.
     assert_eq!(quorum.members.iter().map(|member| releases(member)).collect::<Vec<_>>(), [1, 1, 1]);
     quorum.members.iter().for_each(|member| member.freeze(false));
     sleep(ms(5)).await;
@@ -92,7 +92,7 @@ async fn a_lost_attempt_is_released_before_its_reason_is_decided() {
 #[tokio::test(start_paused = true)]
 async fn a_vote_that_comes_after_the_decision_is_not_counted() {
     let quorum = Quorum::of(3);
-    // The late member would give a higher token; the majority's is published.
+    // The late member would give a higher token, but the grant has the token of the majority.
     quorum.members[2].state().delay = ms(20);
     quorum.members[2].state().master.counter = 40;
     let grant = granted(&quorum, "a").await;
@@ -123,7 +123,7 @@ async fn a_frozen_member_is_waited_for_no_longer_than_asked() {
     assert_eq!((votes, took), (Some(Votes { yes: 2, of: 3 }), ms(2)));
     let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("b")).await;
     assert!(!matches!(outcome, Acquire::Granted(_)));
-    assert_eq!(timed(&quorum, late.within(ms(2))).await, (None, ms(0)), "nothing is waited for without a grant");
+    assert_eq!(timed(&quorum, late.within(ms(2))).await, (None, ms(0)), "without a grant it returns immediately");
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,10 +153,10 @@ async fn a_majority_confirms_the_second_round_of_differing_counters() {
     quorum.members[0].state().master.counter = 6;
     quorum.members[2].freeze(true);
     let (grant, took) = timed(&quorum, granted(&quorum, "a")).await;
-    // The third vote was waited for as long as the first two took.
+    // The attempt waited for the third vote as long as the first two took.
     assert_eq!((grant.token.get(), took), (7, ms(3)));
     assert_eq!(quorum.members[1].state().master.counter, 7, "written back");
-    // The validity counts both rounds.
+    // The elapsed time includes both rounds.
     assert_eq!(grant.valid_until, grant.started + TTL.saturating_sub(ms(102)));
 }
 
@@ -201,7 +201,7 @@ async fn counters_that_differ_cost_no_second_round_when_all_vote() {
         member.state().master.counter = counter;
     }
     let (grant, took) = timed(&quorum, granted(&quorum, "a")).await;
-    // Two members store 7 or more: any later majority meets one of them.
+    // Two members store 7 or more, and any later majority includes one of them.
     assert_eq!((grant.token.get(), took), (7, ms(1)));
     let raises = |command: &Command| matches!(command, Command::RaiseCounter { .. });
     assert!(quorum.members.iter().all(|member| !member.state().log.iter().any(raises)));
@@ -215,7 +215,7 @@ async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
     }
     quorum.members[4].freeze(true);
     let client = engine(&quorum).with_token_reach(1_000);
-    // The highest three within 1,000 of each other.
+    // The token comes from the highest three counters that are within 1,000 of each other.
     let outcome = client.acquire(&quorum.electorate, request("a")).await;
     assert!(matches!(outcome, Acquire::Granted(grant) if grant.token.get() == 151), "{outcome:?}");
     let outcome = client.acquire(&quorum.electorate, AcquireRequest { key: "l".into(), ..request("b") }).await;
@@ -246,7 +246,7 @@ async fn equal_lists_become_one_and_a_learner_never_counts() {
         quorum.electorate.electors().iter().take(3).map(|elector| elector.member.name().clone()).collect();
     let electors = quorum.electorate.electors().to_vec();
     quorum.electorate = Electorate::joint(electors, listed.clone(), listed);
-    // The second of three, which two hold at once. The learner is ahead of all.
+    // The token is the second largest number of the three listed members. The learner's larger number is ignored.
     assert_eq!(granted(&quorum, "a").await.token.get(), 20);
     assert_eq!(quorum.members[2].state().master.counter, 10, "there was no second round");
 }

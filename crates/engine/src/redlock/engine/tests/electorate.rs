@@ -68,7 +68,7 @@ impl ClockCheck for Distrust {
         *run_id != self.0
     }
 
-    /// The last moment of an attempt is never reached.
+    /// The last moment of an attempt is never reached on this clock.
     fn earliest(&self, _run_id: &RunId, _at: Boottime) -> Option<UnixMicros> {
         Some(UnixMicros(i64::MAX))
     }

@@ -32,7 +32,7 @@ async fn a_seal_needs_a_majority_and_reports_a_lost_hold() {
     let seal = || redlock.seal(&quorum.electorate, &key, &held, &sealed, Duration::ZERO);
     quorum.members[0].state().master.keys.clear();
     quorum.members[1].freeze(true);
-    // A member that has lost the key does not confirm: a repair for it can be in flight.
+    // A member that has lost the key does not confirm, because a repair for it can be in flight.
     let outcome = seal().await;
     assert!(matches!(outcome, Seal::NoQuorum { .. }), "{outcome:?}");
     quorum.members[1].freeze(false);

@@ -30,11 +30,11 @@ async fn an_extension_after_the_old_validity_is_too_late() {
     let quorum = Quorum::of(3);
     let grant = granted(&quorum, "a").await;
     let left = |before: u64| grant.valid_until.since(quorum.clock.boottime()).saturating_sub(ms(before));
-    // Begun before its end and decided after it.
+    // This extension begins before the end of the validity, and is decided after it.
     sleep(left(10)).await;
     quorum.members.iter().for_each(|member| member.state().delay = ms(20));
     assert_eq!(extend(&quorum, "a", grant.valid_until).await, Extend::TooLate);
-    // Begun after its end: not even asked.
+    // An extension after the end sends no request.
     let asked = quorum.members[0].state().log.len();
     assert_eq!(extend(&quorum, "a", grant.valid_until).await, Extend::TooLate);
     assert_eq!(quorum.members[0].state().log.len(), asked);
@@ -58,7 +58,7 @@ async fn a_majority_without_our_value_means_the_hold_is_lost() {
     quorum.members[0].set("k", "other", TTL);
     quorum.members[1].set("k", "other", TTL);
     assert_eq!(extend(&quorum, "a", grant.valid_until).await, Extend::Refused { refusals: 2 });
-    // A refusal and a silent member are no majority for either.
+    // One refusal and one silent member decide neither a renewal nor a loss.
     quorum.members[1].freeze(true);
     let outcome = extend(&quorum, "a", grant.valid_until).await;
     let silent = ("m1".into(), MemberFailure::Member(MemberError::TimedOut));
@@ -158,7 +158,7 @@ async fn without_a_validity_a_majority_proves_the_hold() {
 async fn refusals_older_than_a_node_timeout_are_not_decisive() {
     let quorum = Quorum::of(3);
     let until = quorum.clock.boottime() + TTL;
-    // The second pipeline is given twice as long.
+    // The second pipeline has twice the timeout.
     let requests = |count: usize| vec![extension("a", until); count];
     let outcome = engine(&quorum).extend(&quorum.electorate, requests(101)).await;
     assert!(outcome.iter().all(|outcome| matches!(outcome, Extend::Refused { .. })), "{outcome:?}");
