@@ -1,10 +1,10 @@
 //! `redlock agent`: tells an application on this machine, over HTTP, whether it leads.
 //!
-//! One `task` owns the pure `state`. Requests (`http`) and reports of attempts and of the `election` are its inputs, and it performs the
-//! actions that the state names.
+//! One `task` owns the pure `state`. Its inputs are requests (`http`), and reports of attempts and of the `election`. It performs the
+//! actions that the state returns.
 //!
-//! No promise outlives its validity, and no lock is released before its last promise has passed. So an application that has ended or
-//! hangs blocks other holders no longer than that, and one that lives is never overtaken.
+//! A promise is valid no longer than the hold, and the agent releases no lock before its last promise has expired. So a dead or hanging
+//! application blocks other holders only until then. While a live application relies on a promise, no other holder gets the lock.
 
 mod election;
 mod hooks;
@@ -45,7 +45,7 @@ use redlock_api::GoDuration;
 
 /// Minimum time without a request after which an application is treated as gone.
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
-/// Where an agent listens by default.
+/// The default port of an agent.
 const PORT: u16 = 4040;
 /// Timeout of `--check`.
 const CHECK: Duration = Duration::from_secs(2);
@@ -106,7 +106,7 @@ pub struct AgentArgs {
     direct: DirectArgs,
 }
 
-/// Serves one application until it is stopped.
+/// Serves one application until the agent is stopped. With `--check` it probes a running agent.
 pub fn run(args: &AgentArgs) -> ExitCode {
     let result = if args.check { block_on(check(args)) } else { block_on(serve(args)) };
     match result {
@@ -123,7 +123,7 @@ fn mode(text: &str) -> Result<u32, &'static str> {
     mode.ok_or("a mode has octal digits, for example 0660")
 }
 
-/// Asks whether the agent runs.
+/// Checks that an agent answers.
 async fn check(args: &AgentArgs) -> anyhow::Result<()> {
     let places = args.places();
     let place = places.first().context("give --listen")?;
@@ -136,7 +136,7 @@ async fn check(args: &AgentArgs) -> anyhow::Result<()> {
 }
 
 impl AgentArgs {
-    /// Where to listen.
+    /// The addresses to listen on.
     fn places(&self) -> Vec<Place> {
         let by_default = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         match &self.listen[..] {
@@ -145,7 +145,7 @@ impl AgentArgs {
         }
     }
 
-    /// The arguments with which locks are taken.
+    /// The arguments for the locks that the agent takes.
     fn template(&self, lock: LockName) -> LockArgs {
         let pod_name = || own_pod().map(|pod| pod.name);
         LockArgs {
@@ -215,7 +215,7 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     let face = Face { agent: task.agent(), options: Arc::new(template), checks_host: true };
     let mut servers = listen(args, &face, &ended).await?;
     tokio::select! {
-        // The requests are answered until the last promise has passed.
+        // The servers answer requests until the last promise has expired.
         stopped = tokio::spawn(task.run(signals, election)) => stopped.context("the task of the agent has failed")?,
         Some(server) = servers.join_next() => {
             server?;
@@ -259,7 +259,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(AFNOSUPPORT)
 }
 
-/// Creates a socket file. It replaces one of an earlier agent.
+/// Creates a socket file. It replaces the file of an ended agent.
 fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let is_left = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && std::os::unix::net::UnixStream::connect(path).is_err();
@@ -267,7 +267,7 @@ fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    // By default every user: the containers of a pod run as different users, and only they find the directory.
+    // By default every user can connect, because the containers of a pod run as different users. Only they have the directory.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(listener)
 }
@@ -288,12 +288,12 @@ mod tests {
         Cli::try_parse_from(["test"].iter().chain(args)).map(|cli| cli.agent)
     }
 
-    /// The arguments with which locks are taken.
+    /// The arguments for the locks that the agent takes.
     pub(in crate::agent) fn template() -> LockArgs {
         parsed(&["--lock", "shop/elected", "--identity", "me"]).unwrap().template("shop/elected".parse().unwrap())
     }
 
-    /// An agent of an election that does not report. It runs as long as the runtime.
+    /// An agent whose election sends no reports. It runs until the runtime ends.
     pub(in crate::agent) fn face() -> Face {
         let order = Order { args: template(), request: None, is_unattended: false, least: Duration::ZERO };
         let task = Task::new(AgentState::new(order, true, false, LEAST_PATIENCE), None, HookArgs::default());

@@ -22,9 +22,9 @@ use redlock_engine::time::SystemClock;
 
 pub use args::ClusterArgs;
 
-/// For one request, unless `--request-timeout` has another.
+/// Timeout of one request, unless `--request-timeout` sets another one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Objects of one page of a list, as kubectl asks for.
+/// Maximum number of objects in one page of a list, as in kubectl.
 const PAGE: u32 = 500;
 
 /// Which cluster, and whether one namespace of it is meant or all.
@@ -46,7 +46,7 @@ impl ScopeArgs {
     }
 }
 
-/// Where something was looked for and not found, in words.
+/// The namespaces of a search, in words.
 #[must_use]
 pub fn any_of(scope: Option<&str>) -> String {
     scope.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"))
@@ -55,33 +55,33 @@ pub fn any_of(scope: Option<&str>) -> String {
 /// A failure, and the next step for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// A fragment of a sentence.
+    /// The failure, as a fragment of a sentence.
     pub what: String,
-    /// A sentence. It is empty if there is nothing to add.
+    /// The next step, as a sentence. It is empty if there is none.
     pub next: String,
     /// The code of the API server's answer.
     pub code: Option<u16>,
 }
 
 impl Problem {
-    /// Something that no answer of the API server is about.
+    /// A failure that is not a response of the API server.
     pub fn new(what: impl Into<String>, next: impl Into<String>) -> Self {
         Self { what: what.into(), next: next.into(), code: None }
     }
 
-    /// The API server does not let this user do it.
+    /// Whether the API server forbids the request to this user.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.code == Some(403)
     }
 
-    /// The object, or its kind, does not exist.
+    /// Whether the object or its kind does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code == Some(404)
     }
 
-    /// Why a request failed.
+    /// The problem for a failed request.
     fn of_request(doing: &str, server: &str, error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
             let cause = root_cause(error);
@@ -106,7 +106,7 @@ impl Problem {
     }
 }
 
-/// The innermost error: what kube wraps around it says no more.
+/// The innermost error. The errors that kube wraps around it add no information.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -124,23 +124,23 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// A cluster that answers.
+/// The cluster of the kubeconfig or of the pod.
 pub struct Cluster {
     /// The client of the API server. Each response updates `time`.
     pub client: Client,
-    /// The namespace of the flag, else of the context.
+    /// The namespace of `--namespace`, or else of the context.
     pub namespace: String,
-    /// The namespace of the flag.
+    /// The namespace of `--namespace`, if it is set.
     pub named_namespace: Option<String>,
     /// Address of the API server.
     pub server: String,
-    /// For one request. A page of a list is one.
+    /// Timeout of one request. Each page of a list is one request.
     timeout: Duration,
     time: Arc<ServerTime>,
 }
 
 impl Cluster {
-    /// Reads the kubeconfig. Nothing is asked yet.
+    /// Reads the kubeconfig. It sends no request yet.
     ///
     /// # Errors
     /// If there is no usable configuration.
@@ -161,13 +161,13 @@ impl Cluster {
         Ok(Self { client, namespace, named_namespace: args.namespace.clone(), server, timeout, time })
     }
 
-    /// The API server's clock, as its answers tell it.
+    /// The API server's clock, from the times in its responses.
     #[must_use]
     pub fn server_time(&self) -> Arc<ServerTime> {
         Arc::clone(&self.time)
     }
 
-    /// Does one request, in limited time. `doing` completes "failed to".
+    /// Waits for one request, with a timeout. In an error, `doing` follows the words "failed to".
     ///
     /// # Errors
     /// If the API server refuses or does not answer.
@@ -185,7 +185,9 @@ impl Cluster {
         }
     }
 
-    /// All objects of a kind in a namespace, or in all of them, page by page. Of each only what `K` names is parsed.
+    /// Lists all objects of a kind in a namespace, or in all namespaces, page by page.
+    ///
+    /// It parses only the fields that `K` has.
     ///
     /// # Errors
     /// If the API server refuses or does not answer.
@@ -196,7 +198,7 @@ impl Cluster {
         self.list_as::<K, K>(namespace, labels).await
     }
 
-    /// The same, read as another type.
+    /// Lists all objects of the kind `K`, and parses them as `T`.
     ///
     /// # Errors
     /// If the API server refuses or does not answer.
@@ -226,7 +228,7 @@ impl Cluster {
         }
     }
 
-    /// The API server's time, or this machine's before the first answer.
+    /// The API server's time. Before the first response it is the time of this machine.
     #[must_use]
     pub fn now(&self) -> MilliTime {
         let zero = MilliTime::from(jiff::Timestamp::UNIX_EPOCH);
@@ -240,7 +242,7 @@ impl Cluster {
     }
 }
 
-/// One page. kube's own type reads each object twice.
+/// One page of a list. kube's own type parses each object twice.
 #[derive(Deserialize)]
 struct List<K> {
     #[serde(default)]

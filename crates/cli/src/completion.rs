@@ -16,11 +16,11 @@ use tokio::time::timeout;
 use crate::cluster::objects::LockObject;
 use crate::cluster::{Cluster, ClusterArgs};
 
-/// The variable with which the script of a shell calls this program.
+/// The environment variable that a shell's script sets when it calls this program.
 const VARIABLE: &str = "REDLOCK_COMPLETE";
 /// The program that kubectl calls to complete `kubectl redlock`.
 const OF_KUBECTL: &str = "kubectl_complete-redlock";
-/// The end of the answer to kubectl: the words are no names of files.
+/// The last line of the output for kubectl. It turns off the completion of file names.
 const NO_FILES: &str = ":4\n";
 /// Longest wait for the names of locks.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ pub fn script(shell: &str) -> std::io::Result<Vec<u8>> {
 fn for_kubectl(tree: &mut Command, words: Vec<OsString>) -> std::io::Result<String> {
     let words: Vec<OsString> = std::iter::once("redlock".into()).chain(words).collect();
     let last = words.len() - 1;
-    // As kubectl does, options are for a word that begins as one.
+    // Like kubectl, this offers options only for a word that begins with a dash.
     let wants_options = words[last].to_string_lossy().starts_with('-');
     let is_wanted =
         |candidate: &&CompletionCandidate| wants_options || !candidate.get_value().to_string_lossy().starts_with('-');
@@ -70,7 +70,7 @@ fn for_kubectl(tree: &mut Command, words: Vec<OsString>) -> std::io::Result<Stri
 
 /// The locks that the last word of the command line can name.
 ///
-/// A cluster that does not answer gives none.
+/// There are none if the cluster does not answer.
 pub fn locks(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(current) = current.to_str() else { return Vec::new() };
     let args = cluster_args(&command_line(std::env::args_os().collect()));
@@ -92,14 +92,14 @@ async fn listed(args: &ClusterArgs, current: &str) -> Option<BTreeSet<String>> {
     Some(names(current, flag.is_some(), namespace, &locks))
 }
 
-/// Pure: the names that begin with a text, as [`crate::cluster::target::Target`] reads them.
+/// Pure: the names that begin with a text, in the form that [`crate::cluster::target::Target`] parses.
 fn names(current: &str, is_key: bool, namespace: &str, locks: &[LockObject]) -> BTreeSet<String> {
     let keys = locks.iter().map(LockObject::key);
     let objects = locks.iter().map(|lock| format!("dlock/{}", lock.name_any()));
     let found: Vec<String> = match is_key {
         _ if current.starts_with("dlock/") => objects.collect(),
         true => keys.collect(),
-        // A key with a slash would be read as a namespace and a key.
+        // `Target` would parse a bare key with a slash as a namespace and a key.
         false => keys
             .flat_map(|key| {
                 let bare = (!key.contains('/')).then(|| key.clone());
@@ -110,7 +110,7 @@ fn names(current: &str, is_key: bool, namespace: &str, locks: &[LockObject]) -> 
     found.into_iter().filter(|name| name.starts_with(current)).collect()
 }
 
-/// The words of the command line that is completed, with its program.
+/// The words of the incomplete command line, including its program.
 fn command_line(arguments: Vec<OsString>) -> Vec<OsString> {
     let program = arguments.first().map(|program| Path::new(program).file_stem() == Some(OsStr::new(OF_KUBECTL)));
     match arguments.iter().position(|argument| argument == "--") {

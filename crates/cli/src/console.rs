@@ -6,7 +6,7 @@
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
-/// Writes one line for people to standard error, after the name of the program.
+/// Writes one line for users to standard error. The line begins with the name of the program.
 ///
 /// A closed or full stream stops no command, so a failure is not reported.
 pub fn report(line: impl Display) {
@@ -23,7 +23,7 @@ pub fn write_error(text: &str) {
 /// Writes one line to standard output.
 ///
 /// # Errors
-/// If the stream is closed or full. The result of a command goes there, so the caller decides what a missing reader means.
+/// If the stream is closed or full. Standard output has the result of a command, so the caller decides whether that is a failure.
 pub fn print(line: impl Display) -> io::Result<()> {
     let mut stream = io::stdout().lock();
     stream.write_all(format!("{line}\n").as_bytes())?;

@@ -31,11 +31,11 @@ pub struct DoctorArgs {
     output: OutputArgs,
 }
 
-/// All that was found.
+/// The findings of all checks.
 pub struct Findings(Vec<Finding>);
 
 impl Findings {
-    /// Nothing has to be mended.
+    /// Whether no finding is a fault. A warning is not a fault.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.0.iter().all(|finding| finding.state != State::Broken)
@@ -77,10 +77,10 @@ impl Answer for Findings {
     }
 }
 
-/// Prints what was found; whether nothing has to be mended.
+/// Runs all checks and prints the findings. Returns whether there is no fault.
 ///
 /// # Errors
-/// If there is no usable kubeconfig. That the API server does not answer is a finding.
+/// If there is no usable kubeconfig. An API server that does not answer is a finding, not an error.
 pub async fn run(args: DoctorArgs) -> anyhow::Result<bool> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let findings = examine(&cluster).await;
@@ -88,7 +88,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<bool> {
     Ok(findings.is_well())
 }
 
-/// Examines all that can be seen.
+/// Runs all checks that the rights of this user allow.
 pub async fn examine(cluster: &Cluster) -> Findings {
     let server = match cluster.call("ask for the version", cluster.client.apiserver_version()).await {
         Ok(version) => checks::server(&cluster.server, &version.major, &version.minor),
@@ -183,7 +183,7 @@ async fn rights(cluster: &Cluster) -> Vec<Finding> {
     }
 }
 
-/// Checks the Jobs that ask for a lock, if this user can list Jobs.
+/// Checks the Jobs that need a lock, if this user can list Jobs.
 async fn jobs(cluster: &Cluster, locks: &[LockObject]) -> Option<Finding> {
     let listed = match cluster.list::<Job>(None, "").await {
         Err(problem) if problem.is_forbidden() => cluster.list::<Job>(Some(&cluster.namespace), "").await,
@@ -196,7 +196,7 @@ async fn jobs(cluster: &Cluster, locks: &[LockObject]) -> Option<Finding> {
     }
 }
 
-/// Whether operators are at work, and of which version.
+/// Checks the leader and the versions of each operator.
 async fn operators(cluster: &Cluster, quorums: &[QuorumObject], can_read_all: bool) -> Vec<Finding> {
     let mut operators: Vec<_> = quorums.iter().filter_map(|quorum| quorum.status.operator.clone()).collect();
     operators.sort();

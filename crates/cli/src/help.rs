@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Set up", &["version", "completions", "man", "install"]),
 ];
 
-/// Variables of every command that talks to a cluster.
+/// Environment variables on each manual page. They select the cluster.
 const ENVIRONMENT: [(&str, &str); 2] = [
     ("KUBECONFIG", "The kubeconfig file. Default: ~/.kube/config, or in a pod its service account."),
     ("NO_COLOR", "If it is not empty, the output has no colours."),
@@ -91,7 +91,7 @@ fn entry(out: &mut dyn Write, name: &str, text: &str) -> io::Result<()> {
     write!(out, ".TP\n{}\n{}\n", roff(name), roff(text))
 }
 
-/// A text without a meaning in roff.
+/// Escapes the characters that roff interprets.
 fn roff(text: &str) -> String {
     let escaped = text.replace('\\', "\\e").replace('-', "\\-");
     let line = |line: &str| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() };

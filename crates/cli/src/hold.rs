@@ -29,9 +29,9 @@ pub(super) use signals::Signals;
 
 /// The source of locks: claims or members.
 pub(super) enum LockSource {
-    /// By claims. The members, if they are reachable, give the remaining validity of a hold.
+    /// Claims. If there is a way to the members, they give the remaining validity of a hold.
     Claims { members: Option<Members> },
-    /// From the members, by one client for all locks.
+    /// The members. One client takes all locks.
     Direct(direct::Direct),
 }
 
@@ -88,14 +88,14 @@ pub(super) fn expected_source(args: &LockArgs) -> Source {
     if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
 }
 
-/// The place of a lock. Locks of one name at two places do not exclude each other.
+/// The place of a lock. Locks with the same name at different places do not exclude each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Location {
-    /// A claim.
+    /// A claim in a cluster.
     Cluster { server: String, quorum: Option<String> },
-    /// Without Kubernetes.
+    /// The members themselves, without Kubernetes.
     Members { addresses: String },
-    /// By the agent that listens there.
+    /// The agent that listens at this address.
     Agent { address: String },
 }
 
@@ -110,7 +110,7 @@ impl Location {
         Ok(Self::Cluster { server, quorum: args.quorum.clone() })
     }
 
-    /// Whether both are one place. `None` if they cannot be compared.
+    /// Whether both are the same place. `None` if that is not certain.
     pub(super) fn is(&self, other: &Self) -> Option<bool> {
         match (self, other) {
             _ if self == other => Some(true),
@@ -122,18 +122,18 @@ impl Location {
     }
 }
 
-/// The variables of the environment. A variable that is no text names no members.
+/// The environment variables, without those that are not UTF-8, which cannot describe members.
 pub(super) fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Runs a future on this thread.
 ///
-/// The guard of a command has to be started by a thread that lives as long as the process.
+/// A thread that exists until the end of the process must start the guard of a command.
 pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(future);
-    // A name that is being looked up is not waited for.
+    // This does not wait for a DNS lookup that still runs.
     runtime.shutdown_background();
     result
 }

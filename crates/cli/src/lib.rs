@@ -39,9 +39,9 @@ use show::{explain, history, list, quorum, status, version, wait};
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{agent, run};
 
-/// The answer is no: the time of a wait has passed, or doctor has found something to mend.
+/// The exit code for the answer no: a wait timed out, or doctor found a fault.
 const NO: u8 = 1;
-/// The command itself failed, or its options cannot be read.
+/// The exit code if the command itself failed, or its options are wrong.
 pub const FAILED: u8 = 125;
 
 /// Commands for people and scripts.
@@ -105,7 +105,7 @@ pub enum QuorumCommand {
     Restart(quorum_restart::RestartArgs),
 }
 
-/// Carries a command out; `tree` is that of the whole program.
+/// Executes a command. `tree` has all commands of the program, for the manual pages.
 #[must_use]
 pub fn execute(command: UserCommand, tree: clap::Command) -> ExitCode {
     match dispatch(command, tree) {
@@ -128,7 +128,7 @@ fn dispatch(command: UserCommand, tree: clap::Command) -> anyhow::Result<bool> {
     }
 }
 
-/// Whether the answer is yes.
+/// Executes a command that connects to a cluster. Returns whether the answer is yes.
 async fn ask(command: UserCommand) -> anyhow::Result<bool> {
     match command {
         UserCommand::List(args) => list::run(args).await?,

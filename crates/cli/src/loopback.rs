@@ -22,15 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum length of a response.
 const LONGEST: usize = 64 * 1024;
-/// Time for the head of a request: an incomplete one would keep its connection.
+/// Time limit for the headers of a request, because an incomplete one would keep its connection.
 const HEAD: Duration = Duration::from_secs(10);
-/// Pause after a failed accept: most likely the process has too many open files.
+/// Pause after a failed accept, because the process probably has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where a program listens.
+/// The address on which a program listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On this machine only.
+    /// A loopback address, which only this machine reaches.
     Loopback(SocketAddr),
     /// A socket file.
     Unix(PathBuf),
@@ -95,7 +95,7 @@ impl Place {
     }
 }
 
-/// Where programs of this machine connect.
+/// The listener for connections of programs on this machine.
 pub(super) enum Listener {
     Loopback(TcpListener),
     Unix(UnixListener),
@@ -113,7 +113,7 @@ impl Listener {
         })
     }
 
-    /// Serves until `stop`, and then until all requests are answered.
+    /// Serves connections until `stop`, and then completes the running requests.
     pub(super) async fn serve(self, app: Router, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {
@@ -135,7 +135,7 @@ async fn converse(stream: Box<dyn Stream>, app: Router, stop: CancellationToken)
     server.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
     let mut connection = std::pin::pin!(connection);
-    // A peer that breaks a connection is no error of this program.
+    // The error is ignored, because a connection that the peer broke is no failure of this program.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),

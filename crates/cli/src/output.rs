@@ -75,7 +75,7 @@ impl Paint {
 
 /// The output of a command, in every form.
 pub trait Answer {
-    /// For programs. Its names are stable (docs/stability.md).
+    /// The value for programs. The names of its fields are stable (docs/stability.md).
     fn value(&self) -> Value;
     /// Text for users. It ends with a line feed.
     fn text(&self, paint: Paint, wide: bool) -> String;
@@ -103,7 +103,7 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// A table for people.
+/// A table for users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     titles: Vec<&'static str>,
@@ -111,13 +111,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// Without rows.
+    /// A table without rows.
     #[must_use]
     pub const fn new(titles: Vec<&'static str>) -> Self {
         Self { titles, rows: Vec::new() }
     }
 
-    /// With one more column before the others.
+    /// Adds a column before the others.
     #[must_use]
     pub fn with_first(mut self, title: &'static str) -> Self {
         self.titles.insert(0, title);
@@ -141,7 +141,7 @@ impl Table {
         (0..self.titles.len()).map(width).collect()
     }
 
-    /// Titles and rows.
+    /// Renders the titles and the rows.
     #[must_use]
     pub fn render(&self, paint: Paint) -> String {
         let titles: Vec<_> = self.titles.iter().map(|title| Cell::toned(Tone::Title, *title)).collect();
@@ -151,7 +151,7 @@ impl Table {
         text
     }
 
-    /// Its rows alone.
+    /// Renders the rows without the titles.
     #[must_use]
     pub fn render_rows(&self, widths: &[usize], paint: Paint) -> String {
         let widths = fit(widths.to_vec(), paint.width);
@@ -177,7 +177,7 @@ fn fit(mut widths: Vec<usize>, width: Option<usize>) -> Vec<usize> {
     widths
 }
 
-/// A text within a width, with an ellipsis for the rest.
+/// Shortens a text to a width. An ellipsis replaces the rest.
 #[must_use]
 pub fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
@@ -187,7 +187,7 @@ pub fn shorten(text: &str, width: usize) -> String {
     kept + "\u{2026}"
 }
 
-/// An empty cell is a dash, so that columns can be told apart by programs such as awk.
+/// Replaces an empty cell by a dash, so that programs such as awk can split the columns.
 fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
@@ -206,7 +206,7 @@ fn line(cells: &[Cell], widths: &[usize], paint: Paint) -> String {
     text
 }
 
-/// Where and how a command prints.
+/// The printer of a command, with its format and its style.
 #[derive(Clone, Copy, Debug)]
 pub struct Printer {
     format: Option<Format>,
@@ -215,7 +215,7 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// For the standard output of this process. Colours: on a terminal, unless NO_COLOR is set.
+    /// A printer for standard output. It uses colours on a terminal, unless NO_COLOR is set or TERM is `dumb`.
     #[must_use]
     pub fn new(args: OutputArgs) -> Self {
         let is_terminal = io::stdout().is_terminal();
@@ -226,19 +226,19 @@ impl Printer {
         Self { format: args.output, paint: Paint { colours, width }, is_terminal }
     }
 
-    /// Whether a person looks on.
+    /// Whether the output is a terminal.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// Whether colours are used.
+    /// The colours and the width of the output.
     #[must_use]
     pub const fn paint(&self) -> Paint {
         self.paint
     }
 
-    /// The format that was asked for.
+    /// The format of `--output`, if it is set.
     #[must_use]
     pub const fn format(&self) -> Option<Format> {
         self.format
@@ -250,7 +250,7 @@ impl Printer {
         matches!(self.format, Some(Format::Json | Format::Yaml | Format::Name))
     }
 
-    /// Prints an answer in the format that was asked for.
+    /// Prints an answer in the selected format.
     ///
     /// # Errors
     /// If the standard output cannot be written.
@@ -272,14 +272,14 @@ impl Printer {
     pub fn next_value(&self, value: &Value) -> anyhow::Result<()> {
         let text = match self.format {
             Some(Format::Yaml) => format!("---\n{}", serde_yaml::to_string(value)?),
-            // A sequence is about one object, whose name the user has written.
+            // A sequence is about one object, and the user already gave its name.
             Some(Format::Name) => String::new(),
             _ => serde_json::to_string(value)? + "\n",
         };
         self.write(&text)
     }
 
-    /// Prints a line for people; nothing if the output is for programs.
+    /// Prints a line for users. It prints nothing if the output is for programs.
     ///
     /// # Errors
     /// If the standard output cannot be written.
@@ -307,7 +307,7 @@ fn terminal_width() -> Option<usize> {
     Some(usize::from(columns)).filter(|columns| *columns > 0)
 }
 
-/// Whether the reader of our output has gone, as `head` does: no failure of ours.
+/// Whether the reader closed the output early, as `head` does. That is not a failure.
 #[must_use]
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -22,9 +22,9 @@ pub mod redact;
 
 use redact::{redact, redact_text};
 
-/// The newest lines of each log.
+/// Maximum number of lines from the end of each log.
 const LOG_LINES: i64 = 20_000;
-/// All pods that the operator runs, and its own.
+/// The label of the operator's own pods.
 const OPERATOR: &str = "app.kubernetes.io/name=redlock-operator";
 const MEMBERS: &str = redlock_api::QUORUM_LABEL;
 
@@ -44,17 +44,17 @@ pub struct ReportArgs {
     html: bool,
 }
 
-/// A report as it is written.
+/// The state of a report while it is written.
 struct Report<'a> {
     cluster: &'a Cluster,
     directory: PathBuf,
-    /// The namespace, or all.
+    /// The namespace, or `None` for all namespaces.
     scope: Option<String>,
     /// Lines about the contents, and about objects that were not readable.
     about: Vec<String>,
 }
 
-/// Writes the report and prints what is in it.
+/// Writes the report, and prints the list of its files.
 ///
 /// # Errors
 /// If the directory exists or cannot be written, or the API server does not answer.
@@ -99,7 +99,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Writes all objects of a kind. The report names those that this user cannot read.
+    /// Writes all objects of a kind. If this user cannot read them, the report names the reason.
     async fn objects<K: Resource<DynamicType = ()>>(&mut self, name: &str, labels: &str) -> anyhow::Result<()> {
         match self.cluster.list_as::<K, Value>(self.scope.as_deref(), labels).await {
             Ok(objects) => self.write(name, &documents(objects)?),
@@ -107,7 +107,7 @@ impl Report<'_> {
         }
     }
 
-    /// The Events that are about our kinds, or of members.
+    /// Writes the Events about the kinds of this project and about the pods of members.
     async fn events(&mut self) -> anyhow::Result<()> {
         let is_ours = |event: &Value| {
             let about = event.get("involvedObject");
@@ -122,7 +122,7 @@ impl Report<'_> {
         }
     }
 
-    /// The page for a browser. It has the locks of the scope, and all quorums that can be read.
+    /// Writes the page for a browser, with the locks of the scope and all readable quorums.
     async fn page(&mut self) -> anyhow::Result<()> {
         let locks = self.cluster.list::<LockObject>(self.scope.as_deref(), "").await;
         let quorums = match self.cluster.list::<QuorumObject>(None, "").await {
@@ -186,7 +186,7 @@ impl Report<'_> {
     }
 }
 
-/// As one YAML file.
+/// Redacts the objects, and renders them as one YAML file.
 fn documents(objects: Vec<Value>) -> anyhow::Result<String> {
     let mut text = String::new();
     for object in objects {

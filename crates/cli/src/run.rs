@@ -1,7 +1,8 @@
 //! `redlock run`: a command that runs only while a lock is held.
 //!
-//! It has three processes. `run` has the lock and the network, the `guard` has a deadline, and `exec` becomes the command. Each of them
-//! can be killed or stopped, and the command ends before the lock does. `run` releases the lock when all processes of the command ended.
+//! There are three processes. `run` holds the lock and uses the network, the `guard` enforces a deadline, and `exec` becomes the command.
+//! If any of them is killed or stopped, the command still ends before the lock expires. `run` releases the lock when all processes of the
+//! command ended.
 
 mod command_env;
 mod exec;
@@ -43,7 +44,7 @@ use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// This program, even if its file was replaced.
 const SELF: &str = "/proc/self/exe";
-/// Time between two readings of the clock: tokio's clock stops while the machine is suspended.
+/// Longest pause between two readings of the clock, because tokio's clock stops during a suspend.
 const TICK: Duration = Duration::from_millis(100);
 /// Minimum pause, while a killed guard has not closed its connection yet.
 const SHORTEST_TICK: Duration = Duration::from_millis(1);
@@ -87,7 +88,7 @@ pub fn become_command(args: ExecArgs) -> ExitCode {
     exec::run(args)
 }
 
-/// The hidden command that gives the terminal back.
+/// The hidden command that returns the terminal to `run`.
 pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
     terminal::set_foreground(args)
 }
@@ -103,7 +104,7 @@ async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
     };
     let outer = around.shared(&place, &lock)?;
     if outer.is_none() && args.agent.is_none() {
-        // A limit that cannot be kept is refused before the lock is taken.
+        // This refuses impossible limits before `run` takes the lock.
         Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
     }
     let directory = Directory::new()?;
@@ -157,7 +158,7 @@ struct Supervision {
     limits: Limits,
     signal: i32,
     max_hold: Option<Boottime>,
-    /// When the guard kills.
+    /// The time at which the guard kills the command.
     kill: Boottime,
     /// Why the command is being ended.
     why: Option<End>,
@@ -201,7 +202,7 @@ impl Supervision {
                 let lost = || End::Lost("it was not renewed in time".to_owned());
                 self.why.get_or_insert_with(lost);
             }
-            // The command ended, and `run` did not end it.
+            // `why` distinguishes a command that `run` ended.
             GuardEvent::Ended(status) => self.status = Some(status),
             GuardEvent::Started(_) | GuardEvent::Empty => {}
         }

@@ -41,7 +41,7 @@ pub fn man(args: &DirectoryArgs, tree: clap::Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the page of a command and those below it. Gives their number.
+/// Writes the pages of a command and its subcommands. Returns their number.
 fn write_pages(command: &clap::Command, parent: Option<&str>, directory: &Path) -> io::Result<usize> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     let mut page = Vec::new();
@@ -54,7 +54,9 @@ fn write_pages(command: &clap::Command, parent: Option<&str>, directory: &Path) 
     Ok(pages)
 }
 
-/// Copies this program into a directory, whole or not at all. An init container calls it.
+/// Copies this program into a directory, for example from an init container.
+///
+/// The copy is complete, or there is none.
 pub fn install(args: &DirectoryArgs) -> anyhow::Result<()> {
     prepare(args)?;
     let own = std::env::current_exe()?;

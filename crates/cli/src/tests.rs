@@ -6,7 +6,7 @@ fn tree() -> clap::Command {
     UserCommand::augment_subcommands(clap::Command::new("redlock"))
 }
 
-/// Every command that is no group of commands, with the words that lead to it.
+/// Collects the commands without subcommands, each with its full name.
 fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
     for child in command.get_subcommands() {
         let path = format!("{path} {}", child.get_name());
@@ -41,7 +41,7 @@ fn the_page_about_the_commands_has_them_all() {
     for (path, command) in commands() {
         assert!(page.contains(&format!("`{path}")), "docs/command.md has no {path}");
         for argument in command.get_arguments().filter_map(clap::Arg::get_long) {
-            assert!(page.contains(&format!("--{argument}")), "docs/command.md does not tell of {path} --{argument}");
+            assert!(page.contains(&format!("--{argument}")), "docs/command.md does not describe {path} --{argument}");
         }
     }
 }

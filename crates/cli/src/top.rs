@@ -115,7 +115,9 @@ pub async fn run(args: TopArgs) -> anyhow::Result<()> {
     printer.show(&Overview { locks, quorums, most: args.keys, now: cluster.now() })
 }
 
-/// The quorums of all namespaces, or of this one if this user can read no others, with the namespace.
+/// Lists the quorums of all namespaces, or of the current one if this user can read only that.
+///
+/// It also returns the current namespace in the second case.
 async fn quorums(cluster: &Cluster) -> Result<(Vec<QuorumObject>, Option<&str>), Problem> {
     match cluster.list(None, "").await {
         Err(problem) if problem.is_forbidden() => {

@@ -1,6 +1,6 @@
 //! `redlock run` and `redlock agent` where they do not work: they refuse, and say why.
 //!
-//! The names are those of `run` and `agent` on Linux, so that the program is put together in one way.
+//! The names are those of `run` and `agent` on Linux, so that the program uses the same code on every platform.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -25,16 +25,16 @@ use redlock_api::requests::request;
 use redlock_api::server_time::ServerTime;
 use redlock_engine::time::{Boottime, SystemClock};
 
-/// After a request to the API server that failed.
+/// Pause after a failed request to the API server.
 const RETRY: Duration = Duration::from_millis(500);
-/// For a release to reach the API server.
+/// Time limit for a release to reach the API server.
 const RELEASE: Duration = Duration::from_secs(5);
 /// Queries of the members between two readings of their Secret.
 const REFRESH: u32 = 5;
 
 type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
 
-/// Which election, and who the application is in it.
+/// An election, and the pod of the application in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Election {
     pub(super) namespace: String,
@@ -51,7 +51,7 @@ struct Followed {
     is_lost: bool,
 }
 
-/// One election.
+/// The task that follows one election.
 pub(super) struct Follower {
     agent: Agent,
     election: Election,
@@ -62,7 +62,7 @@ pub(super) struct Follower {
     begun: Option<Boottime>,
     followed: Option<Followed>,
     ttl: Duration,
-    /// The newest version of the object. A watch can be behind a request.
+    /// The newest version of the object that was read. A watch can deliver an older one.
     version: u64,
     /// The list at the beginning of the watch had the object.
     is_listed: bool,
@@ -111,7 +111,7 @@ impl Follower {
         self.report(move |election, _| election.not_held(&why));
     }
 
-    /// Until the agent is stopped.
+    /// Follows the election until the agent is stopped.
     pub(super) async fn run(mut self) {
         let (connection, mut events) = loop {
             match self.connect().await {
@@ -165,7 +165,7 @@ impl Follower {
             Some(Ok(watcher::Event::Init)) => self.is_listed = false,
             Some(Ok(watcher::Event::InitDone)) if self.is_listed => {}
             Some(Ok(watcher::Event::InitDone | watcher::Event::Delete(_))) => self.is_gone(),
-            // The deadline of what is held stands.
+            // A followed hold keeps its deadline, so this reports only if there is none.
             Some(Err(error)) if self.followed.is_none() => {
                 self.unknown(format!("the API server does not tell who leads: {error}"));
             }
@@ -227,7 +227,7 @@ impl Follower {
             }
         }
         match self.followed.as_mut().map_or(HoldState::Unknown, |followed| followed.trust.published(&holding, ttl)) {
-            // The members are asked at once.
+            // The status gives no validity, so this queries the members immediately.
             HoldState::Unknown => self.query_members(false).await,
             state => self.apply(state),
         }
@@ -259,7 +259,7 @@ impl Follower {
         }
     }
 
-    /// Releases an own hold that the application cannot use any more.
+    /// Releases an own hold that the application can no longer use.
     async fn release(&mut self, connection: &Connection) {
         let Some(Followed { is_own: true, is_lost: false, holding, .. }) = &self.followed else { return };
         let token = holding.token;

@@ -54,7 +54,7 @@ impl HookArgs {
     }
 }
 
-/// A signal that cannot be sent changes nothing: the application asks, and gets the same answer.
+/// Sends the signal of a hook. A failure is only reported, because a request of the application gets the same answer.
 fn call(hook: Option<&Hook>, option: &str, lock: &str) {
     if let Some(Hook { signal, pid_file }) = hook
         && let Err(error) = send(*signal, pid_file)
@@ -63,7 +63,7 @@ fn call(hook: Option<&Hook>, option: &str, lock: &str) {
     }
 }
 
-/// The file is read each time: an application that was started again has written another number.
+/// Sends a signal. It reads the file each time, because a restarted application has another process ID.
 fn send(signal: SignalName, path: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let number: Option<i32> = text.trim().parse().ok().filter(|number| *number > 1);

@@ -25,26 +25,28 @@ use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// The description of all endpoints.
 const OPENAPI: &str = include_str!("openapi.json");
-/// Every POST needs it, so that no page in a browser can send one.
+/// The header that every POST needs, so that a page in a browser cannot send one.
 const HEADER: &str = "x-redlock";
-/// An event comes at least so often. A client that hears nothing for longer than its validity has lost.
+/// Maximum time between two events.
+///
+/// A client that receives no event until the end of its validity does not lead any longer.
 const REPEAT: Duration = Duration::from_secs(2);
-/// Beyond the wait of an acquisition: for the operator to answer why the lock is not free.
+/// Extra time after the wait of an acquisition, for the operator's reason why the lock is not free.
 const MARGIN: Duration = Duration::from_secs(15);
 
 /// The state of the handlers.
 #[derive(Clone)]
 pub(super) struct Face {
     pub(super) agent: Agent,
-    /// The options of the agent. They name the lock that /leader is about.
+    /// The options of the agent, with the lock of /leader.
     pub(super) options: Arc<LockArgs>,
-    /// Over TCP. A socket file is no host.
+    /// Requests over TCP must name this machine as their host. A socket file has no host.
     pub(super) checks_host: bool,
 }
 
 type Result<T = Reply> = std::result::Result<T, Refusal>;
 
-/// All endpoints, as /openapi.json has them. HEAD and `Allow` are the router's.
+/// All endpoints of /openapi.json. The router adds HEAD and the header `Allow`.
 pub(super) fn router(face: Face) -> Router {
     Router::new()
         .route("/", get(name))
@@ -64,7 +66,7 @@ pub(super) fn router(face: Face) -> Router {
         .with_state(face)
 }
 
-/// The lock that a path names.
+/// The lock in a path.
 struct Lock(LockName);
 
 impl FromRequestParts<Face> for Lock {
@@ -96,7 +98,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Refuses a request that a page in a browser or a foreign program can have caused.
+/// Refuses a request that a page in a browser or a remote program possibly caused.
 async fn guarded(State(face): State<Face>, request: Request, next: Next) -> Response {
     match refused(&face, &request) {
         Some(reply) => reply.response(),
@@ -130,7 +132,9 @@ impl Face {
         self.options.lock.to_string()
     }
 
-    /// Asks until an answer is final, at most for `wait`. While it waits, its instance counts as present.
+    /// Repeats the query until an answer is final, at most for `wait`.
+    ///
+    /// Each query keeps its instance present.
     async fn wait(
         &self,
         lock: &str,
@@ -155,7 +159,7 @@ impl Face {
     }
 }
 
-/// The answer of leader-elector. The name is empty unless a holder certainly leads.
+/// Answers in the format of leader-elector. The name is empty unless a holder certainly leads.
 async fn name(State(face): State<Face>) -> Result {
     let name = face.agent.ask(|state, now| state.leader(now)).await?;
     let at = jiff::Timestamp::from_millisecond(SystemClock.wall().0).unwrap_or_default();
@@ -169,13 +173,13 @@ async fn register(State(face): State<Face>, query: Query) -> Result {
     Ok(Reply { status: StatusCode::CREATED, body })
 }
 
-/// The instance has ended, and releases all that it has.
+/// Unregisters an ended instance, and releases all its locks.
 async fn unregister(State(face): State<Face>, query: Query) -> Result {
     face.agent.ask(move |state, now| state.unregister(query.instance.as_deref(), now)).await??;
     Ok(Reply::ok(json!({"unregistered": true})))
 }
 
-/// With `wait` it answers as soon as the instance leads.
+/// Answers whether the instance leads. With `wait` it waits until the instance leads.
 async fn leader(State(face): State<Face>, query: Query) -> Result {
     let is_final = |answer: &Answer, _| {
         matches!(answer, Answer::Leads { .. } | Answer::No(Refusal::NotRegistered | Refusal::NotServed))
@@ -192,7 +196,7 @@ async fn one_lock(State(face): State<Face>, lock: Lock, query: Query) -> Result 
     }
 }
 
-/// Takes a lock for the instance, and waits for it as long as the request says.
+/// Takes a lock for the instance, and waits for it for the time in the request.
 async fn acquire(State(face): State<Face>, Lock(name): Lock, query: Query) -> Result {
     let lock = name.to_string();
     let order = query.order(&face.options, name);
@@ -208,7 +212,7 @@ async fn acquire(State(face): State<Face>, Lock(name): Lock, query: Query) -> Re
     Ok(reply)
 }
 
-/// The instance has stopped.
+/// Releases a lock that the instance no longer uses.
 async fn release(State(face): State<Face>, lock: Lock, query: Query) -> Result {
     let lock = lock.0.to_string();
     let Some(token) = query.token else {
@@ -220,7 +224,7 @@ async fn release(State(face): State<Face>, lock: Lock, query: Query) -> Result {
     Ok(Reply::ok(body))
 }
 
-/// Server-sent events: one at each change, and one now and then.
+/// Sends server-sent events: one at each change, and at least one in each [`REPEAT`].
 async fn watch(State(face): State<Face>, query: Query) -> Response {
     let events = stream::unfold((face, query, None), |(mut face, query, mut last)| async move {
         let event = next_event(&mut face, &query, &mut last).await?;
@@ -229,7 +233,9 @@ async fn watch(State(face): State<Face>, query: Query) -> Response {
     typed("text/event-stream", Body::from_stream(Box::pin(events)))
 }
 
-/// The next event, until the agent is stopped. `last`: the answer of the last one, and its time.
+/// Waits for the next event. Returns `None` when the agent is stopped.
+///
+/// `last` is the answer of the last event, and its time.
 async fn next_event(face: &mut Face, query: &Query, last: &mut Option<(Answer, Boottime)>) -> Option<String> {
     let elected = face.elected();
     while !face.agent.is_stopping() {

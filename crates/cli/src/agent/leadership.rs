@@ -13,7 +13,7 @@ pub(super) struct Hold {
     pub(super) holder: String,
     /// Whether it is held for the application that this agent serves.
     pub(super) is_own: bool,
-    /// No answer promises more than this: the end of the validity, less a reserve.
+    /// The latest time that an answer promises: the end of the validity, less a reserve.
     pub(super) deadline: Boottime,
 }
 
@@ -62,15 +62,15 @@ pub(super) enum Refusal {
     Stopping,
 }
 
-/// The state of one lock, and what the agent has promised.
+/// The state of one lock, and the promises of the agent.
 #[derive(Debug)]
 pub(super) struct Leadership {
     status: Status,
     /// The largest token that this agent knows.
     largest_token: i64,
-    /// Tokens up to this one are not those of the instance that is served.
+    /// Tokens up to this one do not belong to the served instance.
     floor: i64,
-    /// No answer has promised more than this.
+    /// The latest time that an answer has promised.
     promised: Boottime,
     is_changed: bool,
 }
@@ -91,14 +91,14 @@ impl Leadership {
         std::mem::replace(&mut self.is_changed, false)
     }
 
-    /// A new instance is served. No token that is known now is its own.
+    /// Begins to serve a new instance. No known token belongs to it.
     pub(super) fn register(&mut self) {
         (self.floor, self.is_changed) = (self.largest_token, true);
     }
 
-    /// An agent before this one can have promised this token until then.
+    /// Assumes that an earlier agent promised this token until then.
     ///
-    /// `is_registered`: an instance is served already. The token is not its own.
+    /// If `is_registered`, an instance is already served, and the token does not belong to it.
     pub(super) fn assume_promise(&mut self, token: i64, until: Boottime, is_registered: bool) {
         self.promised = self.promised.max(until);
         if is_registered {
@@ -106,7 +106,7 @@ impl Leadership {
         }
     }
 
-    /// The lock is held: a new hold, or a renewal.
+    /// Handles the report of a new hold or of a renewal.
     pub(super) fn held(&mut self, hold: Hold, now: Boottime) {
         self.expire(now);
         match &mut self.status {
@@ -116,7 +116,7 @@ impl Leadership {
                 }
                 current.deadline = hold.deadline;
             }
-            // A late report about an earlier hold, or one that has expired.
+            // This is a late report about an earlier hold or an expired one.
             _ if hold.token <= self.largest_token => return,
             _ => {
                 self.largest_token = hold.token;
@@ -126,12 +126,12 @@ impl Leadership {
         self.is_changed = true;
     }
 
-    /// The lock is certainly not held.
+    /// Records that the lock is certainly not held.
     pub(super) fn not_held(&mut self, why: &str) {
         self.set(Status::NotHeld { why: why.trim_end_matches('.').to_owned() });
     }
 
-    /// It is not known whether the lock is held.
+    /// Records that it is not known whether the lock is held.
     pub(super) fn unknown(&mut self, why: &str) {
         self.set(Status::Unknown { why: why.to_owned() });
     }
@@ -141,7 +141,9 @@ impl Leadership {
         self.status = status;
     }
 
-    /// Ends an own hold whose deadline has passed. A later renewal does not bring it back: the application has stopped.
+    /// Ends an own hold whose deadline has passed.
+    ///
+    /// A later renewal does not restore it, because the application stops at the deadline.
     pub(super) fn expire(&mut self, now: Boottime) {
         if let Status::Held(hold) = &self.status
             && hold.is_own
@@ -160,12 +162,12 @@ impl Leadership {
         }
     }
 
-    /// Whether a token was granted after the instance that is served has registered.
+    /// Whether a token was granted after the served instance registered.
     pub(super) const fn is_of_instance(&self, token: i64) -> bool {
         token > self.floor
     }
 
-    /// The answer to the instance that is served. What it promises is kept.
+    /// The answer to the served instance. The state records its promise.
     pub(super) fn answer(&mut self, now: Boottime) -> Answer {
         let Some(hold) = self.hold(now).cloned() else {
             return match &self.status {
@@ -185,7 +187,7 @@ impl Leadership {
         Answer::Leads { token, holder, deadline }
     }
 
-    /// The leader's name as leader-elector answers it: none unless a holder certainly leads.
+    /// The leader's name for the interface of leader-elector. `None` unless a holder certainly leads.
     pub(super) fn leader(&mut self, now: Boottime) -> Option<String> {
         match self.answer(now) {
             Answer::Leads { holder, .. } | Answer::No(Refusal::HeldByOther { holder }) => Some(holder),
@@ -198,13 +200,13 @@ impl Leadership {
         now < self.promised
     }
 
-    /// The token with which the instance that is served leads.
+    /// The token with which the served instance leads.
     fn own_token(&mut self, now: Boottime) -> Option<i64> {
         let token = self.hold(now).filter(|hold| hold.is_own)?.token;
         self.is_of_instance(token).then_some(token)
     }
 
-    /// The application has stopped and releases the lock. Returns whether it held it with this token.
+    /// Releases the lock for the application. Returns whether it held the lock with this token.
     pub(super) fn release(&mut self, token: i64, now: Boottime) -> bool {
         let is_held = self.own_token(now) == Some(token);
         if is_held {
@@ -214,14 +216,14 @@ impl Leadership {
         is_held
     }
 
-    /// The application has ended and releases the lock.
+    /// Releases the lock, because the application has ended.
     pub(super) fn leave(&mut self, now: Boottime) {
         if let Some(token) = self.own_token(now) {
             self.release(token, now);
         }
     }
 
-    /// Whether a token that was held is promised by no answer, now or later.
+    /// Whether a token that was held is not promised by any answer, now or later.
     pub(super) fn is_unused(&mut self, token: i64, now: Boottime) -> bool {
         token <= self.largest_token && self.own_token(now) != Some(token) && !self.is_promised(now)
     }
@@ -241,7 +243,7 @@ fn passed(token: i64) -> String {
 }
 
 impl Hold {
-    /// `until`: the end of the validity.
+    /// A hold whose validity ends at `until`. Its deadline is earlier by the reserve.
     pub(super) fn new(token: i64, holder: String, is_own: bool, until: Boottime, reserve: Duration) -> Self {
         Self { token, holder, is_own, deadline: until.saturating_sub(reserve) }
     }

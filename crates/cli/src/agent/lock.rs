@@ -6,18 +6,18 @@ use super::leadership::{Hold, Leadership, Status};
 use crate::hold::{End, LockArgs};
 use redlock_engine::time::Boottime;
 
-/// After an attempt that failed.
+/// Pause after a failed attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How a lock is to be held.
+/// The parameters of a lock that the agent takes.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) args: LockArgs,
-    /// A request with this id is a repetition.
+    /// The ID of the request. Another request with this ID is a repetition.
     pub(super) request: Option<String>,
-    /// Hold the lock without further requests.
+    /// Whether the agent holds the lock without further requests.
     pub(super) is_unattended: bool,
-    /// Do not release the lock before so much time has passed.
+    /// Minimum time from the beginning of the hold to its release.
     pub(super) least: Duration,
 }
 
@@ -37,8 +37,9 @@ pub(super) enum Action {
         lock: String,
         line: String,
     },
-    /// Tell the application by a signal that it leads from now on, or does not lead any more.
+    /// Send the signal that the application begins to lead.
     Elected,
+    /// Send the signal that the application no longer leads.
     Lost,
 }
 
@@ -52,11 +53,11 @@ enum Phase {
         token: i64,
         since: Boottime,
     },
-    /// The lock is released when no promise is valid any more, and not before this time.
+    /// The agent releases the lock after its last promise has expired, and not before this time.
     Ending {
         not_before: Boottime,
     },
-    /// A lock that the attempt gets is not promised, and is released.
+    /// The attempt must end. If it still acquires the lock, it releases the lock, and the agent does not promise it.
     Releasing,
 }
 
@@ -69,9 +70,9 @@ pub(super) struct Lock {
     pub(super) is_ordered: bool,
     /// Every instance that registers wants it.
     pub(super) is_standing: bool,
-    /// Requests that wait for the lock now.
+    /// Number of requests that wait for the lock.
     waiting: usize,
-    /// One of them was answered that the lock is held.
+    /// One of the requests got the answer that the lock is held.
     is_confirmed: bool,
     phase: Phase,
 }
@@ -84,7 +85,7 @@ impl Lock {
         Self { leadership, order, is_ordered, is_standing, waiting: 0, is_confirmed, phase }
     }
 
-    /// A request waits for the lock. Returns whether it is the first one, or a repetition.
+    /// Adds a request that waits for the lock. Returns whether it is the first one, or a repetition.
     pub(super) fn request(&mut self, order: Order) -> bool {
         if !self.is_ordered {
             if !self.is_standing {
@@ -98,14 +99,14 @@ impl Lock {
         true
     }
 
-    /// A request has ended. When the last one has ended without the lock, the lock is not wanted any more.
+    /// Removes a request. If the last one ended without the lock, the lock is no longer wanted.
     pub(super) fn request_ended(&mut self, is_held: bool) {
         self.waiting = self.waiting.saturating_sub(1);
         self.is_confirmed |= is_held;
         self.is_ordered &= self.waiting > 0 || self.is_confirmed;
     }
 
-    /// Whether an instance that lives wants the lock.
+    /// Whether the lock is wanted, by a present instance or for an unattended hold.
     pub(super) fn is_wanted(&self, is_present: bool) -> bool {
         self.is_ordered && (is_present || self.order.is_unattended)
     }
@@ -118,7 +119,7 @@ impl Lock {
         self.is_idle() && !self.is_ordered && !self.is_standing && self.waiting == 0
     }
 
-    /// The attempt has the lock, or has renewed it.
+    /// Handles the report that the attempt acquired or renewed the lock.
     pub(super) fn held(&mut self, hold: Hold, now: Boottime) {
         match self.phase {
             Phase::Acquiring => self.phase = Phase::Held { token: hold.token, since: now },
@@ -128,13 +129,13 @@ impl Lock {
         self.leadership.held(hold, now);
     }
 
-    /// The attempt has failed, for a reason that is already in the state.
+    /// Handles the report that the attempt failed. The reason is already in the state.
     pub(super) fn failed(&mut self, now: Boottime) {
         self.is_ordered &= self.is_standing;
         self.phase = Phase::Idle { retry_at: now + PAUSE };
     }
 
-    /// The attempt has ended, and the lock is released.
+    /// Handles the report that the attempt ended and the lock is released.
     pub(super) fn released(&mut self, now: Boottime) {
         self.phase = Phase::Idle { retry_at: now };
     }
@@ -166,7 +167,7 @@ impl Lock {
         }
     }
 
-    /// The reason to end the hold. From then on no answer promises it.
+    /// The reason to end the hold, if there is one. From then on no answer promises the hold.
     fn end(&mut self, is_wanted: bool, since: Boottime, now: Boottime) -> Option<String> {
         let until = self.longest(since);
         let why = match self.leadership.status() {
@@ -182,7 +183,7 @@ impl Lock {
         Some(why)
     }
 
-    /// The end by `--max-hold`.
+    /// The end of the hold by its maximum time.
     fn longest(&self, since: Boottime) -> Option<Boottime> {
         self.order.args.max_hold.map(|longest| since + longest.get())
     }

@@ -11,7 +11,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Maximum length of the ID of an instance or a request.
 const LONGEST_ID: usize = 128;
 
-/// %2F is a slash.
+/// Decodes percent-encoding, for example `%2F` as a slash. `None` if the text is malformed.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -30,7 +30,7 @@ fn decoded(text: &str) -> Option<String> {
 /// The parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query {
-    /// The instance that asks.
+    /// The instance that sends the request.
     pub(super) instance: Option<String>,
     /// Identifies one request to acquire, so that it can be repeated.
     pub(super) request: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct Query {
 
 impl Query {
     /// # Errors
-    /// A sentence that says which parameter cannot be read.
+    /// If a parameter cannot be read. The error is a sentence that names it.
     pub(super) fn of(text: Option<&str>) -> Result<Self, String> {
         let mut query = Self::default();
         for part in text.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
@@ -71,7 +71,7 @@ impl Query {
         Ok(query)
     }
 
-    /// How a lock is to be held, with the options of the agent where the request has none.
+    /// The order for a lock. The options of the agent replace missing parameters.
     pub(super) fn order(&self, options: &LockArgs, lock: LockName) -> Order {
         let mut args = LockArgs { lock, ..options.clone() };
         args.ttl = self.ttl.unwrap_or(args.ttl);
@@ -79,7 +79,7 @@ impl Query {
         args.try_once = args.wait.is_none();
         args.max_hold = self.hold_for.map(Into::into);
         let min_hold = self.min_hold.filter(|least| !least.get().is_zero());
-        // With a claim the operator keeps this time.
+        // With a claim the operator enforces this time.
         args.min_hold = min_hold.filter(|_| !args.direct.direct);
         Order {
             request: self.request.clone(),
@@ -92,8 +92,8 @@ impl Query {
 
 /// Whether a request over TCP is meant for this machine.
 ///
-/// A page in a browser, or an application that fetches what others tell it to, can send requests to loopback, but under the name of
-/// another host.
+/// A page in a browser can send requests to loopback, and so can an application that fetches the URLs of its clients. Such a request has
+/// the name of another host.
 pub(super) fn is_loopback(host: Option<&str>) -> bool {
     let Some(host) = host else { return false };
     let name = match host.strip_prefix('[') {

@@ -25,7 +25,7 @@ impl Reply {
         Self { status: StatusCode::OK, body }
     }
 
-    /// The problem, for programs and for people.
+    /// A problem, with a `reason` for programs and a `detail` for users.
     pub(super) fn problem(status: StatusCode, reason: &str, detail: &str) -> Self {
         let title = status.canonical_reason().unwrap_or_default();
         let body = json!({"type": "about:blank", "title": title, "status": status.as_u16(), "reason": reason, "detail": detail});
@@ -45,7 +45,7 @@ impl Reply {
     }
 }
 
-/// Whether an instance leads, as it is true now.
+/// The reply to the question whether an instance leads at `now`.
 pub(super) fn of_answer(lock: &str, answer: Answer, now: Boottime) -> Reply {
     match answer {
         Answer::Leads { deadline, .. } if deadline <= now => unknown("the validity has passed meanwhile"),
@@ -81,19 +81,19 @@ pub(super) fn of_refusal(refusal: Refusal) -> Reply {
     Reply::problem(status, reason, &refusal.to_string())
 }
 
-/// There is no such endpoint.
+/// The reply for an unknown path.
 pub(super) fn no_path() -> Reply {
     let detail = "There is no such path. GET /openapi.json has all of them; a / of a lock is written %2F.";
     Reply::problem(StatusCode::NOT_FOUND, "NotFound", detail)
 }
 
-/// An endpoint is asked in another way than it answers.
+/// The reply for a method that the endpoint does not have.
 pub(super) fn no_method() -> Reply {
     let detail = "GET reads, POST changes. GET /openapi.json has all paths.";
     Reply::problem(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", detail)
 }
 
-/// The path names no lock.
+/// The reply for a path that does not contain a valid lock.
 pub(super) fn no_lock() -> Reply {
     let detail =
         "A lock is <namespace>/<key>, in paths <namespace>%2F<key>. A key has letters, digits and . _ : / - only.";

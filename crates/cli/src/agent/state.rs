@@ -7,10 +7,10 @@ use super::leadership::{Answer, Refusal};
 use super::lock::{Action, Lock, Order};
 use redlock_engine::time::Boottime;
 
-/// Locks at the same time.
+/// Maximum number of locks at the same time.
 const MOST_LOCKS: usize = 64;
 
-/// The instance of the application that is served: the last one that registered.
+/// The served instance of the application, which is the last one that registered.
 #[derive(Debug)]
 struct Instance {
     id: String,
@@ -24,14 +24,14 @@ pub(super) struct AgentState {
     elected: String,
     /// The operator elects the leader, and the agent takes no locks.
     is_election: bool,
-    /// Signals tell the application whether it leads.
+    /// The application gets signals when it begins or ceases to lead.
     has_hooks: bool,
-    /// An instance that sends no request for this time counts as gone.
+    /// An instance that sends no request for this time is treated as gone.
     patience: Duration,
     instance: Option<Instance>,
     locks: BTreeMap<String, Lock>,
     is_stopping: bool,
-    /// The last signal said that the application leads with this token.
+    /// The token of the last signal. `None` if that signal was about the end of the leadership.
     signalled: Option<i64>,
     is_changed: bool,
 }
@@ -75,7 +75,7 @@ impl AgentState {
         Ok(())
     }
 
-    /// The instance that is served has ended, and releases all locks.
+    /// Removes the served instance, which has ended. Its locks are released.
     pub(super) fn unregister(&mut self, instance: Option<&str>, now: Boottime) -> Result<(), Refusal> {
         self.authenticate(instance, now)?;
         self.instance = None;
@@ -86,7 +86,7 @@ impl AgentState {
         Ok(())
     }
 
-    /// Checks that the instance is served. Its request shows that it lives.
+    /// Checks that the instance is the served one. Records that it sent a request.
     fn authenticate(&mut self, id: Option<&str>, now: Boottime) -> Result<(), Refusal> {
         match (&mut self.instance, id) {
             (Some(instance), Some(id)) if instance.id == id => {
@@ -102,7 +102,7 @@ impl AgentState {
         self.instance.as_ref().is_some_and(|instance| now.since(instance.last_request) < self.patience)
     }
 
-    /// Whether the instance holds a lock.
+    /// The answer to the question whether the instance holds a lock.
     pub(super) fn answer(&mut self, lock: &str, instance: Option<&str>, now: Boottime) -> Answer {
         let caller = self.authenticate(instance, now);
         let Some(lock) = self.locks.get_mut(lock) else { return Answer::No(Refusal::NotAcquired) };
@@ -117,7 +117,7 @@ impl AgentState {
         self.locks.get_mut(&self.elected)?.leadership.leader(now)
     }
 
-    /// A request of the instance wants a lock, until [`Self::request_ended`].
+    /// Adds a request of the instance that waits for a lock, until [`Self::request_ended`].
     pub(super) fn acquire(&mut self, instance: Option<&str>, order: Order, now: Boottime) -> Result<(), Refusal> {
         if self.is_election {
             return Err(Refusal::Election);
@@ -135,7 +135,7 @@ impl AgentState {
         if lock.request(order) { Ok(()) } else { Err(Refusal::Taken) }
     }
 
-    /// A request that waited for a lock has ended, with the lock or without.
+    /// Handles the end of a request that waited for a lock.
     pub(super) fn request_ended(&mut self, lock: &str, is_held: bool) {
         if let Some(lock) = self.locks.get_mut(lock) {
             lock.request_ended(is_held);
@@ -148,7 +148,7 @@ impl AgentState {
         !self.is_stopping && self.locks.get(lock).is_some_and(|lock| lock.is_wanted(is_present))
     }
 
-    /// The instance has stopped and releases a lock.
+    /// Releases a lock that the instance no longer uses.
     pub(super) fn release(
         &mut self,
         lock: &str,
@@ -163,12 +163,12 @@ impl AgentState {
         Ok(())
     }
 
-    /// The lock that a report is about.
+    /// The lock with this name, for a report about it.
     pub(super) fn lock(&mut self, lock: &str) -> Option<&mut Lock> {
         self.locks.get_mut(lock)
     }
 
-    /// An agent before this one can have promised this token of the election until then.
+    /// Assumes that an earlier agent promised this token of the election until then.
     pub(super) fn assume_promise(&mut self, token: i64, until: Boottime) {
         let is_registered = self.instance.is_some();
         if let Some(lock) = self.locks.get_mut(&self.elected) {
@@ -181,7 +181,7 @@ impl AgentState {
         self.locks.get_mut(&self.elected).is_some_and(|lock| lock.leadership.is_unused(token, now))
     }
 
-    /// From now on no lock is wanted.
+    /// Stops the agent. From now on it wants no lock.
     pub(super) fn stop(&mut self) {
         (self.is_stopping, self.is_changed) = (true, true);
     }
@@ -190,7 +190,7 @@ impl AgentState {
         self.is_stopping
     }
 
-    /// Whether the agent can end: all locks are released.
+    /// Whether the agent can end, because all locks are released.
     pub(super) fn has_stopped(&self) -> bool {
         self.is_stopping && self.locks.values().all(Lock::is_idle)
     }
@@ -212,7 +212,7 @@ impl AgentState {
         actions
     }
 
-    /// The signals for the application. They promise what an answer promises.
+    /// The signals for the application. A signal makes the same promise as an answer.
     fn signal(&mut self, now: Boottime) -> impl Iterator<Item = Action> {
         let is_asked = self.has_hooks && !self.is_stopping && self.is_present(now);
         let elected = self.locks.get_mut(&self.elected).filter(|_| is_asked);
@@ -227,12 +227,12 @@ impl AgentState {
         lost.into_iter().chain(elected)
     }
 
-    /// Whether an answer can be another one since the last call.
+    /// Whether an answer can have changed since the last call.
     pub(super) const fn take_changed(&mut self) -> bool {
         std::mem::replace(&mut self.is_changed, false)
     }
 
-    /// How long until a step can be due without a report.
+    /// The time until a step can become due without a report.
     pub(super) fn next_step(&self, now: Boottime) -> Option<Duration> {
         let gone = self.instance.as_ref().map(|instance| instance.last_request + self.patience);
         let times = self.locks.values().flat_map(Lock::times).chain(gone);

@@ -23,14 +23,14 @@ const END: i32 = 15;
 
 type Input = Box<dyn FnOnce(&mut AgentState, Boottime) + Send>;
 
-/// The way to the task.
+/// The handle of the task, for requests and reports.
 #[derive(Clone, Debug)]
 pub(super) struct Agent {
     inputs: mpsc::UnboundedSender<Input>,
     changes: watch::Receiver<bool>,
 }
 
-/// A request that waits for a lock. It ends also when its client closes the connection.
+/// A request that waits for a lock. A drop ends it, for example when its client disconnects.
 pub(super) struct Waiter {
     agent: Agent,
     lock: String,
@@ -46,7 +46,7 @@ impl Drop for Waiter {
 
 impl Agent {
     pub(super) fn send(&self, input: impl FnOnce(&mut AgentState, Boottime) + Send + 'static) {
-        // The task ends last, with nothing left that a report could be about.
+        // The task ends last. After that a report has no effect.
         let _ = self.inputs.send(Box::new(input));
     }
 
@@ -57,7 +57,7 @@ impl Agent {
         question: impl FnOnce(&mut AgentState, Boottime) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let (sender, answer) = oneshot::channel();
-        // Without a receiver the request has ended, and drops the answer.
+        // If the receiver is gone, the request has ended and needs no answer.
         self.send(move |state, now| drop(sender.send(question(state, now))));
         answer.await.map_err(|_| Refusal::Stopping)
     }
@@ -74,12 +74,14 @@ impl Agent {
         *self.changes.borrow()
     }
 
-    /// Waits until another answer is possible, for so short a time that those who wait count as present.
+    /// Waits until another answer is possible.
+    ///
+    /// The wait is short, so that the requests of a waiting instance keep it present.
     pub(super) async fn changed(&mut self) {
         let _ = timeout(LONGEST_SLEEP, self.changes.changed()).await;
     }
 
-    /// Reports about a lock.
+    /// Sends a report about a lock.
     pub(super) fn report(&self, lock: &str, report: impl FnOnce(&mut Lock, Boottime) + Send + 'static) {
         let lock = lock.to_owned();
         self.send(move |state, now| {
@@ -90,7 +92,7 @@ impl Agent {
     }
 }
 
-/// The task.
+/// The task that owns the state.
 pub(super) struct Task {
     state: AgentState,
     agent: Agent,
@@ -104,7 +106,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// `source`: how locks are taken, unless the operator elects the leader.
+    /// Creates the task. `source` takes locks, unless the operator elects the leader.
     pub(super) fn new(state: AgentState, source: Option<Arc<LockSource>>, hooks: HookArgs) -> Self {
         let (sender, inputs) = mpsc::unbounded_channel();
         let (changes, receiver) = watch::channel(false);
@@ -119,7 +121,7 @@ impl Task {
 
     /// Runs until a signal has stopped the agent and all locks are released.
     ///
-    /// A panic of an attempt ends the task: its lock is neither renewed nor released.
+    /// A panic of an attempt ends the task, so that its lock is neither renewed nor released.
     pub(super) async fn run(mut self, mut signals: Signals, election: Option<BoxFuture<'static, ()>>) {
         self.futures.extend(election);
         while !self.state.has_stopped() {
@@ -142,7 +144,7 @@ impl Task {
             match action {
                 Action::Acquire { lock, args } => self.start(lock, *args),
                 Action::End { lock } => {
-                    // An attempt that has failed has no receiver.
+                    // A failed attempt has no receiver.
                     let _ = self.attempts.remove(&lock).map(|attempt| attempt.try_send(END));
                 }
                 Action::Log { lock, line } => console::report(format_args!("lock {lock}: {line}")),
@@ -213,7 +215,7 @@ async fn follow(agent: &Agent, lock: &str, held: &mut HeldLock, reserve: Duratio
             _ = signals.next() => return,
         }
     }
-    // The deadline ends the hold.
+    // There are no more renewals, so the deadline ends the hold.
     signals.next().await;
 }
 

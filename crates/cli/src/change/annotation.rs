@@ -11,7 +11,9 @@ use crate::output::{Answer, Paint, Tone};
 use crate::show::list;
 use crate::show::status::LockArgs;
 
-/// Maximum number of attempts to write an annotation. The operator writes the status of a held lock often, which changes its version.
+/// Maximum number of attempts to write an annotation.
+///
+/// An attempt fails if the operator has written the status in between, because the version of the object changed.
 const ATTEMPTS: usize = 10;
 /// Field manager of the annotations.
 const FIELD_MANAGER: &str = "redlock";
@@ -40,14 +42,14 @@ impl Answer for AnnotatedHold {
     }
 }
 
-/// Reads the one hold that the arguments name.
+/// Reads the one held object of the target in the arguments.
 pub(super) async fn held(cluster: &Cluster, args: &LockArgs) -> Result<LockObject, Problem> {
     let target = args.target(cluster)?;
     let found = list::find(cluster, &target).await?;
     only_hold(&target.to_string(), found.meant)
 }
 
-/// Pure: the one object that is held. With several slots the user has to name it.
+/// Returns the only held object. If several slots are held, the user must name one object. Pure.
 fn only_hold(target: &str, locks: Vec<LockObject>) -> Result<LockObject, Problem> {
     let mut held: Vec<LockObject> = locks.into_iter().filter(LockObject::is_held).collect();
     match (held.pop(), held.is_empty()) {
@@ -61,15 +63,15 @@ fn only_hold(target: &str, locks: Vec<LockObject>) -> Result<LockObject, Problem
     }
 }
 
-/// Reads the name that the API server gives this user. The history of the lock has it.
+/// Reads the user's name from the API server. The history of the lock contains it.
 ///
-/// The admission policy compares it with the annotations that break a lock.
+/// The admission policy compares this name with the annotations that break a lock.
 pub(crate) async fn user(cluster: &Cluster) -> Result<String, Problem> {
     let user = cluster.call("ask who you are", whoami(&cluster.client)).await?;
     user.ok_or_else(|| Problem::new("the API server does not say who you are", ""))
 }
 
-/// Annotates the observed hold, and no later one.
+/// Annotates the observed hold. A later hold of the same object stays unchanged.
 pub(crate) async fn annotate(cluster: &Cluster, observed: &LockObject, annotations: &Value) -> Result<(), Problem> {
     let (namespace, name) = (observed.namespace().unwrap_or_default(), observed.name_any());
     let api = Api::<LockObject>::namespaced(cluster.client.clone(), &namespace);

@@ -31,7 +31,7 @@ pub struct BreakArgs {
 /// Takes a lock from its holder.
 ///
 /// # Errors
-/// If the lock is not held, the user does not mean it, or the API server refuses.
+/// If the lock is not held, the user does not confirm `--force`, or the API server refuses the request.
 pub async fn run(args: BreakArgs) -> anyhow::Result<()> {
     if args.reason.trim().is_empty() {
         return Err(Problem::new("--reason is empty", "Say why: the history of the lock shows it.").into());

@@ -23,7 +23,7 @@ use redlock_engine::time::{Clock as _, SystemClock};
 
 /// Time between two readings of the quorum.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Time for the end of one process and the start of the next, without the fence.
+/// Time limit for the end of one process and the start of the next, without the fence.
 const START_LIMIT: Duration = Duration::from_secs(300);
 
 /// The result of a restart.
@@ -33,25 +33,27 @@ struct RestartResult {
     votes: bool,
     took: Duration,
     observations: Observations,
-    /// The tokens' floor before it.
+    /// The token floor before the restart.
     tokens_before: Option<i64>,
 }
 
 /// The observations during a restart.
 #[derive(Clone, Debug, Default)]
 struct Observations {
-    /// The time that the member was fenced.
+    /// The duration of the member's fence.
     fenced: Duration,
-    /// The smallest number of voting members, the last one, and the number of members.
+    /// The smallest number of voting members.
+    ///
+    /// `voting` is the last number, and `members` the number of all voters.
     least: Option<usize>,
     voting: usize,
     members: usize,
-    /// No token is above it.
+    /// The token floor: no token of the quorum is above it.
     tokens: Option<i64>,
 }
 
 impl Observations {
-    /// The quorum after another part of the restart.
+    /// Adds one reading of the quorum. `since` is the time since the previous reading.
     fn observe(&mut self, quorum: &QuorumObject, progress: &Progress, since: Duration) {
         if matches!(progress, Progress::Fenced(_)) {
             self.fenced += since;
@@ -114,7 +116,7 @@ struct PlannedRestart {
     namespace: String,
     member: String,
     plan: Plan,
-    /// For all of it.
+    /// The time limit of the whole restart.
     limit: Duration,
 }
 
@@ -137,7 +139,7 @@ impl PlannedRestart {
 /// Restarts a member. Returns whether it votes again in time.
 ///
 /// # Errors
-/// If it must not be restarted now, or the API server refuses.
+/// If the member must not be restarted now, or the API server refuses a request.
 pub async fn run(args: RestartArgs) -> anyhow::Result<bool> {
     let planned = PlannedRestart::new(&args).await?;
     let (namespace, member) = (&planned.namespace, &planned.member);
@@ -173,7 +175,7 @@ async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<Q
 
 /// Checks that an operator runs.
 ///
-/// Without one the member would not vote again, and the status can be old.
+/// Without an operator the member would not vote again, and the status can be old.
 async fn operator_works(cluster: &Cluster, quorum: &QuorumObject) -> Result<(), Problem> {
     let Some(operator) = &quorum.status.operator else {
         let next = "Check that an operator runs: redlock doctor";
@@ -189,12 +191,12 @@ async fn operator_works(cluster: &Cluster, quorum: &QuorumObject) -> Result<(), 
     }
 }
 
-/// Evicts the pod: the quorum's PodDisruptionBudget admits one at a time.
+/// Evicts the pod. The quorum's PodDisruptionBudget allows one eviction at a time.
 ///
-/// A member that does not vote is not planned, so it counts as away.
+/// A member without a vote is not ready, so the budget counts its pod as unavailable.
 async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Problem> {
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), namespace);
-    // kube's own call leaves the precondition out: it writes the options under another name than the API's.
+    // kube's own call loses the precondition, because it writes the options under another name than the API's.
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": plan.pod, "namespace": namespace},
         "deleteOptions": {"preconditions": {"uid": plan.pod_uid}},
@@ -210,7 +212,7 @@ async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Pr
     })
 }
 
-/// Until the member votes again. On a terminal the last line counts down.
+/// Follows the restart until the member votes again. On a terminal the last line counts down.
 async fn follow(planned: &PlannedRestart, observations: &mut Observations) -> anyhow::Result<()> {
     let PlannedRestart { cluster, printer, quorum, member, .. } = planned;
     let quorums = Api::<QuorumObject>::namespaced(cluster.client.clone(), &planned.namespace);

@@ -17,7 +17,7 @@ use crate::{completion, console};
 use redlock_api::DistributedLock;
 use redlock_api::requests::request;
 
-/// For the operator to carry it out.
+/// Time limit for the operator to carry out the release.
 const RELEASE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The hold that ends.

@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::proxy;
 
-/// For the connection to the API server.
+/// Time limit for the connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which cluster, as whom, and where in it.
@@ -87,7 +87,7 @@ impl fmt::Debug for Token {
 }
 
 impl ClusterArgs {
-    /// The kubeconfig's cluster and user, the service account of a pod, and the proxy in between.
+    /// The configuration of the kubeconfig or of the pod's service account, with the options and the proxy.
     pub(super) async fn config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions {
             context: self.context.clone(),
@@ -113,7 +113,9 @@ impl ClusterArgs {
         Ok(config)
     }
 
-    /// The service account of a pod, or else `--server` alone. The flag tells whether it is the former.
+    /// Uses the service account of a pod, or else `--server` alone.
+    ///
+    /// The flag is true for the service account.
     fn without_kubeconfig(&self, error: KubeconfigError) -> anyhow::Result<(Config, bool)> {
         if self.kubeconfig.is_some() || self.context.is_some() || self.kubeconfig_cluster.is_some() {
             return Err(error.into());
@@ -125,7 +127,9 @@ impl ClusterArgs {
         }
     }
 
-    /// A new server has no TLS name of the old one. A new authority ends an insecure setting.
+    /// Applies the options of the cluster.
+    ///
+    /// A new server does not inherit the TLS name of the old one. A new authority ends an insecure setting.
     fn set_cluster(&self, config: &mut Config) -> anyhow::Result<()> {
         if let Some(server) = &self.server {
             config.cluster_url = server.clone();

@@ -19,7 +19,7 @@ pub enum Leader {
     Works(String),
     /// The last leader has been silent for this number of milliseconds.
     Silent(i64),
-    /// There is no Lease, or nothing in it.
+    /// The Lease does not exist, or has no holder.
     Absent,
     /// This user cannot read the Lease.
     Hidden,
@@ -38,7 +38,7 @@ impl Leader {
         }
     }
 
-    /// In a sentence about this installation.
+    /// A sentence about the leader of this installation.
     #[must_use]
     pub fn text(&self, installation: &str) -> String {
         match self {
@@ -54,7 +54,7 @@ impl Leader {
     }
 }
 
-/// Asks for the leader of an installation, `<namespace>/<Lease name>`.
+/// Reads the leader of an installation, `<namespace>/<Lease name>`.
 ///
 /// # Errors
 /// If the API server does not answer.

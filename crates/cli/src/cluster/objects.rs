@@ -1,7 +1,7 @@
 //! The fields of locks and quorums that the commands use.
 //!
-//! A newer operator can write values that this version cannot read. They must not hide an object, nor the other objects of a list. So
-//! locks are read leniently, and states of members are texts.
+//! A newer operator can write values that this version cannot read. Such a value must not hide its object, or the other objects of a list.
+//! Therefore locks are read leniently, and states of members are texts.
 
 mod quorum;
 
@@ -20,7 +20,7 @@ use redlock_api::{DistributedLock, DistributedLockSpec, DistributedLockStatus, M
 #[derive(Clone, Debug, Default, Resource)]
 #[resource(inherit = DistributedLock)]
 pub struct LockObject {
-    /// Without `managedFields`.
+    /// The metadata without `managedFields`.
     pub metadata: ObjectMeta,
     /// The specification.
     pub spec: DistributedLockSpec,
@@ -28,7 +28,7 @@ pub struct LockObject {
     pub status: DistributedLockStatus,
 }
 
-/// An unreadable field is absent, so that one object never hides the others.
+/// An unreadable field is absent, so that one object never hides another object of a list.
 impl<'de> Deserialize<'de> for LockObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let read = read_object(Value::deserialize(deserializer)?);
@@ -50,15 +50,15 @@ impl LockObject {
         format!("{}/{}", self.namespace().unwrap_or_default(), self.key())
     }
 
-    /// A condition.
+    /// The condition of this type.
     #[must_use]
     pub fn condition(&self, type_: LockCondition) -> Option<&Condition> {
         find_condition(&self.status.conditions, type_)
     }
 
-    /// The fault with which the operator serves the lock.
+    /// The condition of a fault with which the operator still serves the lock.
     ///
-    /// The condition Accepted is then true with another reason, or one holder after the other fails its check.
+    /// Either Accepted is true with another reason than `Accepted`, or Ready is false because holders repeatedly fail their check.
     #[must_use]
     pub fn fault(&self) -> Option<&Condition> {
         let accepted = self.condition(LockCondition::Accepted)?;
@@ -70,7 +70,7 @@ impl LockObject {
         }
     }
 
-    /// Whether the lock has a holder. Its hold can be ending.
+    /// Whether the lock has a holder. This is true while its hold ends.
     #[must_use]
     pub fn is_held(&self) -> bool {
         is_true(&self.status.conditions, LockCondition::Held)
@@ -125,7 +125,9 @@ impl LockObject {
         self.metadata.creation_timestamp.as_ref().map(|time| MilliTime::from(time.0))
     }
 
-    /// `<namespace>/<name>` of its quorum: that of the hold, else that of the specification. `None`: the default.
+    /// `<namespace>/<name>` of the quorum in the hold, or else in the specification.
+    ///
+    /// `None`: the lock uses the default quorum.
     #[must_use]
     pub fn quorum(&self) -> Option<(String, String)> {
         let of_hold = self.status.holder.as_ref().and_then(|holder| holder.quorum.as_ref());

@@ -7,7 +7,7 @@ use axum::http::Uri;
 use ipnet::IpNet;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// The variables that name proxies, and the addresses that need none.
+/// The environment variables that name proxies, and the addresses that need none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Environment {
     https: Option<String>,
@@ -32,7 +32,9 @@ impl Environment {
         }
     }
 
-    /// The proxy for this server. Its `proxy-url` goes before the environment, and NO_PROXY does not concern it.
+    /// The proxy for this server.
+    ///
+    /// The kubeconfig's `proxy-url` has priority over the environment, and NO_PROXY does not apply to it.
     pub(super) fn proxy(&self, of_kubeconfig: Option<&str>, server: &Uri) -> anyhow::Result<Option<Uri>> {
         let of_scheme = if server.scheme_str() == Some("http") { &self.http } else { &self.https };
         let url = match of_kubeconfig.filter(|url| !url.is_empty()) {
@@ -43,7 +45,7 @@ impl Environment {
         url.map(parsed).transpose()
     }
 
-    /// Whether NO_PROXY names the server. This machine itself needs no proxy.
+    /// Whether the connection needs no proxy: NO_PROXY names the server, or it is this machine.
     fn is_direct(&self, server: &Uri) -> bool {
         let host = server.host().unwrap_or_default().trim_matches(['[', ']']).to_lowercase();
         let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });
@@ -53,7 +55,7 @@ impl Environment {
     }
 }
 
-/// Reads the address of a proxy. Errors have no password of it.
+/// Reads the address of a proxy. The errors do not contain its password.
 fn parsed(url: &str) -> anyhow::Result<Uri> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let (user, address) = rest.rsplit_once('@').map_or((None, rest), |(user, address)| (Some(user), address));
@@ -69,7 +71,7 @@ fn parsed(url: &str) -> anyhow::Result<Uri> {
     format!("{scheme}://{rest}").parse().with_context(|| format!("{scheme}://{address} is no address of a proxy"))
 }
 
-/// Whether an entry of NO_PROXY names a host.
+/// Whether an entry of NO_PROXY matches a host.
 ///
 /// The entry is `*`, a network, or an address or a domain, both with or without a port.
 fn matches(entry: &str, host: &str, port: u16, address: Option<IpAddr>) -> bool {
@@ -96,7 +98,7 @@ fn matches(entry: &str, host: &str, port: u16, address: Option<IpAddr>) -> bool 
     }
 }
 
-/// The `proxy-url` of the cluster that is chosen.
+/// The `proxy-url` of the selected cluster.
 pub(super) fn of_kubeconfig(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
     let context = options.context.as_ref().or(kubeconfig.current_context.as_ref());
     let of_context = || {
@@ -163,7 +165,7 @@ mod tests {
         }
     }
 
-    /// As in kubectl, where the kubeconfig is more precise than the environment.
+    /// kubectl does the same, because the kubeconfig is more precise than the environment.
     #[test]
     fn the_proxy_of_the_kubeconfig_goes_before_the_environment() {
         let server = "https://api.example.com".parse().unwrap();

@@ -28,10 +28,10 @@ pub enum Named {
 }
 
 impl Target {
-    /// Reads what the user wrote. With the flag `-n` all of it is the key.
+    /// Parses the user's argument. With the flag `-n` the whole argument is the key.
     ///
     /// # Errors
-    /// If it names no lock. The error has the form of a name.
+    /// If the argument names no lock. The error shows the expected form.
     pub fn parse(text: &str, flag: Option<&str>, default_namespace: &str) -> Result<Self, Problem> {
         let here = flag.unwrap_or(default_namespace).to_owned();
         if let Some(name) = text.strip_prefix(OBJECT) {
@@ -52,7 +52,7 @@ impl Target {
 }
 
 impl Target {
-    /// For programs: `<namespace>/<key>`, or `dlock/<name>`.
+    /// The name in output for programs: `<namespace>/<key>`, or `dlock/<name>`.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.lock {
@@ -74,7 +74,7 @@ fn malformed(text: &str) -> Problem {
     )
 }
 
-/// As it is written without `-n`.
+/// The form that a user writes without `-n`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.lock {

@@ -22,29 +22,29 @@ const LONGEST_DELETION: i64 = 300_000;
 /// Maximum number of names in a finding.
 const NAMED: usize = 5;
 
-/// How a part is.
+/// The state of a part of the installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As it should be.
+    /// The part has no fault.
     Fine,
-    /// It works, and could be better.
+    /// The part works, but needs attention.
     Warning,
-    /// It has to be mended.
+    /// The part does not work.
     Broken,
-    /// It cannot be seen.
+    /// This user or this machine cannot check the part.
     Unknown,
 }
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// In a word or two.
+    /// The checked part, in one or two words.
     pub about: String,
-    /// How it is.
+    /// The state of the part.
     pub state: State,
-    /// A sentence.
+    /// A sentence about the state.
     pub says: String,
-    /// The repair.
+    /// The step that repairs the part.
     pub mend: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn finding(about: &str, state: State, says: impl Into<String>, mend: 
     Finding { about: about.into(), state, says: says.into(), mend: mend.map(Into::into) }
 }
 
-/// Something could not be asked.
+/// The finding of a check whose request failed.
 pub fn problem(about: &str, problem: Problem) -> Finding {
     let state = if problem.is_forbidden() { State::Unknown } else { State::Broken };
     let mend = Some(problem.next).filter(|next| !next.is_empty());
@@ -78,7 +78,9 @@ pub fn server(address: &str, major: &str, minor: &str) -> Finding {
     }
 }
 
-/// This machine's clock against the API server's, which lies between two bounds. In Unix milliseconds.
+/// Compares this machine's clock with the API server's, in Unix milliseconds.
+///
+/// `server` has the lower and the upper bound of the API server's time.
 pub fn clock(wall: i64, server: Option<(i64, i64)>) -> Finding {
     let Some((least, most)) = server else {
         return finding("clock", State::Unknown, "The API server's answers carry no date.", None);
@@ -93,13 +95,13 @@ pub fn clock(wall: i64, server: Option<(i64, i64)>) -> Finding {
     finding("clock", State::Broken, says, Some(mend))
 }
 
-/// A kind that is missing.
+/// The finding for a kind that the API server does not serve.
 pub fn not_installed(name: &str) -> Finding {
     let mend = "Install the chart redlock-operator, or apply the CRDs: redlock crds | kubectl apply --server-side -f -";
     finding("kinds", State::Broken, format!("{name} is not installed."), Some(mend))
 }
 
-/// Checks that the API server serves the kinds. For users that cannot read their definitions.
+/// Checks that the API server serves the kinds. Used if the user cannot read the definitions.
 pub fn served(names: &[String]) -> Finding {
     let missing: Vec<_> = ["distributedlocks", "redisquorums"]
         .into_iter()
@@ -116,7 +118,7 @@ pub fn served(names: &[String]) -> Finding {
     }
 }
 
-/// Whether the installed definition has the fields that this version knows, and no others.
+/// Whether the installed definition has exactly the fields of this version.
 pub fn definition(name: &str, ours: &CustomResourceDefinition, theirs: &CustomResourceDefinition) -> Finding {
     let (ours, theirs) = (fields(ours), fields(theirs));
     let named = |fields: Vec<&String>| fields.into_iter().take(NAMED).cloned().collect::<Vec<_>>();
@@ -163,13 +165,13 @@ pub struct Right {
     pub group: &'static str,
     /// The resource.
     pub resource: &'static str,
-    /// A part of it.
+    /// The subresource, if the right is for one.
     pub subresource: Option<&'static str>,
     /// The commands that need the right.
     commands: &'static str,
     /// The ClusterRole that grants the right.
     role: &'static str,
-    /// Without it most commands do nothing.
+    /// Whether most commands need the right.
     is_needed: bool,
 }
 
@@ -177,7 +179,7 @@ const fn right(verb: &'static str, resource: &'static str, commands: &'static st
     Right { verb, group: GROUP, resource, subresource: None, commands, role, is_needed: false }
 }
 
-/// The rights that commands need, by what they are for.
+/// The rights that commands need, with the commands and the roles.
 pub const RIGHTS: &[Right] = &[
     Right {
         is_needed: true,
@@ -195,7 +197,7 @@ pub const RIGHTS: &[Right] = &[
     },
 ];
 
-/// Lists the rights of this user, and the roles for the others.
+/// Lists the rights of this user, and the roles that grant the missing rights.
 pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Finding> {
     let allowed: Vec<_> =
         answers.iter().filter(|(_, allowed)| *allowed).map(|(right, _)| right.commands.to_owned()).collect();
@@ -220,7 +222,7 @@ pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Findin
     found
 }
 
-/// No quorum names its operator.
+/// The finding if no quorum names its operator.
 pub fn no_operator(quorums: usize, can_read_all: bool) -> Finding {
     if quorums == 0 && !can_read_all {
         let says = "You can read no RedisQuorum, so the operator is not checked.";
@@ -253,7 +255,7 @@ pub fn leader(operator: &str, leader: &Leader) -> Finding {
     finding("operator", state, leader.text(operator), mend)
 }
 
-/// The operator's replicas.
+/// Checks that the operator's replicas are ready and have the version of this command.
 pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
     let is_ready = |pod: &&Pod| {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -283,7 +285,7 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
     finding("operator", State::Fine, says, None)
 }
 
-/// All locks together, and those in trouble by their names.
+/// Checks the locks. The finding names those in trouble.
 pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
     let held = locks.iter().filter(|lock| lock.is_held()).count();
     let says = format!("{}, {held} of them held.", count(locks.len(), "lock"));

@@ -14,7 +14,7 @@ const HEARD: i64 = 30_000;
 /// Maximum number of names in a finding.
 const NAMED: usize = 5;
 
-/// Checks the Jobs that ask for a lock. `None`: there are no such Jobs.
+/// Checks the Jobs that request a lock. `None`: no unfinished Job requests one.
 pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option<Finding> {
     let asks = |job: &&Job| asked_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
     let asking: Vec<_> = jobs.iter().filter(asks).collect();

@@ -9,7 +9,7 @@ use crate::show::quorum::is_trouble;
 use redlock_api::MilliTime;
 use redlock_api::conditions::CommonReason;
 
-/// The quorums, and that one at most is the default.
+/// The findings about each quorum, and about a missing default quorum.
 pub(super) fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> {
     let mut found: Vec<_> = quorums.iter().flat_map(|quorum| one_quorum(quorum, now)).collect();
     if !quorums.is_empty() && !quorums.iter().any(QuorumObject::is_default) {
@@ -30,7 +30,7 @@ fn is_starting(quorum: &QuorumObject) -> bool {
         && quorum.status.members.iter().all(|member| on_its_way(&member))
 }
 
-/// A start has one line, with its time.
+/// The one finding of a starting quorum, with the expected time of its first grant.
 fn start(quorum: &QuorumObject, now: MilliTime) -> Finding {
     let members = quorum.status.members.len();
     let needed = quorum.status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
@@ -60,7 +60,7 @@ fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
     let mut says = link.says.into_iter().filter(|line| !names_a_member(line)).collect::<Vec<_>>().join(" ");
     for condition in &trouble {
         let message = condition.message.trim_end_matches('.');
-        // A condition that only lists the members repeats the lines below. One about their objects does not.
+        // A condition that only lists the members repeats the lines below. A condition about the members' objects does not.
         let lists_members = names_a_member(message) && condition.reason != CommonReason::InvalidSpec.as_str();
         if !says.contains(message) && !lists_members {
             says += &format!(" {} ({}): {message}.", condition.type_, condition.reason);

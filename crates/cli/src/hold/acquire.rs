@@ -9,7 +9,9 @@ use crate::hold::exit::{self, Outcome};
 use crate::hold::{LockArgs, Signals, block_on, take_detached};
 use redlock_api::GoDuration;
 
-/// Without `--wait`. Nothing shows that the maker of a waiting claim still lives, so the wait itself has a bound.
+/// Maximum wait without `--wait`.
+///
+/// A claim of this command has no heartbeat, so the operator cannot detect the death of a waiting process.
 const LONGEST_WAIT: GoDuration = GoDuration::from_secs(600);
 
 /// The lock that is taken.

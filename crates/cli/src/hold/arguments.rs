@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, ClusterArgs};
 use crate::completion;
 use redlock_api::GoDuration;
 
-/// Entries of a client's Secret as environment variables begin with this (`envFrom` with a prefix).
+/// Prefix of environment variables with the entries of a client's Secret (`envFrom` with `prefix`).
 pub(crate) const ENTRY_PREFIX: &str = "REDLOCK_MEMBERS_";
 
 /// A lock in commands: `<namespace>/<key>`.
@@ -137,18 +137,18 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// How the members are reached.
+/// The source of the members' URLs and passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Members {
-    /// The Secret that an operator gives to a client, mounted.
+    /// The mounted Secret of a client, which an operator creates.
     Directory(PathBuf),
-    /// Its entries.
+    /// The entries of such a Secret.
     Entries(Secret),
     Urls(Vec<String>),
 }
 
 impl Members {
-    /// The entries as they are now.
+    /// The current entries of the Secret. `None` for URLs.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -162,10 +162,12 @@ impl Members {
 }
 
 impl LockArgs {
-    /// Completes the lock with its namespace. Members have no namespaces, so with `--direct` the lock stays the same.
+    /// Adds the namespace to the lock.
+    ///
+    /// Members have no namespaces, so with `--direct` the lock stays the same.
     ///
     /// # Errors
-    /// If the namespace is to be that of a kubeconfig which cannot be read.
+    /// If the namespace must come from a kubeconfig that cannot be read.
     pub(crate) async fn resolved(&self) -> anyhow::Result<Self> {
         let namespace = match &self.cluster.namespace {
             _ if self.direct.direct => return Ok(self.clone()),
@@ -188,7 +190,7 @@ impl LockArgs {
     /// Refuses options that need an operator.
     ///
     /// # Errors
-    /// If the options have one of them in direct mode.
+    /// If one of these options is set.
     pub(crate) fn refuse_queue(&self) -> anyhow::Result<()> {
         let asked = [
             ("--min-hold", self.min_hold.is_some()),
@@ -222,7 +224,7 @@ impl LockArgs {
 }
 
 impl DirectArgs {
-    /// How the members are reached, from options and environment.
+    /// The source of the members, from the options or else from the environment.
     pub(crate) fn members(&self, environment: impl Iterator<Item = (String, String)>) -> Option<Members> {
         if let Some(directory) = &self.members_secret {
             return Some(Members::Directory(directory.clone()));
@@ -231,7 +233,7 @@ impl DirectArgs {
             return Some(Members::Urls(self.members.clone()));
         }
         let entry = |(name, value): (String, String)| {
-            // Kubernetes describes a Service `redlock-members` by variables in capitals. Entries of the Secret begin small.
+            // For a Service `redlock-members` Kubernetes sets variables in capitals. Entries of the Secret begin with a lowercase letter.
             let name =
                 name.strip_prefix(ENTRY_PREFIX).filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()))?;
             Some((name.to_owned(), value.into_bytes()))

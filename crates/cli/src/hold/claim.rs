@@ -33,20 +33,22 @@ use super::signals::Signals;
 use redlock_api::requests::{self, RequestError, request};
 use redlock_api::{DistributedLock, RELEASE_ANNOTATION};
 
-/// For the operator to confirm a release.
+/// Time limit for the operator to confirm a release.
 const RELEASE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A claim that the operator renews for this process. A panic that drops it ends its tasks, so that the heartbeat stops.
+/// A claim that the operator renews for this process.
+///
+/// A drop, for example by a panic, ends its tasks, so that the heartbeat stops.
 pub(crate) struct ClaimHold {
     release: Release,
-    /// Ends the follower, which gives the watch back.
+    /// Stops the follower, which then returns the watch.
     stop: oneshot::Sender<()>,
     follower: AbortOnDropHandle<Watched>,
     heartbeat: AbortOnDropHandle<()>,
 }
 
-/// Takes the lock for as long as this process lives.
+/// Takes the lock, and keeps it until this process ends.
 pub(super) async fn take(
     args: &LockArgs,
     members: Option<Members>,
@@ -65,7 +67,7 @@ pub(super) async fn take(
     let (trust, until) = match first {
         Ok(first) => first,
         Err(error) => {
-            // The error is the answer. The end of the heartbeat frees the lock where this does not.
+            // The caller gets the first error. If this release fails, the lock becomes free after the end of the heartbeat.
             let _ = release.send(watched).await;
             return Err(NotHeld::Failed(error));
         }
@@ -107,7 +109,7 @@ impl Release {
             Ok(Err(error)) => return Err(error.context(LAPSES)),
             Err(_) => bail!("the API server does not answer. {LAPSES}"),
         }
-        // The operator remembers it until then.
+        // The operator accepts the release, and frees the lock after the minimum hold.
         if self.claim.spec.min_hold.is_some() {
             return Ok(());
         }
@@ -122,14 +124,14 @@ const LAPSES: &str = "the lock could not be released: it becomes free one ttl af
 
 /// Sends the release of a hold.
 ///
-/// It sets the annotation. Where that is forbidden it deletes a claim with a free identity.
+/// It sets the annotation. If the API server refuses that, it deletes the claim, but only one with an identity as free text.
 pub(crate) async fn send_release(client: &Client, claim: &DistributedLock, token: i64) -> anyhow::Result<()> {
     let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &claim.namespace().unwrap_or_default());
     let release = json!({"metadata": {"annotations": {RELEASE_ANNOTATION: token.to_string()}}});
     let (params, patch) = (PatchParams::default(), Patch::Merge(release));
     loop {
         match request(locks.patch(&claim.name_any(), &params, &patch)).await {
-            // It is gone, and with it the hold.
+            // Without the claim there is no hold.
             Ok(_) | Err(RequestError::Gone) => return Ok(()),
             Err(RequestError::Unknown(_) | RequestError::Conflict) => sleep(RETRY).await,
             Err(RequestError::Refused(error)) => {
@@ -161,7 +163,9 @@ impl Detached {
     }
 }
 
-/// Takes the lock for a later step, which releases it by its token. Nothing but `--max-hold` ends it before.
+/// Takes the lock for a later step, which releases it by its token.
+///
+/// Before the release only `--max-hold` ends the hold.
 pub(crate) async fn take_detached(args: &LockArgs, signals: &mut Signals) -> Result<Detached, NotHeld> {
     let request_for_claim = ClaimRequest { args, purpose: Purpose::Detached, needs_clock: false };
     let GrantedClaim { client, claim, holding, watched, .. } =

@@ -32,14 +32,16 @@ const WITHOUT_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The time between two readings of a mounted Secret.
 const REFRESH: Duration = Duration::from_secs(2);
 
-/// A client of the members. It follows the Secret, where that is mounted: passwords are exchanged, and members change.
+/// A client of the members. If the Secret is mounted, it follows changes of passwords and members.
 pub(crate) struct Direct {
-    /// Another one after a change that a client cannot follow. Holds stay with the client that took them.
+    /// The current client. A new one replaces it after a change that a client cannot follow.
+    ///
+    /// Holds stay with the client that took them.
     client: watch::Receiver<Client>,
     follower: Option<Arc<Follower>>,
 }
 
-/// The task that reads the Secret again. It ends with the last lock and the last user of [`Direct`].
+/// The task that reads the Secret again. It ends when [`Direct`] and the last hold are dropped.
 #[derive(Debug)]
 struct Follower(JoinHandle<()>);
 
@@ -110,7 +112,7 @@ pub(super) async fn take(
         tokio::select! {
             biased;
             signal = signals.ending() => return Err(NotHeld::Signal(signal)),
-            // The wait begins again with the members that there are now.
+            // The wait starts again with the current members.
             Ok(()) = followed.changed() => {}
             acquired = acquire(&lock, args, progress) => {
                 break (client, acquired.map_err(|error| not_held(args, error))?);
@@ -144,7 +146,7 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
 }
 
 fn lock(client: &Client, args: &LockArgs) -> Lock {
-    // A number that is none is refused by the library.
+    // The library refuses 0, which replaces a negative number.
     let slots = args.slots.map_or(1, |slots| u32::try_from(slots).unwrap_or(0));
     client.lock(args.lock.to_string()).ttl(args.ttl.get()).slots(slots).refuse_other_slots()
 }
@@ -153,7 +155,7 @@ async fn acquire(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Resul
     let error = loop {
         match lock.clone().try_acquire().await {
             Ok(guard) => return Ok(guard),
-            // This says nothing of other holders, so --try waits for it, too.
+            // This error is not about another holder, so `--try` waits as well.
             Err(error @ NotAcquired::Waiting { left }) => {
                 progress.report(&format!("{error}: this client does not know for how long they have been running"));
                 sleep(left).await;
@@ -206,7 +208,7 @@ fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<(Builder, Secre
     Ok((builder, data))
 }
 
-/// The addresses of the members, in an order that does not depend on their list.
+/// The sorted addresses of the members, so that the order of the list does not matter.
 pub(super) fn addresses(members: &Members) -> anyhow::Result<String> {
     let urls = match members.secret()? {
         Some(data) => String::from_utf8_lossy(data.get("urls").map_or(&[], Vec::as_slice)).into_owned(),
@@ -225,7 +227,7 @@ pub(super) fn addresses(members: &Members) -> anyhow::Result<String> {
     Ok(addresses.join(","))
 }
 
-/// Trusts what this certificate authority has signed, and nothing else.
+/// A TLS configuration that trusts only this certificate authority.
 pub(crate) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca) {

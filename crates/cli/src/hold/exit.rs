@@ -30,15 +30,15 @@ pub(crate) enum CommandStatus {
 /// How `redlock run` ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The command ended by itself.
+    /// The command ended, and `redlock run` did not end it.
     Command(CommandStatus),
     /// Another holder has the lock.
     NotAcquired(String),
     /// The command was ended.
     Ended(End),
-    /// A signal came while the lock was waited for.
+    /// A signal ended the wait for the lock.
     Signal(i32),
-    /// Anything else.
+    /// Any other failure.
     Failed(anyhow::Error),
 }
 
@@ -54,7 +54,9 @@ impl From<NotHeld> for Outcome {
 }
 
 impl Outcome {
-    /// The outcome after all processes of a command ended. Without a status its guard died, and `run` killed the others.
+    /// The outcome after all processes of a command ended.
+    ///
+    /// Without a status the guard died, and `run` killed the other processes.
     pub(crate) fn of(why: Option<End>, status: Option<CommandStatus>) -> Self {
         match (why, status) {
             (Some(end), _) => Self::Ended(end),
@@ -65,7 +67,7 @@ impl Outcome {
         }
     }
 
-    /// Writes one line about the outcome, except where the command reports itself.
+    /// Writes one line about the outcome, except for a command's own end or a signal.
     pub(crate) fn report(self, lock: &str, not_acquired: u8) -> ExitCode {
         let (code, line) = match self {
             Self::Command(status) => (of_command(status), None),
@@ -91,7 +93,7 @@ pub(crate) fn of_exec(error: io::ErrorKind) -> u8 {
     if error == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
-/// The exit code of the command, or 128 and the number of the signal.
+/// The exit code of the command, or 128 plus the number of the signal.
 pub(crate) fn of_command(status: CommandStatus) -> u8 {
     let code = match status {
         CommandStatus::Code(code) => code,
@@ -100,7 +102,7 @@ pub(crate) fn of_command(status: CommandStatus) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// After a signal that ended `redlock` itself before a command ran.
+/// The exit code after a signal that ended `redlock` before a command ran.
 pub(crate) fn of_signal(signal: i32) -> u8 {
     of_command(CommandStatus::Signal(signal))
 }
@@ -119,7 +121,7 @@ mod tests {
         assert_eq!(of_exec(io::ErrorKind::PermissionDenied), 126);
     }
 
-    /// A CronJob with `--not-acquired-exit-code 0` must not hide that no lock can be had at all.
+    /// A CronJob with `--not-acquired-exit-code 0` must not hide that it can never acquire the lock.
     #[test]
     fn only_another_holder_has_the_code_for_it() {
         let outcome = |not_held: NotHeld| Outcome::from(not_held);

@@ -16,7 +16,7 @@ const MOST_RESERVE: Duration = Duration::from_secs(1);
 pub(crate) struct Validity {
     /// The lock is certainly held until then.
     pub(crate) until: Boottime,
-    /// Why the hold ended. No later validity takes this back.
+    /// Why the hold ended. No later validity changes this.
     pub(crate) end: Option<End>,
 }
 
@@ -50,14 +50,14 @@ impl<E: Into<anyhow::Error>> From<E> for NotHeld {
     }
 }
 
-/// Where the remaining validity comes from.
+/// The source of the remaining validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// From the members, counted on this machine's clock from before the question.
+    /// The members. The validity begins at a reading of this machine's clock before the request.
     Members,
-    /// From `status.validUntil`, less this.
+    /// `status.validUntil`, less this skew.
     Status { skew: Duration },
-    /// From an outer `run` or an agent, with this remaining validity.
+    /// An outer `run` or an agent, with this remaining validity.
     Outer { left: Duration },
 }
 
@@ -76,10 +76,10 @@ pub(crate) trait Renewal: Send {
     /// Ends the renewal and releases the lock.
     ///
     /// # Errors
-    /// If it is not certain that the lock is free. The message says when it will be.
+    /// If it is not certain that the lock is free. The message has the time at which it becomes free.
     fn release(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>>;
 
-    /// The same, for a process that takes no other lock.
+    /// Releases the lock, for a process that takes no other lock.
     ///
     /// # Errors
     /// As [`Self::release`].
@@ -92,7 +92,7 @@ impl HeldLock {
     /// Releases the lock, and closes the connections to the members.
     ///
     /// # Errors
-    /// If it is not certain that it is free; the message says when it will be.
+    /// If it is not certain that the lock is free. The message has the time at which it becomes free.
     pub(crate) async fn release(self) -> anyhow::Result<()> {
         self.renewal.release_and_close().await
     }
@@ -121,7 +121,7 @@ impl HeldLock {
     }
 }
 
-/// Maximum sleep between two readings of the clock: tokio's clock stops while the machine is suspended.
+/// Longest sleep between two readings of the clock, because tokio's clock stops during a suspend.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 
 /// The reserve at the end of a validity: time to notify the application of the end, or to kill it.

@@ -24,7 +24,7 @@ pub fn run(args: &HoldArgs) -> ExitCode {
         .map_or(ExitCode::SUCCESS, |outcome| outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code))
 }
 
-/// `None` when it was stopped and the lock is released.
+/// Holds the lock until a signal. Returns `None` if the lock is then released.
 async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
     let mut signals = Signals::new()?;
     let args = &HoldArgs { lock: args.lock.resolved().await?, ..args.clone() };
@@ -33,7 +33,7 @@ async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
         Err(not_held) => return Ok(Some(not_held.into())),
     };
     if let Err(error) = console::print(held.token) {
-        // The lock is of no use to a reader that does not get its token.
+        // Without its token, a reader cannot use the lock.
         let released = held.release().await;
         return released
             .and(Err(anyhow::Error::new(error).context("the token was not printed, and the lock is released")));

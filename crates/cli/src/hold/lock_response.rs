@@ -20,19 +20,19 @@ pub(crate) struct LockResponse {
 }
 
 impl LockResponse {
-    /// With a deadline that has passed.
+    /// A response whose deadline is already past.
     pub(crate) const fn new(lock: String, holder: String, fencing_token: i64) -> Self {
         Self { lock, holder, fencing_token, valid_for_ms: 0, deadline_boottime_ms: 0 }
     }
 
-    /// With the remaining time at `now`.
+    /// Sets the deadline, and the remaining time at `now`.
     pub(crate) fn at(mut self, deadline: Boottime, now: Boottime) -> Self {
         self.valid_for_ms = millis(deadline.since(now));
         self.deadline_boottime_ms = millis(deadline.since_boot());
         self
     }
 
-    /// One line.
+    /// The JSON on one line.
     pub(crate) fn line(&self) -> String {
         let mut line = serde_json::to_string(self).unwrap_or_default();
         line.push('\n');

@@ -12,7 +12,7 @@ pub(crate) type Secret = BTreeMap<String, Vec<u8>>;
 /// Reads the entries of one version of the Secret.
 pub(crate) fn read(directory: &Path) -> anyhow::Result<Secret> {
     let mut data = BTreeMap::new();
-    // Kubernetes replaces the link `..data` when the Secret changes. Resolved once, it leads to entries of one version.
+    // Kubernetes replaces the link `..data` when the Secret changes. This resolves it once, so that all entries are of one version.
     let version = fs::canonicalize(directory.join("..data"));
     let directory = version.as_deref().unwrap_or(directory);
     let entries = fs::read_dir(directory).with_context(|| format!("{} cannot be read", directory.display()))?;
@@ -42,7 +42,7 @@ mod tests {
             fs::write(directory.join(version).join("urls"), version).unwrap();
         }
         std::os::unix::fs::symlink("..1", directory.join("..data")).unwrap();
-        // The names lead to the other version: a replacement has happened between two readings of links.
+        // The link of the entry leads to the other version, as after a replacement between two readings of links.
         std::os::unix::fs::symlink("..2/urls", directory.join("urls")).unwrap();
         let data = read(&directory).unwrap();
         assert_eq!(data.into_iter().collect::<Vec<_>>(), [("urls".to_owned(), b"..1".to_vec())]);

@@ -4,10 +4,10 @@ use std::io::{IsTerminal, Write, stderr};
 
 use super::arguments::LockName;
 
-/// Gets each reason, and whether it is certain that the lock is not held.
+/// A function that gets each reason, and whether it is certain that the lock is not held.
 type Listener = Box<dyn Fn(&str, bool) + Send>;
 
-/// One line on the error output: replaced on a terminal, repeated elsewhere when it changes.
+/// The line on the error output. A new reason replaces it on a terminal, and adds a line elsewhere.
 pub(crate) struct Progress {
     lock: String,
     last: String,
@@ -48,7 +48,7 @@ impl Progress {
             listener(why, is_certain);
         }
         let line = format!("waiting for lock {}: {why}", self.lock);
-        // A closed error output stops nothing.
+        // A closed error output does not stop the command.
         let _ =
             if self.is_terminal { write!(stderr(), "{AGAIN}{line}") } else { writeln!(stderr(), "redlock: {line}") };
     }

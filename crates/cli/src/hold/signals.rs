@@ -4,12 +4,12 @@ use std::io;
 
 use tokio::sync::mpsc;
 
-/// Numbers of signals, as they come.
+/// The received signals, by their numbers.
 #[derive(Debug)]
 pub(crate) struct Signals(mpsc::Receiver<i32>);
 
 impl Signals {
-    /// From here on no signal of these ends this process by itself.
+    /// Installs the handlers. From then on none of these signals ends this process directly.
     ///
     /// # Errors
     /// If the system refuses.
@@ -17,14 +17,14 @@ impl Signals {
         system::listen().map(Self)
     }
 
-    /// Not those of the system: the number of a signal that is sent here ends one wait.
+    /// Signals from the returned sender instead of the system, to end one wait.
     #[cfg(target_os = "linux")]
     pub(crate) fn of_one_wait() -> (mpsc::Sender<i32>, Self) {
         let (sender, receiver) = mpsc::channel(1);
         (sender, Self(receiver))
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     ///
     /// # Cancel safety
     /// No signal is lost.
@@ -35,12 +35,12 @@ impl Signals {
         }
     }
 
-    /// A signal that has come and ends a program which waits.
+    /// A received signal that ends a waiting program, if there is one.
     pub(crate) fn pending_end(&mut self) -> Option<i32> {
         std::iter::from_fn(|| self.0.try_recv().ok()).find(|signal| system::is_ending(*signal))
     }
 
-    /// The next one that ends a program which waits.
+    /// Waits for the next signal that ends a waiting program.
     pub(crate) async fn ending(&mut self) -> i32 {
         loop {
             let signal = self.next().await;
@@ -58,7 +58,7 @@ mod system {
 
     /// Signals that are forwarded to a command.
     ///
-    /// A process can catch them all. Left out are those of its own faults, of job control, of pipes, and real-time signals.
+    /// A process can catch all of them. The list excludes real-time signals, and the signals of faults, job control and pipes.
     const FORWARDED: [SignalKind; 9] = [
         SignalKind::hangup(),
         SignalKind::interrupt(),
@@ -75,13 +75,13 @@ mod system {
     const FORWARDED_ON_LINUX: [i32; 7] = [6, 18, 23, 24, 26, 27, 30];
     #[cfg(not(target_os = "linux"))]
     const FORWARDED_ON_LINUX: [i32; 0] = [];
-    /// SIGTSTP, SIGTTIN and SIGTTOU: a program that is stopped cannot renew its lock.
+    /// SIGTSTP, SIGTTIN and SIGTTOU. They have handlers, because a stopped program cannot renew its lock.
     #[cfg(target_os = "linux")]
     const STOPPING: [i32; 3] = [20, 21, 22];
     #[cfg(not(target_os = "linux"))]
     const STOPPING: [i32; 0] = [];
 
-    /// The signals that end a program that waits.
+    /// The signals that end a waiting program.
     const ENDING: [SignalKind; 4] =
         [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate()];
 
@@ -100,11 +100,11 @@ mod system {
                 while signals.recv().await.is_some() && sender.send(kind.as_raw_value()).await.is_ok() {}
             });
         }
-        // A handler replaces the action, also when nothing reads the signal.
+        // A handler replaces the default action, even if no task reads the signal.
         for number in STOPPING {
             let _handler = signal(SignalKind::from_raw(number))?;
         }
-        // Where the parent ignores SIGCHLD, exit codes of children are lost. A program that is executed gets the default in place of a handler.
+        // If the parent ignores SIGCHLD, the exit codes of children are lost. After an exec the default action replaces the handler.
         let _handler = signal(SignalKind::child())?;
         Ok(receiver)
     }
@@ -134,7 +134,7 @@ mod system {
     use super::{io, mpsc};
     use tokio::signal::windows::{ctrl_break, ctrl_c};
 
-    /// Windows has no signals. Ctrl-C and Ctrl-Break have the number that SIGINT has elsewhere, for the exit code.
+    /// The number of SIGINT, for the exit code after Ctrl-C and Ctrl-Break. Windows has no signals.
     const INTERRUPT: i32 = 2;
 
     pub(super) const fn is_ending(_: i32) -> bool {

@@ -2,13 +2,13 @@
 
 use redlock_api::MilliTime;
 
-/// How long it is from one time to another, in milliseconds; negative if that has passed.
+/// The milliseconds from one time to another. The result is negative if `to` is before `from`.
 #[must_use]
 pub fn between(from: MilliTime, to: MilliTime) -> i64 {
     to.as_millis().saturating_sub(from.as_millis())
 }
 
-/// `450ms`, `8.2s`, `42s`, `3m12s`, `5h03m`, `12d`: two units at most.
+/// A duration with at most two units: `450ms`, `8.2s`, `42s`, `3m12s`, `5h03m`, `12d`.
 #[must_use]
 pub fn span(millis: i64) -> String {
     let seconds = millis / 1_000;
@@ -23,7 +23,7 @@ pub fn span(millis: i64) -> String {
     }
 }
 
-/// `12:00:31 UTC (in 8.2s)`, with the date if it is not near.
+/// `12:00:31 UTC (in 8.2s)`, with the date if the time is more than 12 hours away.
 #[must_use]
 pub fn moment(time: MilliTime, now: MilliTime) -> String {
     let left = between(now, time);

@@ -10,7 +10,7 @@ use crate::show::lock_row::{state, tone};
 use crate::show::picture::lanes::{Hold, Lanes};
 use crate::show::picture::{KeyState, Picture, absent_members, member_state, validity, votes};
 
-/// Keys of one page. The bundle has all of them.
+/// Maximum number of keys on one page. The bundle has all keys.
 const KEYS: usize = 500;
 
 const HEAD: &str = r#"<!doctype html>
@@ -32,7 +32,7 @@ h1{font-size:1.4em}h2{font-size:1.1em;margin:1.6em 0 .4em}
 </style></head><body>
 "#;
 
-/// The page. `version` is that of the command.
+/// The page. `version` is the version of this command.
 pub(super) fn page(picture: &Picture<'_>, place: &str, version: &str) -> String {
     let mut html = String::from(HEAD);
     html += &format!(
@@ -55,7 +55,7 @@ pub(super) fn page(picture: &Picture<'_>, place: &str, version: &str) -> String 
     html + "</body></html>\n"
 }
 
-/// A text of an object: without passwords, and without a meaning in HTML.
+/// Escapes the text of an object for HTML, and removes passwords.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for letter in redact_text(text).chars() {
@@ -151,7 +151,7 @@ fn holder(lock: &LockObject, picture: &Picture<'_>) -> String {
 }
 
 fn lane(hold: &Hold, length: i64) -> String {
-    // Hundredths of a percent, so that a short hold has its place.
+    // Hundredths of a percent, so that a short hold is visible.
     let part = |time: i64| i128::from(time) * 10_000 / i128::from(length);
     let (from, to) = (part(hold.from), part(hold.to).min(10_000));
     let width = (to - from).max(20);

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-/// In place of what is taken out.
+/// The text in place of a removed value.
 const LEFT_OUT: &str = "(left out)";
-/// Fields that people fill with values of their own, and fields that say nothing about a problem.
+/// Fields with arbitrary values of users, and fields that do not help to find a problem.
 const DROPPED: [&str; 9] = [
     "managedFields",
     "env",
@@ -16,10 +16,10 @@ const DROPPED: [&str; 9] = [
     "stringData",
     "kubectl.kubernetes.io/last-applied-configuration",
 ];
-/// Texts of fields with such a word in their name are taken out.
+/// A text is removed if the name of its field contains one of these words.
 const SECRET: [&str; 5] = ["password", "credential", "authorization", "privatekey", "apikey"];
 
-/// An object without values of people's own.
+/// Removes arbitrary values of users and secrets from an object.
 pub fn redact(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -37,7 +37,7 @@ pub fn redact(value: Value) -> Value {
     }
 }
 
-/// A text without the passwords of addresses, and without what follows `password=` and its kin.
+/// Removes the passwords in addresses, and the values after `password=` and similar names.
 pub fn redact_text(text: &str) -> String {
     text.split_inclusive(|c: char| c.is_whitespace() || "\"'".contains(c)).map(redact_token).collect()
 }
@@ -60,7 +60,7 @@ fn redact_token(word: &str) -> String {
     for name in ["password=", "password:", "passwd=", "auth=", "bearer:"] {
         if let Some(at) = lower.find(name) {
             let end = at + name.len();
-            // The end of the word stays: a space or a line feed.
+            // The space or line feed at the end of the text stays.
             let tail = word.len() - word.trim_end().len();
             if end < word.len() - tail {
                 return format!("{}{LEFT_OUT}{}", &word[..end], &word[word.len() - tail..]);

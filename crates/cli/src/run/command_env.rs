@@ -22,14 +22,14 @@ use crate::hold::{Location, LockResponse};
 use crate::loopback::Listener;
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
-/// Environment of the command.
+/// Environment variables of the command.
 pub(super) const LOCK: &str = "REDLOCK_LOCK";
 pub(super) const TOKEN: &str = "REDLOCK_TOKEN";
 pub(super) const HOLDER: &str = "REDLOCK_HOLDER";
 pub(super) const SOCKET: &str = "REDLOCK_SOCKET";
 pub(super) const FILE: &str = "REDLOCK_FILE";
 
-/// The directory of the socket and the file, which only this user can open. Its drop removes it.
+/// The directory of the socket and the file. Only this user can open it, and a drop removes it.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
@@ -41,14 +41,14 @@ pub(super) struct Directory {
 pub(super) struct CommandEnv {
     directory: Directory,
     answer: LockResponse,
-    /// The locks of the `run`s around this one, and its own.
+    /// The locks of the outer `run`s and of this one, as the value of [`HELD`].
     held: OsString,
     deadline: watch::Sender<Boottime>,
     server: Option<JoinHandle<()>>,
 }
 
 impl CommandEnv {
-    /// Starts the server, with a deadline that has passed.
+    /// Starts the server. The first deadline is already past, so it does not promise the lock yet.
     pub(super) fn new(mut directory: Directory, answer: LockResponse, place: Location, around: OuterLocks) -> Self {
         let link = OuterLock { place, lock: answer.lock.clone(), socket: directory.path.join("socket") };
         let held = around.with(link);
@@ -60,7 +60,7 @@ impl CommandEnv {
     /// Publishes the time until which the command can run.
     pub(super) fn set_deadline(&self, deadline: Boottime) {
         self.deadline.send_replace(deadline);
-        // After a failed write the file has an older deadline, which is never too late.
+        // After a failed write the file keeps an older deadline, which is never too late.
         let _ = self.write(deadline);
     }
 
@@ -103,7 +103,7 @@ impl Drop for Directory {
 
 /// Removes the directory of a killed `run`.
 ///
-/// The guard calls it, whose environment is that of the command.
+/// The guard calls it, because its environment has the path of the directory.
 pub(super) fn remove_directory() {
     let socket = std::env::var_os(SOCKET).map(PathBuf::from);
     if let Some(directory) = socket.as_deref().and_then(Path::parent) {
@@ -112,7 +112,7 @@ pub(super) fn remove_directory() {
 }
 
 async fn serve(listener: UnixListener, answer: LockResponse, deadline: watch::Receiver<Boottime>) {
-    // The response is computed when it is sent. The client counts from before its request, which is safe with any delay.
+    // The server computes the remaining time for each response. The client counts it from before its request, so a delay is safe.
     let leader = move || std::future::ready(response(&answer, *deadline.borrow(), SystemClock.boottime()));
     Listener::Unix(listener).serve(Router::new().route("/leader", get(leader)), CancellationToken::new()).await;
 }
@@ -126,8 +126,9 @@ fn response(answer: &LockResponse, deadline: Boottime, now: Boottime) -> Respons
 }
 
 impl Directory {
-    /// Makes the directory and its socket in the first place that allows both. The address of a socket has a limit of 108 bytes, so a long
-    /// TMPDIR is passed over.
+    /// Creates the directory and its socket in the first place that allows both.
+    ///
+    /// The address of a socket has at most 108 bytes, so this skips a long TMPDIR.
     ///
     /// # Errors
     /// If no place allows it.
@@ -156,7 +157,7 @@ impl Directory {
         DirBuilder::new().mode(0o700).create(&path)?;
         let mut directory = Self { path, listener: None };
         directory.listener = Some(UnixListener::bind(directory.path.join("socket"))?);
-        // This write fails on a full disk.
+        // On a full disk this write fails, so `run` uses another place.
         fs::write(directory.path.join("new"), "{}\n")?;
         Ok(directory)
     }

@@ -25,23 +25,23 @@ pub struct ExecArgs {
     command: Vec<OsString>,
 }
 
-/// Becomes the command, or says why not.
+/// Becomes the command, or reports why it cannot.
 pub(super) fn run(args: ExecArgs) -> ExitCode {
     if let Err(error) = prepare(&args) {
         console::report(format_args!("the command was not started: {error}"));
         return ExitCode::from(exit::OWN_ERROR);
     }
     let Some((program, arguments)) = args.command.split_first() else { return ExitCode::from(exit::OWN_ERROR) };
-    // It returns only when it has failed.
+    // `exec` returns only after a failure.
     let error = Command::new(program).args(arguments).exec();
     console::report(format_args!("{}: {error}", program.display()));
     ExitCode::from(exit::of_exec(error.kind()))
 }
 
-/// Ties this process to the guard, and puts it apart from the processes of `run`.
+/// Makes the kernel kill this process with the guard, and separates it from the processes of `run`.
 fn prepare(args: &ExecArgs) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A guard that ended before that call has sent no signal.
+    // If the guard ended before that call, the kernel sends no signal.
     if getppid() != Pid::from_raw(args.guard) {
         return Err(io::Error::other("its guard has ended"));
     }

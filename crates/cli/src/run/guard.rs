@@ -1,8 +1,8 @@
 //! The guard: a process between `run` and the command that has only a deadline.
 //!
-//! It is a second process, so that the command ends in time though `run` is killed or stopped. It has one thread and no runtime, and
-//! it starts the command itself: the command gets SIGKILL from the kernel when the guard ends. Then `run`, which is a child
-//! subreaper, has the rest of the command's processes as its children.
+//! It is a separate process, so that the command ends in time even if `run` is killed or stopped. It has one thread and no runtime. It
+//! starts the command itself, so that the kernel sends SIGKILL to the command when the guard ends. The command's other processes then
+//! become children of `run`, because `run` is a child subreaper.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -66,7 +66,7 @@ pub(super) fn run(args: &GuardArgs) -> ExitCode {
     match Guard::new(args) {
         Ok(mut guard) => match guard.watch() {
             Ok(()) => ExitCode::SUCCESS,
-            // The connection is still open: `run` kills a guard that has closed it.
+            // The connection stays open until the report is written, because `run` kills a guard that closed it.
             Err(error) => failed(&error),
         },
         Err(error) => failed(&error),
@@ -77,13 +77,15 @@ struct Guard<'a> {
     args: &'a GuardArgs,
     state: GuardState,
     control: UnixStream,
-    /// The beginning of a command that is not complete yet.
+    /// The received part of an incomplete command of `run`.
     read: Vec<u8>,
     timer: OwnedFd,
-    /// Its end wakes the guard at once, where the system has such descriptors.
+    /// The process of the command, and its pidfd if the system supports one.
+    ///
+    /// The pidfd wakes the guard immediately when the command ends.
     command: Option<(Pid, Option<OwnedFd>)>,
     has_started: bool,
-    /// `run` has ended.
+    /// `run` ended or closed the connection.
     is_run_gone: bool,
 }
 
@@ -130,7 +132,9 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The end of the command itself. It is reaped last: its process group certainly exists until then.
+    /// Handles the end of the command itself.
+    ///
+    /// It reaps the command last, so that the command's process group exists until then.
     fn observe_end(&mut self) -> io::Result<()> {
         let Some(pid) = self.command.as_ref().map(|(pid, _)| *pid) else { return Ok(()) };
         let Some(status) = process_tree::end_of(pid, WaitIdOptions::NOWAIT)? else {
@@ -146,7 +150,7 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// Continues a command that was stopped at the keyboard: its lock is renewed as if it worked.
+    /// Continues a command that was stopped at the keyboard, because its lock is still renewed.
     fn continue_after_stop(&self, pid: Pid) -> io::Result<()> {
         if self.args.terminal.is_none() {
             return Ok(());
@@ -171,7 +175,7 @@ impl<'a> Guard<'a> {
             tv_nsec: i64::from(wakes_at.subsec_nanos()),
         };
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // All zero: no timer.
+        // A time of zero turns the timer off.
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
         let mut waits = vec![PollFd::new(&self.timer, PollFlags::IN)];
         let mut longest = KILL_PAUSE;
@@ -245,13 +249,15 @@ impl<'a> Guard<'a> {
             return Err(io::Error::other("a process without an ID"));
         };
         self.has_started = true;
-        // Old kernels and some sandboxes refuse it, so each tick checks the command.
+        // Old kernels and some sandboxes refuse a pidfd, so each tick checks the command as well.
         self.command = Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()));
         self.send(GuardEvent::Started(pid.as_raw_nonzero().get()));
         Ok(())
     }
 
-    /// Sends a signal to the command's process group, which the command creates before it starts. Returns whether it exists.
+    /// Sends a signal to the command's process group. Returns whether it was sent.
+    ///
+    /// The process creates its group before it becomes the command. Until then the signal goes to the process alone.
     fn forward(&self, signal: Signal) -> bool {
         let Some((pid, _)) = &self.command else { return false };
         kill_process_group(*pid, signal).is_ok() || kill_process(*pid, signal).is_ok()
@@ -272,7 +278,7 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// Sends an event without a wait, because `run` can be stopped.
+    /// Sends an event without a wait, because a stopped `run` reads nothing.
     fn send(&mut self, report: GuardEvent) {
         let _ = self.control.write_all(format!("{report}\n").as_bytes());
     }

@@ -27,7 +27,7 @@ const SEND: Duration = Duration::from_millis(20);
 /// Pause between two checks of ending processes.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The command, and the signal that asks it to end.
+/// The command, and the signal that requests its end.
 #[derive(Clone, Debug)]
 pub(super) struct GuardTask {
     pub(super) command: Vec<OsString>,
@@ -36,7 +36,7 @@ pub(super) struct GuardTask {
     pub(super) grace: Duration,
 }
 
-/// Whether a variable can have the members' passwords. The command does not get it.
+/// Whether a variable can have the members' passwords. The command does not get such a variable.
 fn holds_passwords(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name == "REDLOCK_MEMBERS" || name.strip_prefix(ENTRY_PREFIX).is_some_and(|entry| entry != "SECRET")
@@ -75,14 +75,14 @@ impl GuardHandle {
             guard.env_remove(name);
         }
         guard.envs(task.environment.iter().map(|(name, value)| (name, value)));
-        // A signal for the group of `run` is for `run`, which passes it on.
+        // Only `run` must get the signals for its process group, because it forwards them.
         let child = guard.arg("--").args(&task.command).process_group(0).spawn()?;
         let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let process = process.ok_or_else(|| io::Error::other("a process without an ID"))?;
         let connection = async {
             loop {
                 let (stream, _) = listener.accept().await?;
-                // Every process of this machine can connect.
+                // Every process of this machine can connect, so this accepts only the guard.
                 if stream.peer_cred()?.pid() == Some(process.as_raw_nonzero().get()) {
                     return io::Result::Ok(stream);
                 }
@@ -103,22 +103,23 @@ impl GuardHandle {
         if let GuardEvent::Started(pid) = event {
             self.command = Pid::from_raw(pid);
             if let (true, Some(command)) = (self.has_terminal, self.command) {
-                // Without it the command is stopped when it reads, and says so itself.
+                // If this fails, the kernel stops the command when it reads from the terminal.
                 let _ = terminal::give(command);
             }
         }
         Some(event)
     }
 
-    /// Sends a command to the guard. [`Self::next`] shows that it ended.
+    /// Sends a command to the guard. It ignores errors, because [`Self::next`] reports the guard's end.
     pub(super) async fn send(&mut self, command: GuardCommand) {
         let line = format!("{command}\n");
-        // A guard that was stopped reads nothing: `run` itself then ends what the deadline ends.
+        // A stopped guard reads nothing. `run` then takes over and kills the command after the deadline.
         let _ = timeout(SEND, self.commands.write_all(line.as_bytes())).await;
     }
 
-    /// Reaps orphans that have ended, as the first process of a container. Elsewhere another part of this process can wait
-    /// for them, for example the client of the API server for a credential plugin.
+    /// Reaps ended orphans if this is the first process of a container.
+    ///
+    /// Elsewhere another part of this process can wait for its children. For example, the Kubernetes client waits for a credential plugin.
     pub(super) fn reap_orphans(&self) {
         if getpid().is_init() {
             let _ = process_tree::reap(Some(self.process));
@@ -130,7 +131,7 @@ impl GuardHandle {
         let _ = kill_process(self.process, Signal::KILL);
     }
 
-    /// Waits for the exit of a guard without processes.
+    /// Waits for the exit of a guard after all processes of the command ended.
     pub(super) async fn await_exit(self) {
         let gone = async {
             while !matches!(process_tree::end_of(self.process, WaitIdOptions::empty()), Ok(Some(_)) | Err(_)) {

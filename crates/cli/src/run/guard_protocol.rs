@@ -85,7 +85,7 @@ impl FromStr for GuardEvent {
     }
 }
 
-/// Nanoseconds of boot time: processes of one kernel share this clock.
+/// Nanoseconds of boot time. All processes of one kernel share this clock.
 pub(super) fn nanos(at: Boottime) -> u64 {
     u64::try_from(at.since_boot().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -8,7 +8,7 @@ use redlock_engine::time::Boottime;
 /// An input of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// An command_line of `run`.
+    /// A command of `run`.
     Command(GuardCommand),
     /// `run` ended or closed the connection.
     RunGone,
@@ -39,7 +39,9 @@ enum Phase {
         ask: Boottime,
         kill: Boottime,
     },
-    /// Asked to end. No later deadline prolongs this: a hold whose deadline has passed once is given up.
+    /// The command got the signal that requests its end. No later deadline prolongs this phase.
+    ///
+    /// A hold whose deadline has passed once is not used again.
     Ending {
         kill: Boottime,
     },
@@ -56,7 +58,7 @@ pub(super) struct GuardState {
 }
 
 impl GuardState {
-    /// Before the command is started. `signal` asks it to end, and it has `grace` for that.
+    /// The state before the command starts. `signal` requests its end, and `grace` is its time to end.
     pub(super) const fn new(signal: i32, grace: Duration) -> Self {
         Self { phase: Phase::Waiting, signal, grace }
     }
@@ -65,7 +67,7 @@ impl GuardState {
         self.phase == Phase::Killing
     }
 
-    /// When the guard has to look next, if nothing else handle.
+    /// The time at which the guard must handle [`Input::Tick`], if there is no other input before.
     pub(super) const fn wakes_at(&self) -> Option<Boottime> {
         match self.phase {
             Phase::Waiting | Phase::Killing => None,
@@ -100,7 +102,7 @@ impl GuardState {
                 Phase::Running { kill: latest, .. } | Phase::Ending { kill: latest },
                 Input::Command(GuardCommand::End { signal, kill }),
             ) => self.end(signal, kill.min(latest)),
-            // Descendants have the grace, like the command.
+            // Descendants get the same grace as the command.
             (Phase::Running { kill, .. }, Input::RunGone | Input::CommandEnded) => {
                 self.end(self.signal, kill.min(now + self.grace))
             }

@@ -6,9 +6,9 @@ use crate::hold::{Source, reserve};
 use redlock_api::GoDuration;
 use redlock_engine::time::Boottime;
 
-/// Until a published validity is read.
+/// Time reserved for the delay until a published validity is read.
 const PUBLICATION: Duration = Duration::from_millis(500);
-/// The shortest `ttl` where only published validities are known, in multiples of the skew.
+/// The minimum `ttl` if only published validities are known, in multiples of the skew.
 const SKEWS_PER_TTL: u32 = 8;
 
 /// Why a command cannot be ended in time.
@@ -33,15 +33,15 @@ pub(super) enum LimitError {
 /// When a command ends, relative to the end of a validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// From the signal that asks to SIGKILL.
+    /// Time from the signal that requests the end to SIGKILL.
     pub(super) grace: Duration,
-    /// From SIGKILL to the end of the validity.
+    /// Time from SIGKILL to the end of the validity.
     pub(super) reserve: Duration,
 }
 
 impl Limits {
     /// # Errors
-    /// If the grace or the `ttl` does not allow it; says with which numbers it does.
+    /// If the grace is too long or the `ttl` is too short. The error has the numbers that are possible.
     pub(super) fn new(asked: Option<GoDuration>, ttl: GoDuration, source: Source) -> Result<Self, LimitError> {
         let reserve = reserve(ttl.get());
         let most = match source {
@@ -65,19 +65,19 @@ impl Limits {
         })
     }
 
-    /// When the command is asked to end, and when all of it gets SIGKILL.
+    /// The time of the signal that requests the end, and the time of SIGKILL for all processes.
     pub(super) fn deadlines(&self, valid_until: Boottime) -> (Boottime, Boottime) {
         let kill = valid_until.saturating_sub(self.reserve);
         (kill.saturating_sub(self.grace), kill)
     }
 
-    /// When `run` takes over from a guard that has not killed.
+    /// The time at which `run` takes over, because the guard did not kill the processes.
     pub(super) fn takes_over_at(&self, kill: Boottime) -> Boottime {
         kill + self.reserve / 4
     }
 }
 
-/// Rounded down: a bound that is shown must be allowed.
+/// Rounds down, so that the option accepts the bound that an error shows.
 fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,36 +8,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::hold::Location;
 
-/// The variable that a command finds them in.
+/// The environment variable with the locks, for the command.
 pub(super) const HELD: &str = "REDLOCK_HELD";
 
-/// One of them.
+/// The lock of one outer `run`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OuterLock {
     pub(super) place: Location,
     pub(super) lock: String,
-    /// Where the `redlock run` that holds it answers.
+    /// The socket of the `redlock run` that holds it.
     pub(super) socket: PathBuf,
 }
 
-/// All of them.
+/// The locks of all outer `run`s. The last one is that of the innermost `run`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct OuterLocks(Vec<OuterLock>);
 
 impl OuterLocks {
     /// # Errors
-    /// If the variable holds something else.
+    /// If the value of the variable is not a list of locks.
     pub(super) fn of(variable: Option<OsString>) -> anyhow::Result<Self> {
         let Some(text) = variable.filter(|text| !text.is_empty()) else { return Ok(Self::default()) };
         serde_json::from_slice(text.as_encoded_bytes())
             .with_context(|| format!("{HELD} does not hold what `redlock run` sets there: unset it"))
     }
 
-    /// The socket of the innermost `run`, if that holds this lock.
+    /// The socket of the innermost `run`, if it holds this lock.
     ///
     /// # Errors
-    /// If another one around it holds the lock, or can hold it: this one would wait for a lock that is released after its own end.
+    /// If another outer `run` holds the lock, or possibly holds it. That `run` releases the lock only after the end of this one, which would
+    /// wait without an end.
     pub(super) fn shared(&self, place: &Location, lock: &str) -> anyhow::Result<Option<PathBuf>> {
         let compared = |link: &OuterLock| if link.lock == lock { link.place.is(place) } else { Some(false) };
         if let Some(link) = self.0.last().filter(|link| compared(link) == Some(true)) {
@@ -60,7 +61,9 @@ impl OuterLocks {
         Ok(None)
     }
 
-    /// With the lock that this `run` holds. Where it shares the innermost one, it answers in its place.
+    /// Adds the lock that this `run` holds. Returns the value of the variable.
+    ///
+    /// If this `run` shares the innermost lock, its socket replaces the socket of the outer `run`.
     pub(super) fn with(mut self, link: OuterLock) -> OsString {
         if self.0.last().is_some_and(|last| (&last.place, &last.lock) == (&link.place, &link.lock)) {
             self.0.pop();

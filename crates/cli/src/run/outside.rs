@@ -42,11 +42,11 @@ const RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 struct Outside {
     place: Place,
-    /// The instance that this process is at an agent.
+    /// The ID of this process as an instance of an agent. `None` for an outer `run`.
     instance: Option<String>,
 }
 
-/// The answer of such a process.
+/// The reply of an agent or an outer `run`.
 enum Reply {
     Leads {
         answer: LockResponse,
@@ -55,13 +55,13 @@ enum Reply {
     DoesNot {
         why: String,
     },
-    /// Not now, or there is no answer.
+    /// The state is not known, or there is no reply.
     Unknown {
         why: String,
     },
 }
 
-/// Shares the hold of the `run` around this one.
+/// Shares the hold of the outer `run`.
 pub(super) async fn take_from_outer_run(socket: PathBuf, lock: String) -> Result<HeldLock, NotHeld> {
     let outer = Outside { place: Place::Unix(socket), instance: None };
     match outer.ask(ANSWER).await {
@@ -117,7 +117,7 @@ async fn pause(lock: &str, deadline: Option<Boottime>, why: &str) -> Result<(), 
 }
 
 impl Outside {
-    /// As a new instance, when no other one is served.
+    /// Registers a new instance as soon as the agent serves no other one.
     async fn registered(place: &Place, lock: &str, deadline: Option<Boottime>) -> Result<Self, NotHeld> {
         loop {
             let asked = place.ask(Question::post("/register?ifNone=true".to_owned()), ANSWER).await;
@@ -161,7 +161,7 @@ impl Outside {
         HeldLock { lock, token, holder, validity, source: Source::Outer { left }, renewal }
     }
 
-    /// Requests the hold. Its validity counts from before the request.
+    /// Requests the state of the hold. The validity begins at a reading of the clock before the request.
     async fn ask(&self, longest: Duration) -> Reply {
         let asked = SystemClock.boottime();
         let instance = self.instance.as_ref().map_or_else(String::new, |id| format!("?instance={id}"));
@@ -204,7 +204,7 @@ impl Outside {
         }
     }
 
-    /// Unregisters this instance at an agent. The lock of an outer `run` stays with that one.
+    /// Unregisters this instance at an agent. An outer `run` keeps its lock.
     async fn unregister(&self) -> anyhow::Result<()> {
         let Some(id) = &self.instance else { return Ok(()) };
         let asked = self.place.ask(Question::post(format!("/unregister?instance={id}")), ANSWER).await;

@@ -1,8 +1,8 @@
 //! The descendants of this process, as the kernel lists them.
 //!
 //! Only children get a signal. A child keeps its process ID until this process reaps it, so the signal never reaches another process.
-//! When a child dies, its own children become ours, since this process is a child subreaper. So killing all children until none is
-//! left kills every descendant, in whatever session or group it is.
+//! When a child dies, its children become children of this process, because it is a child subreaper. If this process kills all its
+//! children until there are none, it kills every descendant, in any session and any process group.
 
 use std::{fs, io};
 
@@ -22,7 +22,7 @@ pub(super) fn children() -> io::Result<Vec<Pid>> {
     for task in fs::read_dir("/proc/self/task")? {
         match fs::read_to_string(task?.path().join("children")) {
             Ok(list) => found.extend(list.split_whitespace().filter_map(pid)),
-            // A kernel that does not list children.
+            // This kernel does not list children.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return all_with_this_parent(),
             Err(error) => return Err(error),
         }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// The signals that make sense to a command: all that it can catch.
+/// The signals for a command: KILL, and all that it can catch.
 const NAMES: [(&str, i32); 18] = [
     ("HUP", 1),
     ("INT", 2),

@@ -1,7 +1,8 @@
 //! The foreground process of the terminal: the command while it runs, and `run` before and after.
 //!
-//! The command has a process group of its own, so the terminal is given to that group. Only a process in the foreground group can do
-//! that without being stopped. So `run` gives it away, and a short-lived process in the command's group gives it back.
+//! The command has its own process group, which becomes the foreground group of the terminal. Only a process in the foreground group can
+//! change that group without being stopped. So `run` gives the terminal to the command, and a short-lived process in the command's group
+//! returns it.
 
 use std::io::{self, IsTerminal, stdin, stdout};
 use std::os::unix::process::CommandExt;
@@ -26,16 +27,16 @@ pub struct ForegroundArgs {
     group: i32,
 }
 
-/// Whether the command is to get the terminal.
+/// Whether the command must get the terminal.
 ///
-/// This process has it, and is not part of a pipeline: the other processes of that would lose the terminal.
+/// This process has the terminal, and is not part of a pipeline. The other processes of a pipeline would lose the terminal.
 pub(super) fn is_ours() -> bool {
     stdin().is_terminal() && stdout().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Whether another process group reads the terminal at the standard input.
+/// Whether the standard input is a terminal of another foreground process group.
 ///
-/// This is so for a job in the background.
+/// If it is, this process is a background job.
 pub(super) fn is_of_another_group() -> bool {
     stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group != getpgrp())
 }
@@ -54,15 +55,17 @@ pub(super) fn wait_for_it() {
     }
 }
 
-/// Gives the terminal back to the group of `run`. The command has ended and was not reaped yet: its group still exists.
+/// Returns the terminal to the group of `run`.
+///
+/// The command ended and was not reaped yet, so its group still exists.
 pub(super) fn take_back(command: Pid, run_group: i32) {
     let mut helper = Command::new(SELF);
     helper.arg0("redlock").args(["take-terminal", "--group", &run_group.to_string()]);
-    // Without it the shell takes the terminal back by itself, if it is one that a person uses.
+    // If this fails, an interactive shell takes the terminal back itself.
     let _ = helper.process_group(command.as_raw_nonzero().get()).status();
 }
 
-/// The process that gives the terminal back.
+/// Makes a process group the foreground group, in the short-lived process of [`take_back`].
 pub(super) fn set_foreground(args: ForegroundArgs) -> ExitCode {
     let given = Pid::from_raw(args.group).is_some_and(|group| tcsetpgrp(stdin(), group).is_ok());
     if given { ExitCode::SUCCESS } else { ExitCode::FAILURE }

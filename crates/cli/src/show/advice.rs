@@ -36,7 +36,7 @@ pub fn of_quorum(condition: &Condition) -> Advice {
     CommonReason::named(&condition.reason).map(CommonReason::comment).map(read).unwrap_or_default()
 }
 
-/// Reads a comment: paragraphs, of which some begin with what they are about.
+/// Parses a comment. A paragraph can begin with `Automatic:` or `To do:`.
 fn read(comment: &str) -> Advice {
     let mut advice = Advice::default();
     for paragraph in comment.split("\n\n") {
@@ -52,7 +52,7 @@ fn read(comment: &str) -> Advice {
     advice
 }
 
-/// With a large first letter, and without the marks of code.
+/// Makes the first letter a capital, and removes the backquotes.
 fn sentence(text: &str) -> String {
     let plain = text.replace('`', "");
     let mut letters = plain.chars();

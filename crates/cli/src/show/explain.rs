@@ -63,7 +63,9 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
     Printer::new(args.output).show(&Explanation { lock: target.name(), ..explained })
 }
 
-/// Reads the quorum of a lock. A missing right is no failure: the lock itself explains a part.
+/// Reads the quorum of a lock.
+///
+/// A missing right is not a failure, because the lock alone explains a part.
 async fn quorum_state(cluster: &Cluster, lock: &LockObject) -> Result<QuorumState, Problem> {
     let Some((namespace, name)) = lock.quorum() else { return default(cluster).await };
     let api = Api::<QuorumObject>::namespaced(cluster.client.clone(), &namespace);

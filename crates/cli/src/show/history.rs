@@ -20,7 +20,7 @@ struct HistoryEntry {
     is_present: bool,
 }
 
-/// All holds that the objects of a key remember, newest first.
+/// All holds in the histories of a key's objects, newest first.
 struct History {
     target: Target,
     holds: Vec<HistoryEntry>,
@@ -103,10 +103,10 @@ impl Answer for History {
     }
 }
 
-/// Prints who had a lock.
+/// Prints the holders of a lock.
 ///
 /// # Errors
-/// If there is none, or the API server does not answer.
+/// If no lock matches, or the API server does not answer.
 pub async fn run(args: LockArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let target = args.target(&cluster)?;

@@ -47,11 +47,11 @@ impl ListArgs {
 /// A list at one moment.
 #[derive(Debug)]
 pub struct Listed {
-    /// In the order in which they are shown.
+    /// The locks, in the order of the output.
     pub locks: Vec<LockObject>,
-    /// When.
+    /// The time of the list.
     pub now: MilliTime,
-    /// Where, in words.
+    /// The namespace or the cluster, in words.
     pub place: String,
     /// The number of finished locks that are not listed.
     pub hidden: usize,
@@ -100,7 +100,7 @@ pub async fn run(args: ListArgs) -> anyhow::Result<()> {
 }
 
 async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, printer: Printer) -> anyhow::Result<()> {
-    // An error of the first request is told at once, by the list; later ones are tried again.
+    // The list reports an error of the first request. The watch repeats later requests.
     let _allowed: Vec<LockObject> = cluster.list(namespace, "").await?;
     let api = match namespace {
         Some(namespace) => Api::<LockObject>::namespaced(cluster.client.clone(), namespace),
@@ -113,7 +113,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
             Ok(Some(event)) => event,
             Ok(None) => return Ok(()),
             Err(error) => {
-                // Once for each gap.
+                // Each interruption has one warning.
                 if !std::mem::replace(&mut gap, true) {
                     console::write_error(&format!("warning: the watch was interrupted and begins again: {error}\n"));
                 }
@@ -129,7 +129,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
                 let listed = first.drain(..).filter(|lock| args.means(lock)).collect();
                 widths = Some(print(listed, cluster.now(), printer, widths.as_deref())?);
             }
-            // A listed lock that finishes is a change too.
+            // The end of a listed lock is a change that the user must see.
             watcher::Event::Apply(lock) if args.means(&lock) || lock.is_finished() && !args.held && !args.waiting => {
                 widths = Some(print(vec![lock], cluster.now(), printer, widths.as_deref())?);
             }
@@ -149,7 +149,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
     }
 }
 
-/// Prints locks as the next part of a sequence; gives the widths of the columns.
+/// Prints locks as the next part of a sequence. Returns the widths of the columns.
 fn print(
     locks: Vec<LockObject>,
     now: MilliTime,
@@ -177,7 +177,7 @@ fn print(
     Ok(wider)
 }
 
-/// The objects that match a target, and all others on their keys. Holders come first.
+/// The objects that match a target, and the other objects on their keys. Holders come first.
 #[derive(Debug)]
 pub struct Found {
     /// The matching objects.
@@ -189,7 +189,7 @@ pub struct Found {
 /// Lists the locks of a target.
 ///
 /// # Errors
-/// If there is none, or the API server does not answer.
+/// If no lock matches, or the API server does not answer.
 pub async fn find(cluster: &Cluster, target: &crate::cluster::target::Target) -> Result<Found, Problem> {
     use crate::cluster::target::Named;
     let mut all: Vec<LockObject> = cluster.list(Some(&target.namespace), "").await?;

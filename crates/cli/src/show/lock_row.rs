@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use redlock_api::conditions::{HeldReason, LockCondition};
 use redlock_api::{LockHolder, MilliTime};
 
-/// Reasons that end automatically.
+/// Reasons of a wait that ends automatically.
 const WAITING: [&str; 8] =
     ["Queued", "HeldByOther", "LockDelay", "Pending", "NoCandidate", "Ending", "SteppedDown", "Suspended"];
 /// Reasons of a requested end.
@@ -25,7 +25,7 @@ pub fn titles(wide: bool) -> Table {
     Table::new(titles)
 }
 
-/// One line of it.
+/// The cells of one lock.
 #[must_use]
 pub fn cells(lock: &LockObject, now: MilliTime, wide: bool) -> Vec<Cell> {
     let status = &lock.status;
@@ -55,7 +55,7 @@ fn holder(lock: &LockObject) -> String {
     lock.status.holder.as_ref().map(|holder| holder.identity.clone()).unwrap_or_default()
 }
 
-/// The reason of Held, and the end of the object.
+/// The reason of the condition Held, or `Ending`, with `,Deleting` if the object is being deleted.
 #[must_use]
 pub fn state(lock: &LockObject) -> String {
     let reason = if lock.is_held() && lock.status.ending.is_some() { "Ending" } else { lock.reason() };
@@ -79,7 +79,11 @@ const TTLS_WITHOUT_CANDIDATE: i64 = 3;
 
 /// Whether the lock needs attention.
 ///
-/// Its reason is one that does not pass, it has had no candidate or no accepted write for three ttls, or it is served with a fault.
+/// The lock needs attention in each of these cases:
+///
+/// - Its reason does not end automatically.
+/// - For three ttls it has had no candidate, or no accepted write.
+/// - The operator serves it with a fault.
 #[must_use]
 pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
     let ttl = lock.spec.ttl.get().as_millis();
@@ -104,7 +108,7 @@ fn validity(lock: &LockObject, now: MilliTime) -> String {
     }
 }
 
-/// For programs.
+/// The lock as a value for programs.
 #[must_use]
 pub fn value(lock: &LockObject, now: MilliTime) -> Value {
     let status = &lock.status;
@@ -140,7 +144,7 @@ pub fn value(lock: &LockObject, now: MilliTime) -> Value {
     Value::Object(value)
 }
 
-/// The stable fields of a holder.
+/// The fields of a holder in the output for programs.
 fn holder_value(holder: &LockHolder) -> Value {
     let fields = [
         ("identity", Some(holder.identity.clone())),
@@ -154,7 +158,7 @@ fn holder_value(holder: &LockHolder) -> Value {
     fields.into_iter().filter_map(|(name, field)| Some((name.to_owned(), json!(field?)))).collect::<Map<_, _>>().into()
 }
 
-/// Holders first, then the queue in its order, then what has ended.
+/// Sorts locks: first holders, then the queue in its order, then ended locks.
 pub fn sort(locks: &mut [LockObject]) {
     locks.sort_by_cached_key(|lock| {
         let place = lock.status.queue_position.unwrap_or(i32::MAX);

@@ -18,7 +18,7 @@ pub mod lanes;
 
 /// All locks and quorums at one moment.
 pub struct Picture<'a> {
-    /// The locks by their keys: what is in trouble comes first, then what most claims wait for.
+    /// The locks by their keys. Keys in trouble come first, then keys with long queues.
     pub keys: Vec<KeyState<'a>>,
     /// The quorums by their names.
     pub quorums: Vec<&'a QuorumObject>,
@@ -33,24 +33,24 @@ pub struct KeyState<'a> {
     pub lock: String,
     /// The locks that hold the key.
     pub holders: Vec<&'a LockObject>,
-    /// The locks that wait, in the order of the queue.
+    /// The waiting locks, in the order of the queue.
     pub queue: Vec<&'a LockObject>,
-    /// The finished locks, whose history is drawn.
+    /// The finished locks. The picture draws their history.
     pub finished: Vec<&'a LockObject>,
     /// The number of locks in trouble.
     pub troubled: usize,
     /// The longest wait, in milliseconds.
     pub longest: Option<i64>,
-    /// The number of grants.
+    /// The sum of the transitions of these locks.
     pub transitions: i64,
 }
 
 /// One thing that needs attention, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// A lock or a quorum.
+    /// The name of the lock or the quorum.
     pub about: String,
-    /// A sentence.
+    /// A sentence about the problem.
     pub text: String,
     /// The next step.
     pub next: String,
@@ -59,14 +59,14 @@ pub struct Trouble {
 /// The validity of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// The rest of it, in milliseconds.
+    /// The remaining validity, in milliseconds.
     pub left: i64,
     /// The ttl, in milliseconds.
     pub ttl: i64,
 }
 
 impl<'a> Picture<'a> {
-    /// Sorts locks by their keys, and keys by trouble.
+    /// Groups locks by their keys, and sorts keys by trouble.
     pub fn of(
         locks: impl IntoIterator<Item = &'a LockObject>,
         quorums: impl IntoIterator<Item = &'a QuorumObject>,
@@ -109,7 +109,7 @@ impl<'a> Picture<'a> {
         self.keys.iter().map(|key| key.troubled).sum()
     }
 
-    /// All that needs attention: quorums first, because every lock depends on one.
+    /// All problems. Those of quorums come first, because every lock depends on a quorum.
     #[must_use]
     pub fn troubles(&self) -> Vec<Trouble> {
         let quorums = self.quorums.iter().filter_map(|quorum| quorum_trouble(quorum, self.now));
@@ -162,7 +162,9 @@ fn quorum_trouble(quorum: &QuorumObject, now: MilliTime) -> Option<Trouble> {
     Some(Trouble { about: name, text: link.says.join(" "), next })
 }
 
-/// The trouble of one lock. A held lock is in trouble when its validity passed and no end was announced.
+/// The trouble of one lock.
+///
+/// A held lock is in trouble if its validity has passed and its end was not announced.
 fn lock_trouble(lock: &LockObject, now: MilliTime) -> Option<Trouble> {
     let trouble = |text: String, next: String| Some(Trouble { about: lock.lock(), text, next });
     if let Some(fault) = lock.fault().filter(|_| !lock.is_finished()) {
@@ -191,7 +193,7 @@ fn ttl(lock: &LockObject) -> i64 {
     i64::try_from(ttl).unwrap_or(i64::MAX).max(1)
 }
 
-/// The rest of the validity. An ending hold counts down to its end.
+/// The remaining validity. For an ending hold it is the time until the end.
 #[must_use]
 pub fn validity(lock: &LockObject, now: MilliTime) -> Option<Validity> {
     let end = lock.status.ending.as_ref().and_then(|ending| ending.until).or_else(|| lock.valid_until())?;
@@ -202,13 +204,13 @@ pub fn validity(lock: &LockObject, now: MilliTime) -> Option<Validity> {
 #[must_use]
 pub fn bar(validity: Validity, width: usize) -> String {
     let cells = i64::try_from(width).unwrap_or(i64::MAX);
-    // A rest that is not zero has at least one cell.
+    // A remaining validity above zero has at least one cell.
     let full = (validity.left.min(validity.ttl).saturating_mul(cells) + validity.ttl - 1) / validity.ttl;
     let full = usize::try_from(full).unwrap_or(0).min(width);
     format!("[{}{}]", "#".repeat(full), "-".repeat(width - full))
 }
 
-/// The state of a member with a mark that needs no colour.
+/// The state of a member, with a mark that is readable without colour.
 #[must_use]
 pub fn member_state(quorum: &QuorumObject, member: &QuorumMember, now: MilliTime) -> (&'static str, String) {
     if member.votes() && quorum.counts(&member.name) {

@@ -33,11 +33,11 @@ pub struct StatusArgs {
 
 /// Quorums at one moment.
 pub struct QuorumList {
-    /// These.
+    /// The quorums.
     pub quorums: Vec<QuorumObject>,
-    /// When.
+    /// The time of the list.
     pub now: MilliTime,
-    /// Where, in words.
+    /// The namespace or the cluster, in words.
     pub place: String,
 }
 
@@ -58,7 +58,7 @@ impl Answer for QuorumList {
     }
 }
 
-/// For programs.
+/// The quorum as a value for programs.
 fn value(quorum: &QuorumObject, now: MilliTime) -> Value {
     let status = &quorum.status;
     let member = |member: &QuorumMember| {
@@ -83,7 +83,7 @@ fn value(quorum: &QuorumObject, now: MilliTime) -> Value {
     })
 }
 
-/// How long a member still waits, in milliseconds.
+/// The remaining fence of a member, in milliseconds.
 pub(crate) fn fence(member: &QuorumMember, now: MilliTime) -> Option<i64> {
     member.rejoin_at.filter(|_| !member.votes()).map(|at| between(now, at).max(0))
 }
@@ -136,7 +136,7 @@ fn text(quorum: &QuorumObject, now: MilliTime, paint: Paint, wide: bool) -> Stri
     text
 }
 
-/// Conditions that are good when true, and one that is good when false.
+/// Whether the condition shows a problem. Progressing never does.
 pub fn is_trouble(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
     let good = if condition.type_ == QuorumCondition::Progressing.as_str() { "False" } else { "True" };
     condition.status != good && condition.type_ != QuorumCondition::Progressing.as_str()
@@ -145,7 +145,7 @@ pub fn is_trouble(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Co
 /// Prints quorums.
 ///
 /// # Errors
-/// If one that was named does not exist, or the API server does not answer.
+/// If the named quorum does not exist, or the API server does not answer.
 pub async fn status(args: StatusArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.scope.cluster).await?;
     let printer = Printer::new(args.output);
@@ -171,7 +171,7 @@ async fn load(cluster: &Cluster, args: &StatusArgs) -> Result<QuorumList, Proble
     Ok(QuorumList { quorums, now: cluster.now(), place: any_of(scope) })
 }
 
-/// `<namespace>/<name>`, or a name in the namespace at hand.
+/// Splits `<namespace>/<name>`. A name alone is in the default namespace.
 pub(crate) fn named<'a>(text: Option<&'a str>, namespace: &str) -> (String, Option<&'a str>) {
     match text.and_then(|text| text.split_once('/')) {
         Some((namespace, name)) => (namespace.to_owned(), Some(name)),
@@ -190,7 +190,7 @@ async fn watch(
     let mut view = load().await?;
     loop {
         ticks.tick().await;
-        // After a request without an answer the view of before stays, and its fences count down.
+        // If a request has no answer, the previous view stays and its fences count down.
         match load().await {
             Ok(next) => view = next,
             Err(problem) if problem.code.is_some() => return Err(problem.into()),

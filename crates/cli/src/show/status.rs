@@ -32,13 +32,13 @@ impl LockArgs {
     /// The target in this cluster.
     ///
     /// # Errors
-    /// If it names no lock.
+    /// If the argument names no lock.
     pub fn target(&self, cluster: &Cluster) -> Result<Target, crate::cluster::Problem> {
         Target::parse(&self.lock, cluster.named_namespace.as_deref(), &cluster.namespace)
     }
 }
 
-/// All that competes for one key, or one object.
+/// All objects on one key, or one object.
 struct LockList {
     target: Target,
     locks: Vec<LockObject>,
@@ -93,7 +93,9 @@ impl Answer for LockList {
     }
 }
 
-/// Whether a condition differs from that of a held lock.
+/// Whether the output shows the condition.
+///
+/// A true condition needs no line. The state of the lock already contains Ready and Finished.
 fn is_relevant(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
     let is = |type_: LockCondition| condition.type_ == type_.as_str();
     let is_told_by_another = is(LockCondition::Ready) || is(LockCondition::Finished);
@@ -128,7 +130,7 @@ fn details(lock: &LockObject, now: MilliTime, paint: Paint) -> String {
 /// Prints a lock.
 ///
 /// # Errors
-/// If there is none, or the API server does not answer.
+/// If no lock matches, or the API server does not answer.
 pub async fn run(args: LockArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let target = args.target(&cluster)?;

@@ -33,7 +33,7 @@ struct Operator {
     images: Vec<String>,
 }
 
-/// The versions, or the reason why that of the operator is not known.
+/// The versions of the operators, or the reason why they are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Operators {
     NotAsked,
@@ -43,10 +43,10 @@ enum Operators {
 
 struct Versions(Operators);
 
-/// The tag of an image, without its digest.
+/// The tag of an image. A digest is not a part of it.
 fn tag(image: &str) -> Option<&str> {
     let name = image.split_once('@').map_or(image, |(name, _)| name);
-    // A port of a registry is followed by a path.
+    // A colon before a path separates a port of the registry, not a tag.
     name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'))
 }
 
@@ -89,7 +89,7 @@ impl Answer for Versions {
     }
 }
 
-/// Prints the versions. An API server that does not answer is no failure.
+/// Prints the versions. A missing answer of the API server is not a failure.
 ///
 /// # Errors
 /// If the output cannot be written.

@@ -40,15 +40,15 @@ pub struct WaitArgs {
 /// The condition of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// It has a holder that is renewed.
+    /// The lock has a holder, and the operator renews the hold.
     Held,
-    /// It has no holder.
+    /// The lock has no holder.
     Free,
-    /// Every claim on it has ended.
+    /// Every claim on the lock has ended.
     Finished,
-    /// There is no object.
+    /// The lock has no object.
     Gone,
-    /// This one holds it.
+    /// The lock has this holder.
     Holder(String),
     /// The condition Held has this reason.
     Reason(String),
@@ -71,7 +71,7 @@ impl FromStr for Wanted {
 }
 
 impl Wanted {
-    /// Whether it is so, by all objects that were meant.
+    /// Whether the objects of the target meet the condition.
     fn is_met(&self, locks: &[&LockObject]) -> bool {
         let is_renewed = |lock: &&&LockObject| lock.is_held() && lock.status.ending.is_none();
         match self {
@@ -125,7 +125,7 @@ fn summary(locks: &[&LockObject]) -> String {
     if locks.is_empty() { "there is no such lock".into() } else { locks.iter().map(one).collect::<Vec<_>>().join(", ") }
 }
 
-/// Waits; whether it was met in time.
+/// Waits for the condition. Returns whether it was met in time.
 ///
 /// # Errors
 /// If the API server does not answer the first request, or refuses it.
@@ -174,7 +174,7 @@ async fn until(
             }
             Ok(Some(watcher::Event::Delete(lock))) => drop(known.remove(&lock.name_any())),
             Ok(Some(watcher::Event::InitDone)) => is_complete = true,
-            // The watch begins again by itself.
+            // The watcher restarts after an error.
             Ok(_) | Err(_) => {}
         }
         if !is_complete {

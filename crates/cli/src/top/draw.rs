@@ -16,13 +16,13 @@ use crate::show::picture::lanes::Lanes;
 use crate::show::picture::{KeyState, Picture, bar, member_state, validity, votes};
 use redlock_api::MilliTime;
 
-/// Lines of the part about what is wrong.
+/// Maximum number of lines of the part about problems.
 const TROUBLE_LINES: u16 = 8;
-/// Lines of the part about the quorums.
+/// Maximum number of lines of the part about quorums.
 const QUORUM_LINES: u16 = 6;
-/// Lines of the part about the selected key.
+/// Number of lines of the part about the selected key.
 const DETAIL_LINES: u16 = 9;
-/// Cells of the bar in the list.
+/// Width of the bar in the list, in cells.
 const BAR: usize = 16;
 
 impl View {
@@ -219,7 +219,7 @@ impl View {
     }
 }
 
-/// The first of the queue, with their priorities and waits.
+/// The first waiters of the queue, with their priorities and waits.
 fn queue(key: &KeyState<'_>, now: MilliTime) -> String {
     let waiter = |(index, lock): (usize, &&LockObject)| {
         let priority = if lock.spec.priority == 0 { String::new() } else { format!("p{}, ", lock.spec.priority) };

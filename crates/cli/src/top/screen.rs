@@ -20,12 +20,12 @@ use crate::cluster::Cluster;
 use crate::cluster::objects::{LockObject, QuorumObject};
 use redlock_api::STEP_DOWN_ANNOTATION;
 
-/// The pause between two frames, in which bars and countdowns move.
+/// Time between two frames. Bars and countdowns move with each frame.
 const FRAME: Duration = Duration::from_millis(250);
-/// The reader of the keyboard checks in this rhythm whether it is still needed.
+/// Time between two checks of the keyboard's thread whether the receiver still exists.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The terminal in full-screen mode. It is restored when this is dropped, and before a panic is reported.
+/// The terminal in full-screen mode. It is restored on drop, and before a panic is reported.
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -36,7 +36,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs no restoration.
+        // A failure means that the terminal is gone, and then needs no restoration.
         let _ = ratatui::try_restore();
     }
 }
@@ -82,7 +82,7 @@ pub(super) async fn run(
     }
 }
 
-/// Asks a holder to step down. Gives the result as a sentence.
+/// Asks a holder to step down. Returns the result as a sentence.
 async fn step_down(cluster: &Cluster, lock: Box<LockObject>) -> String {
     let asked = async {
         let user = change::user(cluster).await?;
@@ -112,7 +112,7 @@ where
     watcher(api, watcher::Config::default()).default_backoff().boxed()
 }
 
-/// Applies one event of a watch. Gives the reason if the objects are not current.
+/// Applies one event of a watch. Returns the reason if the objects are not current.
 fn apply<K: Resource>(
     event: Result<watcher::Event<K>, watcher::Error>,
     objects: &mut BTreeMap<Name, K>,
@@ -130,7 +130,9 @@ fn apply<K: Resource>(
     None
 }
 
-/// The keys that are pressed. The thread ends when the receiver is dropped or the terminal is gone.
+/// Receives pressed keys from a thread.
+///
+/// The thread ends when the receiver is dropped or the terminal is gone.
 fn keyboard() -> mpsc::Receiver<KeyEvent> {
     let (keys, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -154,7 +156,7 @@ fn keyboard() -> mpsc::Receiver<KeyEvent> {
     receiver
 }
 
-/// Ready when a signal ends this process. The handlers are installed at once.
+/// A future that is ready when a signal ends this process. The call installs the handlers.
 #[cfg(unix)]
 fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -166,7 +168,7 @@ fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Ready when Ctrl-C ends this process.
+/// A future that is ready when Ctrl-C ends this process.
 #[cfg(not(unix))]
 fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
     Ok(async { drop(tokio::signal::ctrl_c().await) })

@@ -20,21 +20,21 @@ pub(super) struct View {
     pub(super) locks: BTreeMap<Name, LockObject>,
     /// The quorums of the watch.
     pub(super) quorums: BTreeMap<Name, QuorumObject>,
-    /// The first list of locks is complete.
+    /// Whether the first list of locks is complete.
     pub(super) is_loaded: bool,
     /// The namespaces, for the title.
     pub(super) place: String,
-    /// Colours are used.
+    /// Whether the terminal shows colours.
     pub(super) colours: bool,
-    /// Only keys and holders with this text are listed.
+    /// The list has only keys and holders that contain this text.
     pub(super) filter: String,
     /// `<namespace>/<key>` of the selected key.
     pub(super) selected: Option<String>,
     /// The meaning of the next key.
     pub(super) mode: Mode,
-    /// The result of the last act.
+    /// The result of the last step-down, or the reason why none was requested.
     pub(super) notice: Option<String>,
-    /// Why the objects are not current.
+    /// The reason why the objects are not current.
     pub(super) outage: Option<String>,
 }
 
@@ -46,18 +46,18 @@ pub(super) enum Mode {
     Browse,
     /// Keys are letters of the filter.
     Filter,
-    /// The explanation of the selected key is open, from this line on.
+    /// The explanation of the selected key is open. Its first visible line has this number.
     Explain(u16),
     /// The next key confirms the step-down of this object.
     Confirm(Name),
 }
 
-/// The action of the caller after a key.
+/// The action of the caller after a pressed key.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Draw.
+    /// Draw the view.
     Draw,
-    /// Leave.
+    /// Close the view.
     Quit,
     /// Ask the holder to step down.
     StepDown(Box<LockObject>),
@@ -83,7 +83,7 @@ impl View {
         named.or(picture.keys.first())
     }
 
-    /// Why the selected lock is held or not.
+    /// Explains the selected lock.
     pub(super) fn explanation(&self, now: MilliTime) -> Option<Explanation> {
         let picture = self.picture(now);
         let key = self.selection(&picture)?;
@@ -101,7 +101,7 @@ impl View {
         Some(chain::explain(&key.lock, &objects, &[], &quorum, now))
     }
 
-    /// Takes one key.
+    /// Handles one pressed key.
     pub(super) fn on_key(&mut self, key: KeyEvent, now: MilliTime) -> Action {
         let is_interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c'));
         if is_interrupt {
@@ -152,7 +152,7 @@ impl View {
         }
     }
 
-    /// Moves the selection. It follows the key, wherever that is sorted to.
+    /// Moves the selection. It stays with its key when the order changes.
     fn select(&mut self, by: isize, now: MilliTime) {
         let picture = self.picture(now);
         let current = self.selection(&picture).map(|key| &key.lock);
@@ -162,7 +162,9 @@ impl View {
         self.selected = next;
     }
 
-    /// Asks for the confirmation of a step-down. A key with several holders is left to the command line.
+    /// Asks the user to confirm a step-down.
+    ///
+    /// If a key has several holders, the user must use the command line.
     fn ask(&mut self, now: MilliTime) {
         let picture = self.picture(now);
         let holders = self.selection(&picture).map(|key| key.holders.clone()).unwrap_or_default();

@@ -26,7 +26,7 @@ pub(super) fn read(lock: &DistributedLock, pod_uid: &str) -> ObjectState {
             token,
             identity: holder.identity,
             key: holder.key.unwrap_or_default(),
-            // Without one the members have to be asked.
+            // Without a published validity, the members must be queried.
             valid_until: status.valid_until.map_or(0, |until| until.as_millis()),
         };
         return ObjectState::Held { holding, is_own };

@@ -42,7 +42,7 @@ fn a_hold_whose_deadline_has_passed_once_does_not_come_back() {
     let mut asked = Leadership::new();
     asked.held(hold(7, 3_000), at(0));
     assert_eq!(leads(&mut asked, 2_900), None);
-    // This one was not asked in between, and the renewal is late.
+    // This one got no request in between, and the renewal is late.
     let mut silent = Leadership::new();
     silent.held(hold(7, 3_000), at(0));
     for mut leadership in [asked, silent] {
@@ -83,7 +83,7 @@ fn a_registered_instance_gets_no_token_of_an_earlier_agent() {
     leadership.assume_promise(7, at(2_000), true);
     leadership.held(hold(7, 3_000), at(0));
     assert_eq!(refusal(&mut leadership, 1), Refusal::HeldBefore { token: 7 });
-    // A late event about a hold that is older still.
+    // This is a late event about an even older hold.
     leadership.held(hold(6, 9_000), at(1));
     assert_eq!(refusal(&mut leadership, 2), Refusal::HeldBefore { token: 7 });
     leadership.held(hold(8, 9_000), at(3));
@@ -98,7 +98,7 @@ fn a_registered_instance_gets_no_token_of_an_earlier_agent() {
     assert!(silent.is_unused(7, at(2_000)) && !silent.is_unused(7, at(1_999)));
 }
 
-/// The agent was frozen, for example, and the operator has renewed the hold meanwhile.
+/// For example, the operator renewed the hold while the agent was frozen.
 #[test]
 fn a_hold_that_has_expired_for_the_application_is_unused() {
     let mut leadership = Leadership::new();
@@ -132,7 +132,7 @@ fn a_hold_that_was_released_does_not_come_back() {
     assert!(leadership.release(7, at(20)));
     leadership.held(hold(7, 6_000), at(30));
     assert!(matches!(refusal(&mut leadership, 40), Refusal::NotHeld { .. }));
-    assert!(leadership.is_unused(7, at(40)), "the application said that it has stopped");
+    assert!(leadership.is_unused(7, at(40)), "the application has stopped");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_lost_hold_is_lost_at_once() {
     leadership.not_held("by alice (Broken).");
     assert!(leadership.take_changed() && !leadership.take_changed());
     assert_eq!(refusal(&mut leadership, 2), Refusal::NotHeld { why: "by alice (Broken)".into() });
-    assert!(leadership.is_promised(at(2)), "the promise stands");
+    assert!(leadership.is_promised(at(2)), "the promise is still valid");
     leadership.held(hold(7, 9_000), at(3));
-    assert!(matches!(refusal(&mut leadership, 4), Refusal::NotHeld { .. }), "a late report does not bring it back");
+    assert!(matches!(refusal(&mut leadership, 4), Refusal::NotHeld { .. }), "a late report does not restore it");
 }

@@ -16,7 +16,7 @@ fn order(lock: &str, request: Option<&str>) -> Order {
     Order { args, request: request.map(str::to_owned), is_unattended: false, least: Duration::ZERO }
 }
 
-/// With the patience of 10 s, and an instance `one` that registered at 0.
+/// A state with a patience of 10 s and an instance `one`, which registered at 0.
 fn served(is_election: bool, has_hooks: bool) -> AgentState {
     let mut state = AgentState::new(order(ELECTED, None), is_election, has_hooks, Duration::from_secs(10));
     assert_eq!(state.register("one".into(), false, at(0)), Ok(()));
@@ -84,7 +84,7 @@ fn a_request_that_is_repeated_waits_for_the_same_acquisition() {
     assert!(state.is_wanted("shop/a", at(1)), "the second one still waits");
     state.request_ended("shop/a", false);
     assert!(!state.is_wanted("shop/a", at(1)));
-    // One of them got the lock: the end of the other one takes nothing away.
+    // One of them got the lock, and the end of the other one does not release it.
     assert_eq!([acquire(&mut state, "r"), acquire(&mut state, "r")], [Ok(()), Ok(())]);
     state.request_ended("shop/a", true);
     state.request_ended("shop/a", false);
@@ -102,7 +102,7 @@ fn a_lock_is_released_when_the_last_promise_has_passed() {
     assert!(steps(&mut state, 10_199).is_empty());
     let gone = "token 7 is given back: the application does not want it any more, or does not ask";
     assert_eq!(steps(&mut state, 10_200), [gone, "end shop/elected"], "the promise ended at 3 s");
-    // The instance was slow, and asks again while the attempt releases the lock.
+    // The instance was slow, and sends a request while the attempt releases the lock.
     assert_eq!(leads(&mut state, ELECTED, "one", 10_300), None);
     assert!(steps(&mut state, 10_300).is_empty());
     state.lock(ELECTED).unwrap().released(at(10_400));
@@ -145,7 +145,7 @@ fn an_attempt_is_cancelled_or_tried_again_after_a_pause() {
     assert!(state.lock("shop/a").is_none());
     assert_eq!(state.unregister(Some("one"), at(1_100)), Ok(()));
     assert_eq!(steps(&mut state, 1_100), ["end shop/elected"]);
-    // It had the lock already, and releases it. The next instance gets another token.
+    // The attempt already had the lock, and releases it. The next instance gets another token.
     assert_eq!(state.register("two".into(), false, at(1_100)), Ok(()));
     held(&mut state, ELECTED, 7, 9_000, 1_101);
     assert!(steps(&mut state, 1_101).is_empty());
@@ -162,7 +162,7 @@ fn a_hold_has_a_longest_time_and_a_shortest_one() {
     (order.is_unattended, order.least) = (true, Duration::from_secs(3));
     assert_eq!(state.acquire(Some("one"), order, at(0)), Ok(()));
     let _ = steps(&mut state, 0);
-    // Both count from the moment when the lock is held, however long the wait was.
+    // Both times begin when the lock is held, after a wait of any length.
     held(&mut state, "shop/a", 7, 60_000, 20_000);
     assert!(steps(&mut state, 21_999).iter().all(|step| !step.contains("token 7")));
     let end = "token 7 is given back: it was held for its maximum time";
@@ -204,7 +204,7 @@ fn an_election_is_followed_and_no_lock_is_taken() {
     let mut state = served(true, false);
     assert!(steps(&mut state, 0).is_empty());
     assert_eq!(state.acquire(Some("one"), order("shop/a", None), at(0)), Err(Refusal::Election));
-    // This one was granted before the agent was started. The application had it possibly from an earlier agent.
+    // This token was granted before the start of the agent. An earlier agent possibly promised it to the application.
     state.assume_promise(6, at(500));
     let elect = |state: &mut AgentState, token, until, now| {
         state

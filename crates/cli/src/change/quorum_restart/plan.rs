@@ -30,7 +30,7 @@ pub struct RestartArgs {
 pub(crate) struct Plan {
     /// The pod.
     pub pod: String,
-    /// UID of the pod: a later pod of the same name is not evicted.
+    /// UID of the pod. A later pod with the same name must not be evicted.
     pub pod_uid: String,
     /// The process that ends.
     pub run_id: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Plan {
 
 /// Checks whether a member of a quorum can be restarted now.
 ///
-/// All other members have to vote. While one is out, a second one would cost the majority, or the last reserve.
+/// All other members must vote. If one does not, a restart costs the majority, or the last reserve.
 pub(super) fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<Plan, Problem> {
     let (full_name, status) = (quorum.full_name(), &quorum.status);
     let Some(member) = status.members.iter().find(|member| member.name == name) else {
@@ -98,11 +98,11 @@ pub(super) fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<
 /// The progress of a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The former process has not ended.
+    /// The process from before the restart still runs.
     Stopping,
     /// The next process does not answer yet.
     Starting,
-    /// The member is fenced for this number of milliseconds.
+    /// The member is fenced for this number of milliseconds, if the time is known.
     Fenced(Option<i64>),
     /// The member votes again.
     Votes,
@@ -123,7 +123,7 @@ pub(super) fn progress(quorum: &QuorumObject, name: &str, plan: &Plan, now: Mill
 }
 
 impl Progress {
-    /// In words, without numbers that change all the time.
+    /// The progress in words. The text has no countdown, so that it changes only with the state.
     #[must_use]
     pub(super) const fn text(&self) -> &'static str {
         match self {
@@ -152,7 +152,7 @@ mod tests {
         let one_out = quorum(["Admitted", "Admitted", "Fenced"]);
         assert!(refused(&one_out, "main-0").contains("main-2 of redlock-system/main does not vote"));
         assert!(refused(&one_out, "main-2").contains("votes again in 12s"));
-        // An unreachable member can be restarted: it has no vote to lose.
+        // An unreachable member can be restarted, because it has no vote to lose.
         assert!(plan(&quorum(["Admitted", "Admitted", "Unreachable"]), "main-2", now()).is_ok());
     }
 

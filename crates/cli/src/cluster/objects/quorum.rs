@@ -11,7 +11,7 @@ use redlock_api::{DEFAULT_QUORUM_ANNOTATION, GoDuration, MilliTime, RedisQuorum}
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = RedisQuorum)]
 pub struct QuorumObject {
-    /// Without `managedFields`.
+    /// The metadata without `managedFields`.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// The specification.
@@ -22,14 +22,14 @@ pub struct QuorumObject {
     pub status: QuorumObjectStatus,
 }
 
-/// The specification of a lock or a quorum.
+/// The specification of a quorum.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuorumObjectSpec {
     /// The longest time to live of a lock.
     #[serde(rename = "maxTTL", deserialize_with = "readable")]
     pub max_ttl: Option<GoDuration>,
-    /// Which operator serves it.
+    /// The installation of the operator that serves the quorum.
     pub installation: String,
 }
 
@@ -39,11 +39,11 @@ pub struct QuorumObjectSpec {
 pub struct QuorumObjectStatus {
     /// The generation that the status describes.
     pub observed_generation: Option<i64>,
-    /// The operator that serves it: `<namespace>/<Lease name>`.
+    /// The operator that serves the quorum, as `<namespace>/<Lease name>`.
     pub operator: Option<String>,
-    /// Votes of a majority.
+    /// The number of votes that is a majority.
     pub quorum: Option<i32>,
-    /// Admitted members of all.
+    /// The number of admitted members, of all members.
     pub ready: Option<String>,
     /// The members of the current list of voters.
     pub voters: Vec<String>,
@@ -76,13 +76,13 @@ pub struct QuorumMember {
     pub node_name: Option<String>,
     /// `host:port`.
     pub address: Option<String>,
-    /// `Admitted`, or why not.
+    /// `Admitted`, or the state of a member that does not vote.
     pub state: String,
-    /// Why it is fenced.
+    /// The reason of the fence.
     pub reason: Option<String>,
     /// The condition that the member waits for.
     pub message: Option<String>,
-    /// The process.
+    /// The `run_id` of the member's process.
     #[serde(rename = "runID")]
     pub run_id: Option<String>,
     /// When the member can vote.
@@ -91,7 +91,7 @@ pub struct QuorumMember {
     /// When the member was admitted.
     #[serde(deserialize_with = "readable")]
     pub admitted_at: Option<MilliTime>,
-    /// Another party runs it.
+    /// Present if another party runs the member.
     pub external: Option<serde::de::IgnoredAny>,
 }
 

@@ -66,7 +66,7 @@ struct Claimant<'a> {
     deadline: Option<Boottime>,
 }
 
-/// Creates a claim and waits until it holds the lock. A claim that does not is deleted.
+/// Creates a claim and waits until it holds the lock. After a failure it deletes the claim.
 pub(super) async fn grant(
     request_for_claim: ClaimRequest<'_>,
     signals: &mut Signals,
@@ -87,7 +87,7 @@ pub(super) async fn grant(
         }
         claimant.name_creator(progress).await?;
         let claim = claimant.create(progress).await?;
-        // The operator grants no claim whose heartbeat has stopped, so a claim whose creator was killed is passed over.
+        // The operator skips a claim whose heartbeat has stopped, for example because its creator was killed.
         let heartbeat = tokio::spawn(heartbeat::beat(claimant.client.clone(), claim.clone()));
         let heartbeat = AbortOnDropHandle::new(heartbeat);
         let mut watched = Watched::new(&claimant.locks, &claim.name_any());
@@ -110,7 +110,7 @@ pub(super) async fn grant(
     }
 }
 
-/// When a wait that begins now ends.
+/// The end of a wait that begins now.
 fn deadline(wait: Wait, now: Boottime) -> Option<Boottime> {
     match wait {
         Wait::Never => Some(now + TRY),
@@ -131,7 +131,9 @@ impl Claimant<'_> {
         }
     }
 
-    /// Writes the creator into the claim. Without the name only the verb `update` or the pod that holds gives a release.
+    /// Adds the annotation with the creator, so that the creator can release the lock.
+    ///
+    /// Without it only the holding pod, or a user with the verb `update`, can release the lock.
     async fn name_creator(&mut self, progress: &mut Progress) -> Result<(), NotHeld> {
         loop {
             match request(whoami(&self.client)).await {
@@ -146,11 +148,13 @@ impl Claimant<'_> {
         }
     }
 
-    /// Creates the claim. A creation without an answer is repeated under the same name, so it never leaves a second claim.
+    /// Creates the claim.
+    ///
+    /// After a creation without a reply it repeats the request with the same name, so there is never a second claim.
     async fn create(&mut self, progress: &mut Progress) -> Result<DistributedLock, NotHeld> {
         loop {
             let created = match request(self.locks.create(&PostParams::default(), &self.wanted)).await {
-                // Only this process uses this name, so an earlier creation was carried out. The client of kube also repeats requests.
+                // Only this process uses this name, so an earlier request created the claim. The client of kube also repeats requests.
                 Err(RequestError::Conflict) => request(self.locks.get(&self.wanted.name_any())).await,
                 created => created,
             };
@@ -235,7 +239,7 @@ impl Claimant<'_> {
         anyhow::anyhow!("the claim in namespace {namespace} was not created: {cause}")
     }
 
-    /// Deletes the claim, also one whose creation had no answer.
+    /// Deletes the claim, even if its creation had no reply.
     async fn withdraw(&self) {
         if !self.can_exist {
             return;

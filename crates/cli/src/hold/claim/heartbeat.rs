@@ -12,7 +12,7 @@ use redlock_api::requests::{RequestError, within};
 use redlock_api::{DistributedLock, MilliTime};
 use redlock_engine::time::{Clock, SystemClock};
 
-/// Beats as long as it is polled.
+/// Sends heartbeats until it is dropped.
 pub(super) async fn beat(client: Client, claim: DistributedLock) {
     let Some(longest) = claim.spec.claim.as_ref().and_then(|claim| claim.heartbeat) else { return };
     let leases: Api<Lease> = Api::namespaced(client, &claim.namespace().unwrap_or_default());
@@ -24,7 +24,7 @@ pub(super) async fn beat(client: Client, claim: DistributedLock) {
         match result {
             Ok(()) => is_there = true,
             Err(RequestError::Gone) => is_there = false,
-            // The operator judges by its own clock, and does not hold an outage of the API server against a holder.
+            // The operator measures the pause between heartbeats by its own clock, and does not end a hold for an outage of the API server.
             Err(error) => tracing::debug!(%error, "a heartbeat was not sent"),
         }
         sleep(pause.saturating_sub(SystemClock.boottime().since(begun))).await;
@@ -49,7 +49,7 @@ async fn renew(leases: &Api<Lease>, claim: &DistributedLock, longest: Duration) 
     within(longest, leases.patch(&claim.name_any(), &PatchParams::default(), &patch)).await.map(drop)
 }
 
-/// Each beat is another one: the operator looks for a change.
+/// The spec of the Lease. Each heartbeat differs, because the operator detects a change of the Lease.
 fn times(claim: &DistributedLock) -> Value {
     let renewed = MilliTime::from_millis(SystemClock.wall().0);
     let seconds = claim.spec.ttl.get().as_secs().max(1);

@@ -12,7 +12,9 @@ use redlock_api::{Claim, DistributedLock, DistributedLockSpec, GoDuration, Quoru
 const TTL_AFTER_FINISHED: GoDuration = GoDuration::from_secs(600);
 /// The API server refuses a shorter heartbeat.
 const SHORTEST_HEARTBEAT: GoDuration = GoDuration::from_secs(1);
-/// The longest name of a claim: an election's name is a label, and one rule serves both.
+/// Maximum length of a claim's name.
+///
+/// An election's name must be valid as the value of a label, and claims have the same limit.
 const LONGEST_NAME: usize = 63;
 /// Random characters at the end of a name. With 41 bits no two claims of a key have the same name.
 const SUFFIX: usize = 8;
@@ -29,9 +31,9 @@ pub(super) enum Purpose {
 /// The holder that the claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// A container of this pod: when it ends, the lock is free at once.
+    /// A container of this pod. The lock is free immediately after its end.
     Pod(OwnPod),
-    /// Free text. The claim goes with the pod where there is one.
+    /// Free text. If there is a pod, the claim is deleted with it.
     Identity(String, Option<OwnPod>),
 }
 
@@ -45,7 +47,9 @@ pub(super) fn owner(args: &LockArgs, purpose: Purpose, namespace: &str, pod: Opt
     }
 }
 
-/// The claim. Its name is chosen here, so that a creation without an answer can be repeated or deleted.
+/// Builds the claim.
+///
+/// This chooses the name, so that a creation without a reply can be repeated or undone.
 pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, purpose: Purpose) -> DistributedLock {
     let heartbeat = GoDuration::from(args.ttl.get() / 2).max(SHORTEST_HEARTBEAT);
     let heartbeat = (purpose == Purpose::Attended).then_some(heartbeat);
@@ -91,7 +95,7 @@ fn quorum_ref(quorum: &str) -> QuorumRef {
     }
 }
 
-/// The owner reference to the pod: Kubernetes deletes the claim with it.
+/// The owner reference to the pod, so that Kubernetes deletes the claim with the pod.
 fn reference(pod: &OwnPod) -> OwnerReference {
     OwnerReference {
         api_version: "v1".to_owned(),

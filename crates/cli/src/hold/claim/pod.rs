@@ -1,4 +1,4 @@
-//! The pod that this process runs in, as its service account token names it. No downward API is needed for that.
+//! The pod that this process runs in, as its service account token names it. This needs no downward API.
 
 use std::fs;
 
@@ -16,12 +16,14 @@ pub(crate) struct OwnPod {
     pub(crate) uid: String,
 }
 
-/// `None` outside of pods, and in pods without a token.
+/// The own pod. `None` outside of pods, and in pods without a token.
 pub(crate) fn own() -> Option<OwnPod> {
     of_token(fs::read_to_string(TOKEN).ok()?.trim())
 }
 
-/// The kubelet has bound the token to the pod. It is not verified here: the API server does that when it is used.
+/// The pod to which the kubelet bound the token.
+///
+/// This does not verify the token, because the API server verifies it in each request.
 fn of_token(token: &str) -> Option<OwnPod> {
     let payload: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?).ok()?;
     let bound = payload.get("kubernetes.io")?;

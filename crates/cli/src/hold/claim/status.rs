@@ -12,7 +12,7 @@ pub(crate) struct Holding {
     pub(crate) identity: String,
     /// The key in Redis.
     pub(crate) key: String,
-    /// Milliseconds since 1970 of the quorum's clock.
+    /// The end of the validity, in milliseconds since 1970 by the API server's clock.
     pub(crate) valid_until: i64,
 }
 
@@ -164,7 +164,7 @@ mod tests {
         let mut status = held();
         status["validUntil"] = Value::Null;
         assert!(matches!(read(Some(&lock(&status)), None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
-        // A hold that was published does not end because its validity is not written yet.
+        // A published hold does not end because its validity is not in the status yet.
         assert!(matches!(read(Some(&lock(&status)), Some("n1")), ClaimState::Waiting { .. }));
     }
 

@@ -20,7 +20,7 @@ use redlock_engine::time::{Boottime, Clock, SystemClock, UnixMicros};
 /// Pause between two requests while members do not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Minimum extension of a validity by a more exact clock that is published.
+/// Minimum extension that is published when a more exact clock extends a validity.
 const NOTABLE: Duration = Duration::from_millis(10);
 
 const NO_NONCE: &str = "the status names no hold that members can show";
@@ -44,10 +44,10 @@ pub(crate) enum ValiditySource {
     Status { server_time: Arc<ServerTime>, skew: Duration, published: Option<Published> },
 }
 
-/// The validity that a status has published last.
+/// The last validity that a status published.
 ///
-/// An operator never publishes more than one ttl, so a validity is worth at most that from the moment at which this process first
-/// read it. Without the bound an API server whose clock is set back would prolong it.
+/// An operator never publishes a validity of more than one ttl. So the validity lasts at most one ttl after this process first read it.
+/// Without this bound an API server whose clock is set back would prolong the validity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Published {
     /// `status.validUntil`, in milliseconds since 1970.
@@ -59,7 +59,7 @@ pub(crate) struct Published {
 }
 
 impl ValiditySource {
-    /// The members, if there is a way to them.
+    /// Uses the members, if the options describe them, or else the status.
     pub(crate) async fn new(
         members: Option<Members>,
         server_time: Arc<ServerTime>,
@@ -72,7 +72,7 @@ impl ValiditySource {
         }
     }
 
-    /// Reads with the Secret of a client.
+    /// Connects to the members with a client's Secret.
     async fn members(members: Members, holding: &Holding) -> anyhow::Result<Self> {
         let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
         let data =
@@ -182,7 +182,7 @@ impl ValiditySource {
 }
 
 impl Published {
-    /// The same validity, if a more exact clock shows that it lasts longer than was reported.
+    /// The end of the same validity, if a more exact clock shows a later end than the reported one.
     fn later(&mut self, until: Option<Boottime>) -> HoldState {
         match until.map(|until| until.min(self.bound)) {
             Some(until) if until > self.until + NOTABLE => {
@@ -235,7 +235,7 @@ mod tests {
     use redlock_api::server_time::USUAL_DRIFT;
     use redlock_engine::time::{ClockOffset, Monotonic, UnixMillis};
 
-    /// A machine whose wall clock is wrong by so much.
+    /// A machine whose wall clock is wrong by this number of milliseconds.
     struct WrongClock(i64);
 
     impl Clock for WrongClock {
@@ -275,8 +275,9 @@ mod tests {
         }
     }
 
-    /// The first answer tells the server's time to a second, the next ones much better. A hold is renewed in the last third of its
-    /// validity, so a second less would end it before.
+    /// The first response gives the server's time to a second, and later ones are much more exact.
+    ///
+    /// A hold is renewed in the last third of its validity. If the error stayed at a second, the hold would end before its renewal.
     #[test]
     fn a_validity_is_known_better_when_the_clock_is() {
         let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));
@@ -292,12 +293,12 @@ mod tests {
         server_time.set_offset(ClockOffset::of_reading(sent, resolution / 4, now, now));
         let known = published.later(held_until(&server_time, valid_until, skew, now));
         assert_eq!(known, HoldState::Until(now + Duration::from_millis(6_750)));
-        // Told once. With age the clock is known less exactly: nothing is taken back, since it was true.
+        // The extension is reported once. The clock becomes less exact with age, but an end that was true is not withdrawn.
         let later = now + Duration::from_secs(3);
         assert_eq!(published.later(held_until(&server_time, valid_until, skew, later)), HoldState::Unknown);
     }
 
-    /// The clock of an API server is set back, or another one behind the same address is late.
+    /// An API server's clock is set back, or another server behind the same address has a late clock.
     #[test]
     fn a_clock_that_is_set_back_prolongs_no_published_validity() {
         let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));

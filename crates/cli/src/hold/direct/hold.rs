@@ -46,7 +46,7 @@ impl Renewal for DirectHold {
     /// Releases without a wait for the confirmation of all members.
     fn release(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
         Box::pin(async move {
-            // An error means that the task has ended: the lock was lost.
+            // An error means that the task panicked or was aborted.
             let _ = self.release.send(());
             Ok(self.task.await?)
         })
@@ -61,7 +61,7 @@ impl Renewal for DirectHold {
     }
 }
 
-/// A guard whose drop leaves the lock as it is: a drop by a panic is not a release.
+/// A guard whose drop does not release the lock, because a drop by a panic is not a release.
 struct RenewedGuard(Option<Guard>);
 
 impl RenewedGuard {
@@ -116,7 +116,7 @@ async fn renew(
     }
 }
 
-/// The clock is read first, so the sum is never too late.
+/// The end of the validity. This reads the clock first, so the sum is never too late.
 fn valid_until(guard: &Guard) -> Boottime {
     let now = SystemClock.boottime();
     now + guard.remaining()
@@ -148,9 +148,9 @@ mod tests {
         });
         assert!(work.await.unwrap_err().is_panic());
         sleep(TTL - Duration::from_secs(1)).await;
-        assert_eq!(members.holders("k"), 3, "its validity may have been promised");
+        assert_eq!(members.holders("k"), 3, "its validity was possibly promised");
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(members.holders("k"), 0, "nobody renews it");
+        assert_eq!(members.holders("k"), 0, "no task renews it");
         drop(client);
     }
 

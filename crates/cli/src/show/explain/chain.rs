@@ -14,24 +14,24 @@ use crate::show::{advice, lock_row};
 use redlock_api::MilliTime;
 use redlock_api::conditions::{HeldReason, LockCondition};
 
-/// The number of finished locks that are explained.
+/// Maximum number of finished locks in an explanation.
 const ENDS: usize = 3;
 
 /// The state of a link of the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It holds.
+    /// The need is met.
     Fine,
-    /// It will hold automatically.
+    /// The need will be met automatically.
     Waits,
     /// The user has to act.
     Stops,
-    /// It is not readable.
+    /// This user cannot read it.
     Unknown,
 }
 
 impl State {
-    /// Its mark in front of a link.
+    /// The mark in front of the link, with its tone.
     #[must_use]
     pub const fn mark(self) -> (&'static str, Tone) {
         match self {
@@ -46,11 +46,11 @@ impl State {
 /// One thing that a lock needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// In one word.
+    /// The topic, in one word.
     pub about: &'static str,
-    /// How it is.
+    /// The state of the link.
     pub state: State,
-    /// Sentences.
+    /// Sentences about the link.
     pub says: Vec<String>,
     /// The step for the user.
     pub to_do: Option<String>,
@@ -59,13 +59,13 @@ pub struct Link {
 /// Why a lock is held or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// Which one.
+    /// The name of the lock.
     pub lock: String,
-    /// It has a holder.
+    /// Whether the lock has a holder.
     pub held: bool,
-    /// In one sentence.
+    /// The answer in one sentence.
     pub summary: String,
-    /// From the quorum to the queue.
+    /// The links, from the quorum to the queue.
     pub links: Vec<Link>,
 }
 
@@ -80,7 +80,7 @@ impl Explanation {
     }
 }
 
-/// Explains the locks that were meant; `others` compete with them.
+/// Explains the locks of the target. The locks in `others` compete with them.
 pub fn explain(
     target: &str,
     meant: &[LockObject],
@@ -90,7 +90,7 @@ pub fn explain(
 ) -> Explanation {
     let all: Vec<&LockObject> = meant.iter().chain(others).collect();
     let held = meant.iter().any(LockObject::is_held);
-    // The subject: the holder, else the next lock, else the ended one.
+    // The explanation is about the holder, or else about the next lock, or else about the ended locks.
     let first = meant.iter().find(|lock| lock.is_held()).or_else(|| meant.iter().find(|lock| !lock.is_finished()));
     let ended = if first.is_none() { meant } else { &[] };
     let mut links: Vec<_> = ended.iter().filter_map(|lock| end_link(lock, now)).take(ENDS).collect();
@@ -127,7 +127,7 @@ fn summary(target: &str, first: Option<&LockObject>, all: &[&LockObject], now: M
     }
 }
 
-/// One sentence about a finished lock, and who holds its key.
+/// One sentence about the end of a lock, and about the present holder of its key.
 fn ended_summary(target: &str, lock: &LockObject, all: &[&LockObject]) -> String {
     let reason = lock.condition(LockCondition::Finished).map_or("Finished", |finished| &finished.reason);
     let holders: Vec<_> = all.iter().filter(|other| other.is_held()).map(|other| other.who()).collect();
@@ -135,7 +135,7 @@ fn ended_summary(target: &str, lock: &LockObject, all: &[&LockObject]) -> String
     format!("{target} ended with reason {reason}.{key}")
 }
 
-/// How a finished lock ended, and what to do about it.
+/// The link about the end of a finished lock, with the step for the user.
 fn end_link(lock: &LockObject, now: MilliTime) -> Option<Link> {
     let finished = lock.condition(LockCondition::Finished).filter(|finished| finished.status == "True")?;
     let advice = advice::of_lock(finished);
@@ -170,7 +170,7 @@ fn reason_text(lock: &LockObject) -> String {
     }
 }
 
-/// Within a sentence.
+/// The text with a small first letter and without backquotes, for the middle of a sentence.
 fn lower(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
@@ -182,7 +182,7 @@ fn trim(message: &str) -> &str {
     message.trim().trim_end_matches('.')
 }
 
-/// That the operator has seen the object as it is now.
+/// A link if the status does not describe the newest version of the object.
 fn operator_link(lock: &LockObject) -> Option<Link> {
     let observed = lock.status.observed_generation;
     if !lock.status.conditions.is_empty() && (observed.is_none() || observed >= lock.metadata.generation) {
@@ -246,7 +246,7 @@ fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
     Link { about: "holder", state: State::Waits, says, to_do }
 }
 
-/// Why a lock that could be held is not.
+/// The link about the reason why an accepted lock is not held.
 fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
     let about = if lock.spec.election.is_some() { "candidate" } else { "claim" };
     let Some(held) = lock.condition(LockCondition::Held) else {
@@ -278,7 +278,7 @@ fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
     Link { about, state, says, to_do }
 }
 
-/// The queue for the key, in order.
+/// The link about the queue for the key, in its order.
 fn queue_link(all: &[&LockObject], first: Option<&LockObject>) -> Option<Link> {
     let mut queue: Vec<&LockObject> =
         all.iter().copied().filter(|lock| !lock.is_held() && !lock.is_finished()).collect();

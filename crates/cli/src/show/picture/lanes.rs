@@ -4,7 +4,7 @@ use super::KeyState;
 use crate::output::format::between;
 use redlock_api::MilliTime;
 
-/// One hold in a lane. Times are milliseconds after the first one.
+/// One hold in a lane. Times are milliseconds after the beginning of the first hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The holder.
@@ -13,21 +13,21 @@ pub struct Hold {
     pub from: i64,
     /// The end, or the time of the picture.
     pub to: i64,
-    /// The reason of the end. `None`: it lasts.
+    /// The reason of the end. `None`: the hold has not ended.
     pub reason: Option<String>,
 }
 
 /// The holds of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lanes {
-    /// No two holds of a row overlap, so a second row shows an overlap.
+    /// The rows. No two holds of one row overlap, so a second row shows an overlap.
     pub rows: Vec<Vec<Hold>>,
     /// The time that the lanes show, in milliseconds.
     pub length: i64,
 }
 
 impl Lanes {
-    /// The remembered holds of a key, each in the first row that is free.
+    /// Puts each known hold of a key into the first free row.
     #[must_use]
     pub fn of(key: &KeyState<'_>, now: MilliTime) -> Self {
         let mut holds = Vec::new();
@@ -57,7 +57,7 @@ impl Lanes {
         self.rows.iter().map(|row| text(row, self.length, width)).collect()
     }
 
-    /// The reasons of the ends, newest last.
+    /// The reasons of the ends, in the order of time.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
         let mut ends: Vec<_> = self.rows.iter().flatten().filter(|hold| hold.reason.is_some()).collect();
@@ -66,7 +66,7 @@ impl Lanes {
     }
 }
 
-/// One row. A hold has one cell at least; its name is cut off at its end.
+/// The text of one row. A hold has at least one cell, which can cut off its name.
 fn text(row: &[Hold], length: i64, width: usize) -> String {
     let mut cells = vec![' '; width];
     let column = |time: i64| {

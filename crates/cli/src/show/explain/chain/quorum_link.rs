@@ -10,15 +10,15 @@ use redlock_api::conditions::{QuorumCondition, find_condition};
 /// The answer of the API server about the quorum.
 #[derive(Clone, Debug)]
 pub enum QuorumState {
-    /// This.
+    /// The RedisQuorum of the lock.
     Found(Box<QuorumObject>),
-    /// There is none of this name.
+    /// The named RedisQuorum does not exist.
     Absent(String),
-    /// This user cannot read it.
+    /// This user cannot read the named RedisQuorum.
     Hidden(String),
-    /// The lock names none, and not exactly one is marked as the default.
+    /// The lock names no quorum, and none or several are marked as the default.
     Defaults(Vec<String>),
-    /// The lock names none, and this user cannot list quorums.
+    /// The lock names no quorum, and this user cannot list quorums.
     Unknown,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn quorum_link(answer: &QuorumState, now: MilliTime) -> Link {
     }
 }
 
-/// Whether a majority of a quorum votes, and what the others wait for.
+/// Whether a majority of the quorum votes, and the reasons of the members that do not vote.
 pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
     let (name, status) = (quorum.full_name(), &quorum.status);
     let (voting, members) = (quorum.voting(), status.voters.len());
@@ -87,10 +87,10 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
     Link { about: "quorum", state, says, to_do }
 }
 
-/// Why a member does not vote, and when it will.
+/// A sentence about a member that does not vote: the reason, or the time of its next vote.
 pub fn member_text(member: &QuorumMember, now: MilliTime) -> String {
     let reason = member.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-    // No time helps against a cause, so the time is that of a member without one.
+    // The member does not vote before the cause in its message ends, so the sentence then has no time.
     let why = match (&member.message, member.rejoin_at) {
         (Some(message), _) => format!(": {}", trim(message)),
         (None, Some(at)) => format!(" and votes from {}", moment(at, now)),

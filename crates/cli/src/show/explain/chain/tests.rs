@@ -60,7 +60,7 @@ fn a_quorum_without_a_majority_names_members_that_are_out() {
     );
     assert_eq!(link(&stuck, "quorum").state, State::Waits);
     assert_eq!(stuck.summary, "shop/reindex is not held: no majority of the members answered in time.");
-    // A member that is out stops no lock.
+    // One member without a vote does not stop a lock.
     let one_out = explained(&[held("a")], &[], &found(["Admitted", "Admitted", "Fenced"]));
     assert_eq!(link(&one_out, "quorum").state, State::Fine);
     assert_eq!(link(&one_out, "quorum").says.len(), 2);
@@ -191,7 +191,7 @@ fn a_finished_lock_begins_with_how_it_ended() {
     assert!(broken.to_do().is_some());
     let released = explained(&[finished("y", "Released", "")], &[held("a")], &found(["Admitted"; 3]));
     assert_eq!((released.links[0].state, released.to_do()), (State::Fine, None));
-    // A claim that still waits is what a key is about.
+    // The explanation of a key is about the waiting claim, not about the ended one.
     let waits = explained(
         &[waiting("b", "Queued", "a has it", Some(1)), finished("x", "Broken", "")],
         &[],
