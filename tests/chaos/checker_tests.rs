@@ -44,7 +44,7 @@ fn holds_after_one_another_are_fine() {
 #[test]
 fn two_holders_at_once_are_seen() {
     assert_eq!(of(&[hold("a", None, 0, 20), hold("b", None, 19, 40)]), (1, 0));
-    // Whichever began first, even at the same moment, and one inside the other.
+    // The order does not matter. Holds can begin at the same moment, or one inside the other.
     assert_eq!(of(&[hold("b", None, 19, 40), hold("a", None, 0, 20)]), (1, 0));
     assert_eq!(of(&[hold("a", None, 5, 20), hold("b", None, 5, 20)]), (1, 0));
     assert_eq!(of(&[hold("a", None, 0, 100), hold("b", None, 10, 20), hold("c", None, 50, 60)]), (2, 0));
@@ -64,9 +64,9 @@ fn a_stepped_clock_excepts_outside_clients_until_the_fence() {
     };
     assert_eq!(of(hold("x", None, 15, 30)), (0, 1));
     assert_eq!(of(hold("x", None, 19, 30)), (0, 1));
-    assert_eq!(of(hold("x", None, 20, 30)), (1, 0), "the member is fenced by then");
-    assert_eq!(of(hold("x", None, 14, 30)), (1, 0), "that was before");
-    assert_eq!(of(hold("b", Some(2), 15, 30)), (1, 0), "the operator sees the clock");
+    assert_eq!(of(hold("x", None, 20, 30)), (1, 0), "the member is already fenced");
+    assert_eq!(of(hold("x", None, 14, 30)), (1, 0), "the hold began before the step");
+    assert_eq!(of(hold("b", Some(2), 15, 30)), (1, 0), "the operator checks the clock");
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn a_validity_across_another_holders_term_is_found() {
 #[test]
 fn tokens_that_do_not_rise_are_seen() {
     assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(1), 10, 20)]), (0, 1));
-    assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(2), 10, 20)]), (0, 1), "nor may they be equal");
+    assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(2), 10, 20)]), (0, 1), "equal tokens are a violation");
     // Clients without a token hold in between.
     assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("x", None, 10, 20), hold("b", Some(1), 20, 30)]), (0, 1));
-    // Compared with the highest token, not with the last.
+    // A token is compared with the highest earlier token, not with the last one.
     assert_eq!(of(&[hold("a", Some(5), 0, 1), hold("b", Some(1), 1, 2), hold("c", Some(4), 2, 3)]), (0, 2));
 }
 
@@ -99,7 +99,7 @@ fn a_member_explains_nothing_and_a_majority_does() {
         assert!(!explained(kind, &[members(&["q-0"], 95_000, 96_000), members(&["q-0"], 98_000, 99_000)]));
         assert!(explained(kind, &[members(&["q-0", "q-1"], 98_000, 99_000)]));
         assert!(explained(kind, &[members(&["q-0"], 95_000, 96_000), members(&["q-1"], 98_000, 99_000)]));
-        // Too long before, or after.
+        // The faults are too long before the loss, or after it.
         assert!(!explained(kind, &[members(&["q-0", "q-1"], 80_000, 92_999)]));
         assert!(!explained(kind, &[members(&["q-0", "q-1"], 100_001, 100_100)]));
     }

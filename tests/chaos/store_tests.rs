@@ -22,7 +22,7 @@ fn a_store_that_trusts_loses_and_it_is_counted() {
     assert_eq!(paused(false), Counts { written: 2, lost: 1, refused: 0 });
 }
 
-/// The later holder has read and not yet written: a write now would be lost.
+/// The later holder has read and not yet written, so a write of the earlier holder would be lost.
 #[test]
 fn a_reading_already_shuts_out_older_tokens() {
     let mut store = Store::new(true);

@@ -37,11 +37,11 @@ struct Admission {
     confirms_death: bool,
     /// Whether a Node is no evidence for a process on another machine with the same node name.
     tells_machines_apart: bool,
-    /// Whether its wait starts again when that death is recorded.
+    /// Whether a successor's wait starts again when that death is recorded.
     counts_from_death: bool,
     /// Whether opening and closing depend on the leader's epoch.
     ///
-    /// A new leader cuts the connections of the old one, too.
+    /// A new leader also cuts the connections of the old one.
     epoch: bool,
 }
 
@@ -68,7 +68,9 @@ enum Life {
     #[default]
     NotYet,
     Running,
-    /// Its pod was deleted by force while its node was cut off: it runs, and no operator reaches it.
+    /// The process runs, but no operator reaches it.
+    ///
+    /// Its pod was deleted by force while its node was cut off.
     CutOff,
     /// Its container ended, and its pod continued with another one.
     Ended,
@@ -83,7 +85,7 @@ struct Process {
     life: Life,
     /// The pod of the member in which it runs.
     pod: u8,
-    /// Whether another machine has taken the name of its node during the cut, and is Ready.
+    /// Whether another machine took the name of its node during the cut, and is Ready.
     renamed: bool,
     open: bool,
     /// The leader's epoch on it.
@@ -117,7 +119,7 @@ struct Published {
     predecessor: Option<u8>,
 }
 
-/// `fence::Sight`, in ticks before now.
+/// An `ObservedProcess` of the fence, in ticks before now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Observed {
     process: u8,
@@ -135,7 +137,7 @@ enum Doing {
     Checked(u8),
     /// It has decided again on this record.
     ///
-    /// `true` if that is the newest.
+    /// The flag is true if the record is the newest one.
     Read(u8, Published, bool),
     /// It has written the admission.
     Written(u8),
@@ -178,7 +180,9 @@ enum Wrong {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Tick,
-    /// In its pod, or in another one while the first continues to run.
+    /// The next process starts in the same pod.
+    ///
+    /// After `ForceDelete` it starts in another pod, while the first one continues to run.
     Restart,
     ForceDelete,
     NodeBack(usize),

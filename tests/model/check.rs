@@ -75,7 +75,10 @@ pub(crate) fn holds<R: Rules>(name: &str, rules: R) {
         print_trace(&rules, &path.into_states());
         panic!("{name}: a rule is broken");
     }
-    assert!(checker.discovery(GOAL).is_some(), "{name}: the goal is out of reach, so that the verdict means nothing");
+    assert!(
+        checker.discovery(GOAL).is_some(),
+        "{name}: the model cannot reach the goal, so its verdict proves nothing"
+    );
 }
 
 /// Requires a counterexample, and prints a shortest one.
@@ -85,7 +88,7 @@ pub(crate) fn violated<R: Rules>(name: &str, rules: R) {
     let checker = Checked(rules.clone()).checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let found = checker.discovery(SAFE);
     report(name, &checker, started, if found.is_some() { "VIOLATED, as it must be" } else { "HOLDS" });
-    let path = found.unwrap_or_else(|| panic!("{name}: without this guard there has to be a counterexample"));
+    let path = found.unwrap_or_else(|| panic!("{name}: there must be a counterexample without this guard"));
     print_trace(&rules, &path.into_states());
 }
 

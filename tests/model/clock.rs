@@ -1,7 +1,7 @@
 //! The clock watch: a member's wall clock is stepped, so that a key expires before its promise.
 //!
-//! A has the member's vote, and B requests it. Every answer carries the member's time, and the leader reads the member
-//! every second tick, too. `fence::clock::ClockWatch` decides on the readings. Answers take time, so a reading is an
+//! A has the member's vote, and B requests it. Every answer carries the member's time, and the leader also reads the
+//! member every second tick. `fence::clock::ClockWatch` decides on the readings. Answers take time, so a reading is an
 //! interval.
 
 use std::time::Duration;
@@ -23,9 +23,9 @@ struct Clocks {
     ticks: u8,
     steps: u8,
     farthest: i8,
-    /// Whether the time in a vote is judged.
+    /// Whether the time in a vote is checked.
     watches: bool,
-    /// Whether the member is read between votes, too.
+    /// Whether the leader also reads the member between votes.
     reads: bool,
     /// Whether earlier readings are kept, so that a found step stays found.
     remembers: bool,
@@ -56,7 +56,7 @@ enum Asked {
         sent: u8,
         time: i8,
     },
-    /// B has the answer, or does not count it.
+    /// B has the answer, or ignores it.
     Over,
 }
 
@@ -66,7 +66,7 @@ struct World {
     /// The member's clock minus ours.
     ahead: i8,
     steps: u8,
-    /// Whether Redis has dropped A's key: it can as soon as the key has expired by its clock.
+    /// Whether Redis has dropped A's key, which it can do when the key has expired by its clock.
     gone: bool,
     /// The regular readings.
     ///
@@ -111,7 +111,7 @@ impl Clocks {
         watch
     }
 
-    /// Twice a second in the product.
+    /// Reads the member's clock, twice a second in the product.
     fn read(&self, world: &mut World) {
         let reading = Reading { sent: world.now, time: signed(world.now) + world.ahead, received: world.now };
         if let Some(free) = world.readings.iter_mut().find(|reading| reading.is_none()) {

@@ -1,7 +1,7 @@
 //! Continuity by the members: a replica continues a hold if a majority extends its value in one round.
 //!
-//! This holds whatever else the replica knows. Late requests, old answers, and restarted members must not revive a hold
-//! that has ended.
+//! This is independent of the other state of the replica. Late requests, old answers, and restarted members must not
+//! revive a hold that has ended.
 //!
 //! The replica of this model never receives the end of the hold and retries after refusals, so it does more than the
 //! product. Belief in the hold is one number, which no fault removes.
@@ -25,7 +25,7 @@ struct Continuity {
     last_set: Option<u8>,
     /// Ticks from the start of its round after which a repair sets no key.
     last_repair: Option<u8>,
-    /// Answers without such a key count together if they lie within this number of ticks.
+    /// Maximum number of ticks between answers without such a key that count together.
     window: u8,
     /// Whether a hold that ends is sealed.
     seal: bool,
@@ -112,7 +112,7 @@ enum Status {
     Nothing,
     Held,
     Ending,
-    /// A majority is sealed: the hold ends after the largest time to live.
+    /// A majority is sealed, so the hold ends after the largest time to live.
     RunsOut,
     Over,
 }

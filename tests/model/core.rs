@@ -37,7 +37,7 @@ pub(crate) fn granted(ttl: u8, elapsed: u8) -> Option<u8> {
     granted_until(at(START), now, ticks(ttl), NO_DRIFT).map(|until| ticks_between(now, until))
 }
 
-/// Ticks of validity after an extension of a hold that is valid for `known` ticks more.
+/// Ticks of validity after an extension of a hold that is still valid for `known` ticks.
 pub(crate) fn renewed(ttl: u8, elapsed: u8, known: u8) -> Option<u8> {
     let now = at(START + u64::from(elapsed));
     let known = now + ticks(known);

@@ -14,7 +14,7 @@ use super::core::{admits, granted, rejoin_ticks, ticks};
 
 const SMALL: u8 = 1;
 const LARGE: u8 = 3;
-/// Longer than any wait: the model does not distinguish longer times.
+/// A time longer than any wait, beyond which the model does not distinguish times.
 const LONG: u8 = LARGE + 1;
 const NOW: Monotonic = Monotonic::new(std::time::Duration::from_secs(1_000));
 
@@ -79,7 +79,7 @@ enum Step {
     Die,
     Bury,
     Delete,
-    /// The leader reads the member, and acts.
+    /// The leader reads the member, and decides.
     Observe,
     Lead,
     MakeAgain,

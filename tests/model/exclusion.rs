@@ -27,7 +27,9 @@ pub(crate) fn number(client: usize) -> u8 {
     u8::try_from(client + 1).unwrap()
 }
 
-/// A tick passes at a member: its key can expire, and the age of its process grows up to `delay`.
+/// Advances a member by one tick.
+///
+/// Its key can expire, and the age of its process grows up to `delay`.
 pub(crate) fn tick(owner: &mut u8, ttl: &mut u8, fence: &mut u8, delay: u8) {
     *ttl = ttl.saturating_sub(1);
     if *ttl == 0 {
@@ -43,9 +45,9 @@ pub(crate) fn admissions(delay: u8) -> Vec<bool> {
     (0..=delay).map(|seen_for| admits(seen_for, delay)).collect()
 }
 
-/// The violation of two clients.
+/// The rule that two clients violate, if there is one.
 ///
-/// Each has its ticks of validity, and whether another client was granted the lock during them.
+/// Each client has its ticks of validity, and whether another client was granted the lock during them.
 pub(crate) fn violation(clients: [(u8, bool); 2]) -> Option<&'static str> {
     let holds = |(valid, _): &(u8, bool)| *valid > 0;
     if clients.iter().all(holds) {

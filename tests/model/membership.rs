@@ -4,8 +4,8 @@
 //! steps are those of `membership::decide`.
 //!
 //! Members can be external masters. The operator closes no users there. The record on the process has the epoch, and
-//! votes of an earlier one are refused. A client that has not received an admission or a fencing counts the process
-//! that it knows.
+//! the member refuses votes of an earlier epoch. A client that has not received an admission or a fencing continues to
+//! count the earlier process.
 //!
 //! Abstractions: the closing of a member is recorded in the same step. A frozen leader is the subject of the model of
 //! the fence. Whether every lock is on every member is not checked, because it only prevents losses.
@@ -153,7 +153,7 @@ struct World {
     stage: Stage,
     members: [Member; MOST],
     clients: [Client; 2],
-    /// Ticks plus one since the old list has no promises, by the leader's state.
+    /// Ticks plus one since the old list has had no promises, according to the leader.
     closed_for: u8,
     restarts: u8,
 }
@@ -171,7 +171,7 @@ enum Step {
     Repaired(usize, usize),
     Renew(usize),
     Restart(usize),
-    /// Its process continues to run, and is fenced: its clock was stepped.
+    /// Its process continues to run, and is fenced because its clock was stepped.
     Fence(usize),
     Observe(usize),
     Admit(usize),

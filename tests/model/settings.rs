@@ -22,7 +22,7 @@ use super::{
 
 const SMALL: u8 = 1;
 const LARGE: u8 = 3;
-/// Longer than any wait: the model does not distinguish longer times.
+/// A time longer than any wait, beyond which the model does not distinguish times.
 const LONG: u8 = LARGE + 1;
 const NOW: u64 = 1_000;
 
@@ -71,10 +71,12 @@ type NextOf = (u8, u8, Count, bool);
 /// Value in force, wait.
 type Next = (u8, Count);
 
-/// The crate's decisions: there are few inputs, and each goes to the real function once.
+/// A table of the crate's decisions.
+///
+/// There are few inputs, and each goes to the real function once.
 struct Table {
     next: Vec<(NextOf, Next)>,
-    /// By wanted and published value.
+    /// The rejoin delay, by wanted and published value.
     delay: Vec<((u8, u8), u8)>,
 }
 
@@ -181,7 +183,7 @@ enum Step {
 }
 
 impl World {
-    /// A write to the quorum: decisions on the earlier version are stale.
+    /// Records a write to the quorum, after which decisions on the earlier version are stale.
     fn changed(&mut self) {
         for decided in [&mut self.to_publish, &mut self.delay_read] {
             *decided = decided.map(|(value, _)| (value, false));
@@ -314,7 +316,7 @@ impl Rules for Settings {
         world.admitted_early.then_some("a process is admitted before what its predecessor promised has run out")
     }
 
-    /// Lowered after a raise, with a restart, and a lock held again.
+    /// The value was lowered after a raise, a process restarted, and a lock is held again.
     fn goal(&self, world: &World) -> bool {
         world.changes >= 2
             && world.published == SMALL

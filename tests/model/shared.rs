@@ -1,6 +1,6 @@
 //! Two operators that share masters, and change the list of them with a pause.
 //!
-//! From the end of the old list until a rejoin delay has passed, nothing is granted. The leaders' steps are those of
+//! Nothing is granted from the end of the old list until a rejoin delay has passed. The leaders' steps are those of
 //! `membership::decide`. The model repeats the script of the record, and tests/redis runs the script itself.
 //!
 //! Abstractions: an acquisition is one step, and a promise lives for `ttl` from then on. In addition to the leader,
@@ -43,7 +43,7 @@ struct Shared {
     lists_checked: bool,
     /// Whether an operator votes only after its claim was on every member of its list.
     joins: bool,
-    /// Whether claims expire of an operator that is down before its change.
+    /// Whether the claims of an operator that is down before its change expire.
     lapses: bool,
     restarts: u8,
 }
@@ -72,13 +72,13 @@ struct Member {
     out: u8,
     /// The list that an operator claims here, plus one. 0 without a claim.
     entries: [u8; 2],
-    /// Whether the operator knows that its claim is on this process.
+    /// Whether the operator's state records its claim on this process.
     kept: [bool; 2],
     /// Whether the record refuses votes under the operator's old epoch.
     closed: [bool; 2],
     /// Whether the lagging replica has admitted this process.
     lags: [bool; 2],
-    /// Whether the other operator lacks a majority since before this one renewed its claim here.
+    /// Whether the other operator has lacked a majority since before this one renewed its claim here.
     ///
     /// The index is the other operator's number.
     lost: [bool; 2],
@@ -117,7 +117,7 @@ enum Step {
     Tick,
     /// An operator reads a record, and makes its claim.
     Observe(usize, usize),
-    /// Its claim there has expired.
+    /// An operator's claim on a record has expired.
     Lapse(usize, usize),
     Acquire(Voter, Set),
     Renew(Voter),
@@ -183,7 +183,7 @@ impl Shared {
         member.out == 0 && member.kept[operator] && usize::from(member.entries[operator]) == claims
     }
 
-    /// Whether its claim is on a majority, as far as it knows.
+    /// Whether the operator's claim is on a majority, according to its own state.
     fn stands(&self, world: &World, operator: usize) -> bool {
         self.wins(world.operators[operator].stage.list(), |at| Self::votes(world, Voter { operator, lags: false }, at))
     }

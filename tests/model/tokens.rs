@@ -4,9 +4,10 @@
 //! crate's own function makes the token from the numbers of any majority of the votes, since any answer can be late or
 //! lost.
 //!
-//! There is no time here. The fence appears as its result in the model of exclusion. A process without its data is not
-//! admitted while an acquisition is in progress that counts a vote or an acknowledgement of the earlier process.
-//! Validities are left out, so holders can follow each other sooner than in the product: more behaviours, not fewer.
+//! There is no time here. The model of exclusion contains the fence, and this model only its result. A process without
+//! its data is not admitted while an acquisition is in progress that counts a vote or an acknowledgement of the earlier
+//! process. Validities are left out, so holders can follow each other sooner than in the product. That gives more
+//! behaviours, not fewer.
 
 mod apply;
 mod histories;
@@ -48,7 +49,9 @@ struct Tokens {
     counts_behind_set: bool,
     /// How often the leader raises a counter to one that it has read.
     levels: u8,
-    /// Whether it only raises. Otherwise it writes the number that it has read.
+    /// Whether it only raises.
+    ///
+    /// Otherwise it writes the number that it has read.
     level_raises: bool,
     /// Whether a write-back counts only where the key still holds the client's value.
     checks_value: bool,
@@ -56,7 +59,7 @@ struct Tokens {
     same_set: bool,
     /// Whether a counter is restored at the admission.
     restore: bool,
-    /// Whether it is computed after the wait, instead of before.
+    /// Whether the restored counter is computed after the wait, instead of before it.
     restore_late: bool,
     /// Whether counters are read from admitted members only.
     reads_admitted: bool,
@@ -98,7 +101,7 @@ enum Fence {
     #[default]
     Admitted,
     Waiting,
-    /// Waiting with a counter that is already computed: only without [`Tokens::restore_late`].
+    /// Waiting with a computed counter, which happens only without [`Tokens::restore_late`].
     WaitingRestored,
     Waited,
     Restored,
@@ -107,14 +110,14 @@ enum Fence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Member {
     counter: u8,
-    /// The client whose value the key holds, plus one. 0 without an owner.
+    /// The client whose value the key holds, plus one, or 0 without an owner.
     owner: u8,
     fence: Fence,
     /// The value to which its counter will be raised.
     restored: u8,
     /// Whether it has set the key for each client before the number.
     set: [bool; 2],
-    /// The number in its yes to each client. 0 without one.
+    /// The number in its yes to each client, or 0 without a yes.
     yes: [u8; 2],
     /// The number behind a SET that it has refused.
     refused: [u8; 2],
@@ -165,7 +168,7 @@ enum Step {
     Refuse(usize, usize),
     /// A key expires although its attempt can still be decided.
     Lapse(usize),
-    /// By the votes of these members, as bits.
+    /// A client decides by the votes of these members, as bits.
     Decide(usize, usize),
     Raise(usize, usize),
     Raised(usize),
@@ -174,7 +177,7 @@ enum Step {
     Level(usize),
     Restart(usize),
     Wait(usize),
-    /// From these other members, as bits.
+    /// A member restores its counter from these other members, as bits.
     Restore(usize, usize),
     Admit(usize),
 }

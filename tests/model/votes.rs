@@ -30,7 +30,7 @@ struct Votes {
     delay: u8,
     /// Whether ages begin at the first observation of the process, instead of at its own start.
     first_sight: bool,
-    /// Whether the operator cannot close members: external masters.
+    /// Whether members are external masters, which the operator cannot close.
     external: bool,
     /// Whether votes count only for the process that was admitted.
     bound_to_run_id: bool,

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use super::check::{Rules, holds, large, violated};
 
-/// The delays of the two clients, in ticks: they have different longest times to live.
+/// The delays of the two clients, in ticks, which have different longest times to live.
 const DELAYS: [u8; 2] = [1, 2];
 
 #[derive(Clone)]
@@ -137,7 +137,7 @@ impl Watched {
             world.clients[client] = Phase::Ready { of, mark: None };
             return;
         }
-        // One script: the second client waits with the mark that exists.
+        // The member decides in one script, so the second client waits with the existing mark.
         let mark = match world.record.filter(|record| self.matches(record, of)) {
             Some(record) => record.mark,
             None if self.marks => {
@@ -201,7 +201,7 @@ impl Watched {
         Phase::Voting
     }
 
-    /// The data is lost, or replaced by the copy's.
+    /// Loses the data, or replaces it by the copy's.
     fn lose(&self, world: &mut World, step: Step) -> bool {
         if world.faults == self.faults {
             return false;
@@ -220,7 +220,7 @@ impl Watched {
             // The connection ends with its process. A vote that counts from less than the raised counter reveals the
             // loss.
             let is_noticed = matches!(client, Phase::Raised { .. } | Phase::Voting);
-            // A write on its way arrives anyway.
+            // A write on its way arrives in any case.
             let is_on_its_way = matches!(client, Phase::Writing { .. }) && !breaks;
             if (breaks || is_noticed) && !is_on_its_way {
                 *client = Phase::Connected;
@@ -269,7 +269,7 @@ impl Rules for Watched {
         world.is_wrong.then_some("a client votes on a memory that is younger than its delay")
     }
 
-    /// After all losses both clients vote.
+    /// Both clients vote after all losses.
     fn goal(&self, world: &World) -> bool {
         world.faults == self.faults && world.clients == [Phase::Voting; 2]
     }

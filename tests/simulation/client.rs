@@ -83,7 +83,7 @@ async fn follow(quorum: Arc<Quorum>, admitted: Arc<Mutex<Vec<Option<RunId>>>>, m
     }
 }
 
-/// One hold, as all replicas of its client know it.
+/// One hold, as all replicas of its client have it.
 #[derive(Clone)]
 struct Held {
     key: LockKey,
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Ends the hold without a release: the holder continues until its last deadline.
+    /// Ends the hold without a release, so that the holder continues until its last deadline.
     async fn seal(&mut self, held: &Held) {
         let replica = self.first.clone();
         let sealed = self.signer.sealed(&held.value);
@@ -213,7 +213,7 @@ impl Replica {
 
     /// Renews until `ends_at`, or until the hold is lost.
     ///
-    /// Returns whether it is valid at the end. `tells`: whether it notifies the holder.
+    /// Returns whether it is valid at the end. With `tells` it notifies the holder of its renewals.
     async fn renew(&self, held: &Held, holds: &Holds, ends_at: Option<Boottime>, tells: bool, rng: &mut Rng) -> bool {
         loop {
             let now = self.clock.boottime();
@@ -254,7 +254,9 @@ impl Replica {
         }
     }
 
-    /// Renews a hold that another replica has published, without a publication of its own, and takes over after a while.
+    /// Renews a hold that another replica has published, and takes over after a while.
+    ///
+    /// It does not publish anything itself.
     async fn stand_by(self, held: Held, published: Boottime, first: Self, mut rng: Rng) {
         sleep(rng.millis(0, 700)).await;
         let left = first.true_time(published).saturating_sub(self.quorum.history.now()).min(TTL);
@@ -277,7 +279,9 @@ impl Replica {
     }
 }
 
-/// Pauses the process occasionally: nothing is polled, while time and messages continue.
+/// Pauses the process occasionally.
+///
+/// During the pause nothing is polled, while time and messages continue.
 async fn paused<F: Future>(future: F, rng: &mut Rng) -> F::Output {
     let pause = rng.percent(5).then(|| (rng.below(4), rng.millis(10, 3_000)));
     Paused {

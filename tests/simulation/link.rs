@@ -1,6 +1,6 @@
 //! One client's connection to one member: first in, first out, late, cut, and opened again.
 //!
-//! A connection leads to one process and ends with it. Undelivered releases go out on the next one, as in
+//! A connection leads to one process and ends with it. Undelivered releases are sent on the next connection, as in
 //! `redis_member`.
 
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use super::server::Server;
 pub(crate) struct Weather {
     /// The maximum latency of one direction, in milliseconds.
     pub(crate) slowest: u64,
-    /// The end of the cut: nothing passes before.
+    /// The end of the cut, before which nothing passes.
     pub(crate) cut_until: Instant,
     /// Lost answers, in percent.
     pub(crate) deaf: u64,
@@ -123,7 +123,7 @@ impl<C: Clock> Wire<C> {
             self.execute_later(job.commands.clone(), 1_500);
         }
         if self.rng.percent(weather.deaf) {
-            // The request is lost, and the sender's deadline passes.
+            // The answer is lost, and the sender's deadline passes.
             tokio::spawn(async move {
                 sleep(Duration::from_secs(5)).await;
                 drop(job.answer);
@@ -138,7 +138,7 @@ impl<C: Clock> Wire<C> {
         });
     }
 
-    /// The connection has ended.
+    /// Handles the end of the connection.
     ///
     /// The member can still have received its requests.
     fn broken(&mut self, job: Job) {

@@ -32,7 +32,7 @@ use server::Server;
 /// How long one seed runs, in simulated time.
 const LENGTH: Duration = Duration::from_secs(20);
 const DEFAULT_SEEDS: u64 = 300;
-/// Number of seeds without a fence, of which the first few must find violations.
+/// Number of seeds without a fence, of which some must find violations.
 const CONTROL_SEEDS: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {
@@ -128,7 +128,10 @@ fn without_the_fence_the_checker_finds_violations() {
         wrong.len()
     );
     let all: Vec<&String> = wrong.iter().flat_map(|(_, violations)| violations).collect();
-    assert!(all.iter().any(|violation| violation.starts_with("two holders")), "the checker is blind: {all:?}");
+    assert!(
+        all.iter().any(|violation| violation.starts_with("two holders")),
+        "the checker finds no violation: {all:?}"
+    );
     println!("for example SEED={}: {}", wrong[0].0, wrong[0].1[0]);
 }
 

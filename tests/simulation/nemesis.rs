@@ -80,7 +80,7 @@ impl Nemesis {
         let micros = if self.rng.percent(70) { micros } else { -micros };
         server.process().stepped_micros += micros;
         self.quorum.history.note(&format!("{}'s clock is stepped by {} ms", server.name, micros / 1_000));
-        // Like a clock watch that is in time: the process is restarted.
+        // The process restarts, like after a clock watch that detects the step in time.
         let (server, history, number) = (server.clone(), self.quorum.history.clone(), server.process().number);
         let noticed = self.rng.millis(100, 3_000);
         tokio::spawn(async move {

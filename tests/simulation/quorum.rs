@@ -50,7 +50,7 @@ impl Quorum {
         self.clocks.clone()
     }
 
-    /// Like `QuorumSession::ensure_token_floor`: no token above the floor is published.
+    /// Raises the floor before a token above it is published, like `QuorumSession::ensure_token_floor`.
     pub(crate) fn ensure_floor(&self, token: i64) {
         let mut status = self.status.lock().unwrap();
         if token > status.floor {
@@ -58,7 +58,9 @@ impl Quorum {
         }
     }
 
-    /// Rule 7, like `controller::admit`, without Unix time, which would hide a mistake in the rest.
+    /// The restored counter by rule 7, like in `controller::admit`.
+    ///
+    /// It leaves out Unix time, which would hide a mistake in the rest.
     fn restored(&self, member: usize, rng: &mut Rng) -> i64 {
         let status = self.status.lock().unwrap();
         let admitted = |(index, server): &(usize, &Arc<Server>)| {

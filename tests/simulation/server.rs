@@ -21,7 +21,7 @@ pub(crate) struct Process {
     pub(crate) open: bool,
     pub(crate) master: Master,
     pub(crate) frozen_until: Instant,
-    /// By how much the wall clock was stepped, and its drift.
+    /// The total of the steps of the wall clock, and its drift.
     pub(crate) stepped_micros: i64,
     ppm: i64,
 }
@@ -74,7 +74,7 @@ impl Server {
         self.time_of(&self.process())
     }
 
-    /// Resolves when the process runs, for a moment at least.
+    /// Waits until the process is not frozen at the moment.
     pub(crate) async fn thaw(&self) {
         loop {
             let until = self.process().frozen_until;

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Milliseconds of the clock of a history.
 pub type Millis = i64;
 
-/// A loss is explained by what went wrong up to this long before it, and the hold's ttl.
+/// A fault explains a loss if it ended at most this time and the hold's ttl before the loss.
 ///
-/// Keys of a member that came back are set again by the leader's next renewal.
+/// The leader's next renewal sets the keys of a returned member again.
 const BEFORE: Millis = 5_000;
 /// The additional time without a leader.
 ///
-/// Then no keys are set again on a member that returned, and no status is written.
+/// Without a leader no replica sets keys again on a returned member, or writes a status.
 const WITHOUT_LEADER: Millis = 20_000;
 
 /// One hold, by the record of its holder.
@@ -34,7 +34,7 @@ pub struct Hold {
     pub released: Option<Millis>,
     /// How long the lock lives without a renewal.
     pub ttl: Millis,
-    /// Ends that the holder did not ask for.
+    /// Ends that the holder did not request.
     pub losses: Vec<Loss>,
 }
 
@@ -46,10 +46,10 @@ impl Hold {
     }
 }
 
-/// The end of a hold that its holder did not ask for.
+/// The end of a hold that its holder did not request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// When.
+    /// When it happened.
     pub at: Millis,
     /// The kind of end.
     pub kind: LossKind,
@@ -58,7 +58,9 @@ pub struct Loss {
 /// How a holder lost a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
-    /// The known validity ended before the holder read a later one. The lock can have been renewed in that time.
+    /// The known validity ended before the holder read a later one.
+    ///
+    /// The lock can have been renewed in that time.
     Lapsed,
     /// The holder was notified that it does not hold the lock.
     Taken,
@@ -69,13 +71,17 @@ pub enum LossKind {
 pub struct Fault {
     /// Its name.
     pub kind: &'static str,
-    /// Since when.
+    /// When it began.
     pub from: Millis,
-    /// Until when.
+    /// When it ended.
     pub until: Millis,
-    /// Members that could not vote. One of three costs no holder its lock.
+    /// Members that could not vote.
+    ///
+    /// One of three costs no holder its lock.
     pub members: BTreeSet<String>,
-    /// Replicas of the operator that did not work. One of two costs no holder its lock, but delays what is published.
+    /// Replicas of the operator that did not work.
+    ///
+    /// One of two costs no holder its lock, but delays publications.
     pub operators: BTreeSet<String>,
     /// Whether the API server was unreachable, so that nothing could be published.
     pub api_server: bool,
@@ -84,7 +90,7 @@ pub struct Fault {
     /// Outside clients can get a lock of another client before the member is fenced, because they check no clock
     /// (docs/safety.md).
     pub clock: bool,
-    /// The holder that was hit itself, or requested the end.
+    /// The holder that the fault hit, or that requested the end.
     pub holder: Option<String>,
 }
 
@@ -143,7 +149,9 @@ fn excepts(fault: &Fault, later: &Hold) -> bool {
     fault.clock && later.token.is_none() && fault.from <= later.from && later.from <= fault.until
 }
 
-/// Holds of one key in the order in which they began: each begins when all before it have ended.
+/// Finds overlaps of holds of one key, which are in the order in which they began.
+///
+/// Each hold must begin after the end of all earlier ones.
 fn overlaps<'a>(holds: &[&'a Hold]) -> Vec<(&'a Hold, String)> {
     let mut found = Vec::new();
     let mut longest: Option<&'a Hold> = None;

@@ -97,7 +97,7 @@ impl Admission {
         let (old, new) = (world.replicas[number].cache, world.record);
         let observed = world.replicas[number].observed.map(|observed| observed.process);
         let begins = |process: &u8| new.restarts_count(&old, *process, world);
-        // Without the rule: only an admission that has ended.
+        // Without the rule, only the end of an admission starts the wait again.
         let ended = old.run.filter(|_| old.admitted && !(new.admitted && new.run == old.run));
         let again = if self.counts_from_death { observed.filter(begins) } else { ended };
         let replica = &mut world.replicas[number];
@@ -130,7 +130,7 @@ impl Admission {
         self.receive(world, number);
     }
 
-    /// The other replica's connections to the process are cut.
+    /// Cuts the other replica's connections to the process.
     fn cut_others(&self, world: &mut World, number: usize, process: u8) {
         let other = &mut world.replicas[1 - number];
         let connected = match other.doing {
@@ -182,9 +182,9 @@ impl Admission {
         true
     }
 
-    /// The last observation before an admitted process is fenced.
+    /// Whether a last observation still confirms that the admitted process must be fenced.
     ///
-    /// The one before it can precede its opening.
+    /// The observation before it can precede the opening of the process.
     fn is_still(&self, world: &World, number: usize) -> bool {
         let mut observe = *world;
         let process = observe.replicas[number].observed.map(|observed| observed.process);

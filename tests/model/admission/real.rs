@@ -109,7 +109,7 @@ fn node(process: u8) -> NodeIdentity {
 }
 
 impl Admission {
-    /// The verdict on the process for whose death the observed one has to wait.
+    /// The verdict on the process whose death the observed process has to wait for.
     fn verdict(&self, world: &World, record: &Record, observed: &Observed) -> Verdict {
         let threat = record.threat_to(Some(&run(observed.process))).filter(|_| self.confirms_death);
         let Some(threat) = threat else { return Verdict::None };

@@ -21,7 +21,7 @@ fn with_all_rules_a_process_votes_only_after_its_wait() {
     }
 }
 
-/// Either of two guards is enough.
+/// One of two guards is enough.
 ///
 /// A process that has just started does not have the leader's epoch yet.
 #[test]

@@ -42,7 +42,7 @@ impl Continuity {
             let left = |(last, end): (u8, u8)| (last.saturating_sub(1), end - 1);
             member.repair = member.repair.map(left).filter(|(last, end)| *last > 0 && *end > 0);
             if self.last_repair.is_none() {
-                // Without a last moment it sets the key with its whole time to live.
+                // Without a last moment the repair sets the key with its whole time to live.
                 member.repair = member.repair.map(|_| (self.ttl, self.ttl));
             }
             if member.fence >= 2 {

@@ -131,7 +131,7 @@ impl Change {
         }
     }
 
-    /// Restarts, the fence, and the change.
+    /// Applies the steps of restarts, of the fence, and of the change.
     pub(super) fn lead(&self, world: &mut World, step: Step) -> bool {
         let stage = world.stage;
         let restarts_left = world.restarts < self.restarts;
@@ -237,7 +237,7 @@ impl Change {
         may && (member.fence == ADMITTED || self.external)
     }
 
-    /// Whether the member executes the client's request, counted or not.
+    /// Whether the member executes the client's request, even if its vote does not count.
     ///
     /// The operator never closes an external master.
     pub(super) fn executes(&self, world: &World, client: usize, at: usize) -> bool {

@@ -27,14 +27,14 @@ impl Change {
         }
     }
 
-    /// Whether the status has this member as closed: it does not vote for the old list alone.
+    /// Whether the status has this member as closed, so that it does not vote for the old list alone.
     fn closed(&self, member: &Member) -> bool {
         // Clients without the update count an external process that is fenced while it runs.
         let may_be_open = self.external && member.open[0];
         member.recorded || (member.fence >= OBSERVED && !may_be_open)
     }
 
-    /// Whether the old list has no promises, by the state of the leader.
+    /// Whether the old list has no promises, according to the leader's state.
     pub(super) fn former_closed(&self, world: &World) -> bool {
         let closed = self.old.iter().filter(|member| self.closed(&world.members[**member])).count();
         world.stage == Stage::Joint && closed >= self.closed_needed

@@ -6,7 +6,7 @@ const ONE: &[usize] = &[0];
 const THREE: &[usize] = &[0, 1, 2];
 const FIVE: &[usize] = &[0, 1, 2, 3, 4];
 
-/// An outside client keeps the old list, or a replica that is cut off.
+/// An outside client or a disconnected replica keeps the old list.
 const OUTSIDE: [Kind; 2] = [Kind::Outside, Kind::Replica];
 const REPLICAS: [Kind; 2] = [Kind::Replica, Kind::Replica];
 const STRANGERS: [Kind; 2] = [Kind::Outside, Kind::Outside];
@@ -52,7 +52,7 @@ fn without_closing_the_users_of_the_epoch_before() {
 
 #[test]
 fn with_too_few_old_members_closed() {
-    // One of three: two are left, which are a majority of the old list.
+    // One of three members is closed. The other two are a majority of the old list.
     let rules = Change { closed_needed: 1, restarts: 0, ..Change::new(THREE, &[2, 3, 4], OUTSIDE, 1) };
     violated("one of three old members is closed", rules);
 }

@@ -1,7 +1,7 @@
 //! Tokens through a change of the members.
 //!
-//! Every grant is one step here, since the model of tokens covers its parts. The model asks which members store a token
-//! when the lists change.
+//! Every grant is one step here, since the model of tokens covers its parts. The model checks which members store a
+//! token when the lists change.
 
 use std::fmt::Write;
 
@@ -44,9 +44,9 @@ type Set = u8;
 enum Step {
     Grant(Set),
     Switch,
-    /// The counters of these are read, and those of the others are raised.
+    /// The leader reads the counters of the first set, and raises those of the second one.
     Finish(Set, Set),
-    /// A member restarts, and is admitted with the counters of these.
+    /// A member restarts, and is admitted with the counters of this set.
     Restart(usize, Set),
 }
 

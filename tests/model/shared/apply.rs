@@ -82,7 +82,7 @@ impl Shared {
         true
     }
 
-    /// From now on earlier grants belong to the lagging replica.
+    /// Assigns the earlier grants to the lagging replica.
     pub(super) fn switch(&self, world: &mut World, operator: usize) {
         let [leader, late] = [false, true].map(|lags| Voter { operator, lags });
         for member in &mut world.members[..self.members] {

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Member {
-    /// The attempt is decided, or given up.
+    /// Removes the answers to an attempt that is decided or given up.
     pub(super) fn forget(&mut self, client: usize) {
         (self.set[client], self.yes[client], self.refused[client]) = (false, 0, 0);
         (self.chosen[client], self.raised[client], self.counted[client]) = (false, false, false);
@@ -16,7 +16,7 @@ impl Tokens {
         self.majorities.won(votes.map(|member| if chosen(member) { Yes::Admitted } else { Yes::None }))
     }
 
-    /// The client's attempt or hold has ended, and its keys are gone.
+    /// Ends the client's attempt or hold, and removes its keys.
     pub(super) fn over(world: &mut World, client: usize) {
         for member in &mut world.members {
             if usize::from(member.owner) == client + 1 {
@@ -121,7 +121,7 @@ impl Tokens {
                     chosen.for_each(|at| world.members[at].chosen[client] = true);
                     (world.clients[client].phase, world.clients[client].token) = (Phase::WritingBack, largest);
                 } else {
-                    // Some of them are left out, which equals a decision by fewer.
+                    // A decision that leaves out some of these votes equals a decision by fewer votes.
                     return false;
                 }
             }
@@ -136,7 +136,7 @@ impl Tokens {
                 member.raised[client] = true;
             }
             Step::Raised(client) => {
-                // Each chosen member. They are a majority.
+                // Each chosen member must have confirmed. The chosen members are a majority.
                 let has_confirmed = |member: &Member| member.raised[client] || !member.chosen[client] || !self.same_set;
                 let all = world.members[..self.members].iter().all(has_confirmed);
                 if !all || !self.majority(world, |member| member.raised[client]) {

@@ -1,6 +1,6 @@
 //! Tokens over days and at full speed.
 //!
-//! Counters are numbers of a clock here. The model asks whether a member without its counter, and a member after an
+//! Counters are numbers of a clock here. The model checks whether a member without its counter, and a member after an
 //! upgrade, begins above every token. The votes of one acquisition are one step, since [`super`] models its parts.
 
 use std::fmt::Write;
@@ -34,7 +34,7 @@ enum Who {
 #[derive(Clone)]
 struct Histories {
     who: &'static [Who],
-    /// All counters at the start: each is the token of a held lock.
+    /// All counters at the start, each of which is the token of a held lock.
     start: i64,
     /// Number of grants per second.
     rate: i64,
@@ -51,7 +51,7 @@ struct Histories {
     snapshots: bool,
     /// Whether counters of other members are read.
     reads: bool,
-    /// Whether the denial of a direct client is a violation, too.
+    /// Whether the denial of a direct client is also a violation.
     denies: bool,
 }
 
@@ -96,7 +96,7 @@ enum Step {
     Work(Who, Set),
     Quiet,
     Restart(Set),
-    /// With the counters of these members.
+    /// A member is admitted with the counters of these members.
     Admit(Who, usize, Set),
     Level,
 }
@@ -169,7 +169,7 @@ impl Histories {
         let counter = match who {
             Who::Direct => return false,
             Who::Operator => restored(&counters, NEEDED, token(world.floor), clock),
-            // It reads all members that answer, whether or not their counters are restored.
+            // It reads all members that answer, even if their counters are not restored.
             Who::Library if !self.reads => clock,
             Who::Library => {
                 let rest: Vec<_> = (0..MEMBERS)

@@ -8,7 +8,7 @@ use super::{Member, Tokens, World};
 pub(super) enum Rule {
     /// The rule of the crate.
     Product,
-    /// The majority-th largest of any votes, however few they are.
+    /// The majority-th largest number of any votes, even if they are few.
     MajorityThLargest,
 }
 

@@ -6,7 +6,7 @@ fn three() -> Tokens {
     Tokens::new(3)
 }
 
-/// Counters alone: the floor would hide their errors.
+/// Uses only counters, because the floor would hide their errors.
 fn counters_only() -> Tokens {
     Tokens { floor: false, ..three() }
 }

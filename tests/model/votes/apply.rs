@@ -171,7 +171,7 @@ impl Votes {
                 forget(member);
                 member.fence = if self.fence { UNSEEN } else { ADMITTED };
                 member.forgot = self.track;
-                // Without a fence the difference is unknown: the new process counts as the admitted one.
+                // Without a fence the new process counts as the admitted one, because the difference is unknown.
                 member.other = in_round.map(|in_round| in_round && self.fence);
             }
             Step::UptimeLies(_) => member.fence = OBSERVED + self.delay,
@@ -208,7 +208,7 @@ impl Votes {
         (client.elapsed, client.short) = (0, false);
     }
 
-    /// The client's attempt or hold has ended.
+    /// Ends the client's attempt or hold.
     ///
     /// Its keys are deleted now, unless a request is left that deletes them later.
     pub(super) fn over(&self, world: &mut World, client: usize) {

@@ -1,7 +1,7 @@
 //! A Kubernetes API server as a state machine: requests in, responses and watch lines out.
 //!
 //! Reads are linearizable, and writes take effect in [`ApiServer::handle`]. The caller decides when a request arrives,
-//! whether its response arrives, and how far a watch lags. It can hold requests and responses back, and asks for the
+//! whether its response arrives, and how far a watch lags. It can hold requests and responses back, and requests the
 //! lines of a watch up to a version of its choice.
 
 mod http;

@@ -1,7 +1,7 @@
 //! Simulated components of a cluster: machines with kubelets, controllers, a scheduler.
 //!
-//! Everything follows the server's log of changes, and reacts after delays of its own. A kubelet reports what it has
-//! noticed, which can differ from the truth: [`truth`] records which container runs where.
+//! Each component follows the server's log of changes, and reacts after delays of its own. A kubelet reports its
+//! observations, which can differ from the truth: [`truth`] records which container runs where.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ enum Task {
     Collect(String),
     /// The garbage collector checks whether the owners of a written object exist.
     CheckOwners(Kind, Place),
-    /// An owner that waits for its dependents, or orphans them.
+    /// The garbage collector handles the dependents of an owner that is being deleted.
     Dependents(Kind, Place),
     EmptyNamespace(String),
     /// A kubelet receives a change of a pod.
@@ -252,7 +252,7 @@ impl Cluster {
     }
 
     fn carry_out(&mut self, task: Task, api: &mut ApiServer, now: Millis) {
-        // Containers start and end during an outage, too: only reports need the API server.
+        // Containers start and end even during an outage, because only reports need the API server.
         match task {
             Task::Start(machine, uid, index) => return self.start(machine, &uid, index, api, now),
             Task::Exit(machine, uid, container, code) => return self.exit(machine, &uid, &container, code, now),

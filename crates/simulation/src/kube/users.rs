@@ -24,7 +24,7 @@ mod workloads;
 pub struct Surroundings {
     /// Namespaces of locks and of their holders.
     pub namespaces: Vec<String>,
-    /// `namespace/name` of the quorums; the first one is the default.
+    /// Namespace and name of each quorum. The first one is the default.
     pub quorums: Vec<(String, String)>,
     pub keys: Vec<String>,
     /// The largest maxTTL of a quorum, in milliseconds.
@@ -113,7 +113,7 @@ pub enum DeedKind {
     EndOwner,
     Scale,
     Rollout,
-    /// A Job with annotations that ask for a lock.
+    /// A Job with annotations that request a lock.
     LockedJob,
     /// A Job, and a claim that names it.
     NamedJob,
@@ -158,13 +158,6 @@ impl DeedKind {
         Self::Scale,
         Self::Rollout,
     ];
-
-    /// Whether this deed removes the protection of a holder.
-    ///
-    /// The oracle needs to know.
-    pub fn gives_exclusion_up(self) -> bool {
-        self == Self::BreakForce
-    }
 }
 
 /// One action of a user.
@@ -188,7 +181,7 @@ struct Wish {
 pub struct Users {
     around: Surroundings,
     wishes: Vec<Wish>,
-    /// Quorums that users delete at this time.
+    /// Quorums that users delete, and the time of each deletion.
     partings: Vec<(Millis, Shared)>,
     /// Claims whose holders have stopped their heartbeat.
     silent: BTreeSet<String>,
@@ -267,10 +260,10 @@ impl Users {
         self.wishes.len()
     }
 
-    /// Confirms that predecessors of members are dead where the status asks for it.
+    /// Confirms the deaths of members' predecessors that a status requests.
     ///
-    /// With `see_to_it` the user first ends processes that run. Otherwise the user reports the truth. Call it
-    /// repeatedly after all other faults are healed.
+    /// With `see_to_it` the user first ends the processes that still run. Otherwise the user confirms only deaths that
+    /// have happened. Call it repeatedly after all other faults are healed.
     pub fn confirm(&mut self, api: &mut ApiServer, cluster: &mut Cluster, see_to_it: bool, now: Millis) -> usize {
         let quorums: Vec<Shared> = api.objects(Kind::RedisQuorum).cloned().collect();
         let mut confirmed = 0;
@@ -288,7 +281,7 @@ impl Users {
                 let here = (quorum.namespace(), quorum.name());
                 let by = By { now, manager: "kubectl" };
                 confirmed += usize::from(api.merge(Kind::RedisQuorum, here, &patch, Part::Main, by).is_ok());
-                // One at a time: the next confirmation follows when this one is in force.
+                // The user confirms the next death when this confirmation is in force.
                 break;
             }
         }
@@ -315,7 +308,7 @@ impl Users {
 
     /// Renews the Lease of each claim with `heartbeat`, at three times the required rate.
     ///
-    /// Programs do this while they wait, too.
+    /// Programs renew it even while they wait for the lock.
     fn beat(&mut self, api: &mut ApiServer, now: Millis) {
         let claims: Vec<Shared> = api
             .objects(Kind::DistributedLock)

@@ -10,7 +10,7 @@ use super::table::{Access, Command, TABLE};
 pub(super) struct Selector {
     /// Whether each command is permitted, by its number.
     pub(super) commands: Vec<bool>,
-    /// Whether commands that Redis does not know yet are permitted: `+@all`.
+    /// Whether commands of later Redis versions are permitted, as by `+@all`.
     pub(super) future: bool,
     pub(super) all_keys: bool,
     pub(super) keys: Vec<KeyPattern>,
@@ -36,9 +36,10 @@ pub(super) struct User {
     pub(super) selectors: Vec<Selector>,
 }
 
-/// The reason of a refusal, the mildest first.
+/// The reason of a refusal.
 ///
-/// If there are several selectors, Redis reports the one that went furthest.
+/// Redis checks the command, then the keys, then the channels. With several selectors, it reports the reason of the
+/// selector that passed the most checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Refusal {
     Command,

@@ -93,7 +93,7 @@ impl Core {
         };
         match user.check(command, request) {
             Ok(()) => Reply::ok(),
-            // Redis sends the user itself the same text with another first letter.
+            // ACL DRYRUN replies with the text of the error, without its code and with a capital letter.
             Err(refusal) => Reply::text(refusal.to_command(command.name).replacen("NOPERM this", "This", 1)),
         }
     }

@@ -34,7 +34,7 @@ fn write(value: &Value, depth: usize, out: &mut Vec<u8>) -> mlua::Result<()> {
     Ok(())
 }
 
-/// The length of a list, or `None` for an empty table or one that is no list.
+/// The length of a list, or `None` for an empty table and for a table that is not a list.
 fn length(table: &Table) -> mlua::Result<Option<i64>> {
     let (mut longest, mut items) = (0, 0);
     for pair in table.pairs::<Value, Value>() {

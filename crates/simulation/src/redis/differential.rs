@@ -63,7 +63,7 @@ impl Pair {
         Self { real, model, connections, log: Vec::new() }
     }
 
-    /// Sends the requests at once to both, and compares each reply.
+    /// Sends all requests to both servers in one write, and compares each reply.
     fn ask(&mut self, connection: usize, requests: &[Arguments]) -> Vec<Read> {
         let mut bytes = Vec::new();
         for request in requests {
@@ -127,7 +127,9 @@ impl Pair {
     }
 }
 
-/// Splits a text at spaces. An argument in backquotes can contain spaces.
+/// Splits a text at spaces.
+///
+/// An argument in backquotes can contain spaces.
 fn parse(line: &str) -> Arguments {
     let mut found = Vec::new();
     for (number, part) in line.split('`').enumerate() {

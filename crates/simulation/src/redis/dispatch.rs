@@ -12,7 +12,7 @@ pub(super) const READONLY: &str = "READONLY You can't write against a read only 
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
-/// Commands that are executed immediately between MULTI and EXEC, too.
+/// Commands that Redis executes immediately even between MULTI and EXEC.
 const NEVER_QUEUED: [&str; 6] = ["exec", "discard", "multi", "watch", "quit", "reset"];
 
 impl Server {
@@ -62,7 +62,7 @@ impl Server {
             _ => {}
         }
         let reply = self.core.borrow_mut().run(connection, command, request);
-        // A transaction detects changes of others only through WATCH, which is updated after each command.
+        // The command can have changed keys that other connections watch.
         self.core.borrow_mut().fail_watchers();
         Some(reply)
     }
@@ -162,9 +162,9 @@ impl Core {
         Ok(command)
     }
 
-    /// A refused EXEC ends the transaction.
+    /// Returns the error of a refused command.
     ///
-    /// Any other refusal makes it fail.
+    /// A refused EXEC ends the transaction. Any other refused command makes it fail.
     fn reject(&mut self, connection: ConnectionId, request: &[Vec<u8>], error: String) -> Reply {
         let is_exec = request.first().is_some_and(|name| name.eq_ignore_ascii_case(b"EXEC"));
         if is_exec && request.len() == 1 {
@@ -200,7 +200,7 @@ impl Core {
         client.watch_failed = false;
     }
 
-    /// Runs a command of a script: the same permissions with other error texts.
+    /// Runs a command of a script, with the same permissions but with other error texts.
     pub(super) fn run_for_script(&mut self, request: &[Vec<u8>]) -> Reply {
         let command = match TABLE.of(request) {
             Ok(command) => command,

@@ -41,7 +41,7 @@ impl Core {
             (setting("appendonly"), self.clients.values().filter(|client| !client.closed).count());
         let keyspace = self.keyspace_line(now);
         let keys = self.keys.all(now).len();
-        // The member's own clock, which can step: Redis computes its uptime from it.
+        // Redis computes its uptime from the member's wall clock, which can step.
         let uptime = self.now.div_euclid(1_000_000) - self.started.div_euclid(1_000_000);
         let flag = |on: bool| u8::from(on).to_string();
         vec![
@@ -80,7 +80,9 @@ impl Core {
         ]
     }
 
-    /// The average is exact here; Redis estimates it.
+    /// The line of INFO with the number of keys and their times to live.
+    ///
+    /// The average is exact here. Redis estimates it.
     fn keyspace_line(&mut self, now: i64) -> Option<String> {
         let entries = self.keys.all(now);
         let ends: Vec<i64> = entries.values().filter_map(|entry| entry.end).map(|end| end - now).collect();
@@ -104,7 +106,7 @@ impl Core {
                 }
                 for [setting, value] in pairs {
                     let setting = text(setting);
-                    // There are no files here: any path is accepted.
+                    // The state machine has no files, so it accepts any path.
                     let known = matches!(setting.as_str(), "tls-cert-file" | "tls-key-file" | "busy-reply-threshold");
                     if !known && !self.settings.contains_key(&setting) {
                         return None;

@@ -23,13 +23,13 @@ pub(super) struct Keyspace {
     entries: BTreeMap<Vec<u8>, Entry>,
     serials: BTreeMap<u64, Vec<u8>>,
     last_serial: u64,
-    /// Keys that have changed since the last call of WATCH's check.
+    /// Keys that changed since the last call of `take_changed`.
     changed: Vec<Vec<u8>>,
-    /// When the last search for expired keys took place.
+    /// The time of the last search for expired keys.
     swept: Option<i64>,
 }
 
-/// The interval of that search, like in Redis.
+/// The interval between two searches for expired keys, in milliseconds, as in Redis.
 ///
 /// A step back of the clock revives keys that no sweep has removed.
 const SWEEP: i64 = 100;
@@ -41,9 +41,7 @@ impl Keyspace {
         self.entries.get(key)
     }
 
-    /// The entry for a change in place.
-    ///
-    /// It is recorded as changed.
+    /// Returns the entry for a change in place, and records the key as changed.
     pub(super) fn get_mut(&mut self, key: &[u8], now: i64) -> Option<&mut Entry> {
         self.end_if_due(key, now);
         let entry = self.entries.get_mut(key)?;
@@ -140,7 +138,7 @@ mod tests {
         assert!(keys.get(b"k", 100).is_some());
         assert!(keys.get(b"k", -1_000).is_some(), "the end is a time of the clock, not a duration");
         assert!(keys.get(b"k", 101).is_none());
-        assert!(keys.get(b"k", 100).is_none(), "what has ended is forgotten");
+        assert!(keys.get(b"k", 100).is_none(), "an ended key is removed");
     }
 
     #[test]

@@ -1,5 +1,5 @@
--- What scripts find, as Redis gives it to them: a few libraries that nobody can change, and no way to make a global.
--- Gets what only the server can do; returns the environment of scripts, the table of their globals, and how to run one.
+-- The environment of scripts, as in Redis: a few read-only libraries, and no new globals.
+-- Takes the functions of the server. Returns the environment, the table of globals, and a function that runs a script.
 local call, try, readable, describe, sha1hex, encode, decode, null = ...
 local error, setmetatable, tostring, xpcall, plain_pcall = error, setmetatable, tostring, xpcall, pcall
 
@@ -11,7 +11,7 @@ local function read_only(library)
   return setmetatable({}, {__index = library, __newindex = refuse})
 end
 
--- Errors of commands are text to those who catch them.
+-- A script that catches the error of a command gets a text.
 local function caught(ok, first, ...)
   if ok then
     return ok, first, ...
@@ -56,7 +56,7 @@ local globals = {
   redis = read_only(redis),
   cjson = read_only({encode = encode, decode = decode, null = null}),
 }
--- Scripts must be the same each time.
+-- Scripts must be deterministic.
 math.random, math.randomseed = nil, nil
 
 setmetatable(globals, {__index = function(_, name)

@@ -163,7 +163,7 @@ async fn leads() {
     assert_eq!(member.send(vec![acquire("l", "v")]).await.unwrap().replies, [Reply::Failed(MemberError::Fenced)]);
     assert!(old.ping().await.is_err(), "closing cuts the operator's other connections");
     new.reload_certificate("/tls/tls.crt", "/tls/tls.key").await.unwrap();
-    assert!(!world.user(OPERATOR_USER).contains("config"), "the right to it is given back");
+    assert!(!world.user(OPERATOR_USER).contains("config"), "the operator removes this right");
     world.is_modelled();
 }
 
@@ -225,7 +225,7 @@ async fn freezes() {
     world.thaw();
     admin.await.unwrap().ping().await.unwrap();
     linked(&member, |link| matches!(link, Link::Open(_))).await;
-    assert!(world.locks().is_empty(), "both were executed, in their order: {:?}", world.locks());
+    assert!(world.locks().is_empty(), "both commands were executed in their order: {:?}", world.locks());
     assert_eq!(world.counter(), Some("1".to_owned()));
 }
 
@@ -284,10 +284,10 @@ async fn agrees() {
     let guarded = |epoch| world.guarded("redlock", Guard { uid: "one".to_owned(), epoch });
     let (old, new) = (guarded(1), guarded(2));
     linked(&old, |link| matches!(link, Link::Open(_))).await;
-    assert_eq!(one(&old, acquire("k", "v")).await, Reply::Failed(MemberError::Fenced), "its epoch is over");
+    assert_eq!(one(&old, acquire("k", "v")).await, Reply::Failed(MemberError::Fenced), "its epoch has ended");
     assert_eq!(linked_vote(&new).await, token(8));
     world.flush_scripts();
-    assert!(matches!(one(&new, acquire("l", "v")).await, Reply::Failed(_)), "somebody has flushed the scripts");
-    assert!(matches!(one(&new, acquire("l", "v")).await, Reply::Acquired { .. }), "and they are loaded again");
+    assert!(matches!(one(&new, acquire("l", "v")).await, Reply::Failed(_)), "a user flushed the scripts");
+    assert!(matches!(one(&new, acquire("l", "v")).await, Reply::Acquired { .. }), "the scripts are loaded again");
     world.is_modelled();
 }

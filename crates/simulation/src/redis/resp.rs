@@ -147,7 +147,7 @@ mod tests {
     fn all(bytes: &[u8]) -> Result<Vec<Request>, String> {
         let mut input = Input::default();
         let mut requests = Vec::new();
-        // Byte by byte: a request can arrive in any fragments.
+        // The test delivers single bytes, because a request can arrive in any fragments.
         for byte in bytes {
             input.push(&[*byte]);
             while let Some(request) = input.next(true)? {

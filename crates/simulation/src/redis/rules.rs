@@ -19,7 +19,7 @@ pub(super) fn hash(password: &[u8]) -> String {
 
 /// The user after the rules, or the error of the first invalid rule.
 ///
-/// On an error nothing changes.
+/// An error changes nothing.
 pub(super) fn apply(user: &User, rules: &[String]) -> Result<User, String> {
     let mut user = user.clone();
     for rule in merge(rules)? {
@@ -144,7 +144,7 @@ fn set_selector(selector: &mut Selector, rule: &str) -> Result<(), &'static str>
         lower => match rule.as_bytes()[0] {
             b'~' => add_keys(selector, &rule[1..], Access { reads: true, writes: true })?,
             b'%' => {
-                // Without a pattern the pattern is empty.
+                // A missing pattern is an empty one.
                 let (flags, pattern) = lower[1..].split_once('~').unwrap_or((&lower[1..], ""));
                 let access = Access { reads: flags.contains('r'), writes: flags.contains('w') };
                 if !matches!(flags, "r" | "w" | "rw" | "wr") {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// The chunk name in error messages.
 pub(super) const CHUNK: &str = "@user_script";
-/// After this number of checks a script does not end.
+/// The number of checks after which the machine treats a script as endless.
 const LONGEST: u32 = 20;
 /// Lua instructions between two checks of the running time.
 const INSTRUCTIONS: u32 = 100_000;

@@ -77,7 +77,7 @@ impl Server {
 
     /// Accepts a connection.
     ///
-    /// The kernel does so for a frozen process, too.
+    /// The kernel accepts connections even for a frozen process.
     pub fn connect(&mut self, now: i64) -> ConnectionId {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
@@ -132,7 +132,7 @@ impl Server {
 
     /// Deletes all keys in the same process.
     ///
-    /// No Redis does this. It serves runs that must find violations.
+    /// No real Redis does this. Runs that must find violations use it.
     pub fn forget(&mut self) {
         self.core.borrow_mut().keys.clear();
     }
@@ -183,9 +183,7 @@ impl Server {
         self.core.borrow().run_id.clone()
     }
 
-    /// All string keys that have not expired, with value and time to live.
-    ///
-    /// For oracles.
+    /// All string keys that have not expired, with value and time to live, for oracles.
     pub fn strings(&self, now: i64) -> Vec<(String, String, Option<Duration>)> {
         let now = now.div_euclid(1_000);
         let mut core = self.core.borrow_mut();
@@ -200,14 +198,12 @@ impl Server {
         strings
     }
 
-    /// The line of a user in `ACL LIST`. For oracles.
+    /// The line of a user in `ACL LIST`, for oracles.
     pub fn user(&self, name: &str) -> Option<String> {
         self.core.borrow().users.get(name).map(super::acl::User::line)
     }
 
-    /// Whether a client other than the operator's can set keys.
-    ///
-    /// For oracles.
+    /// Whether a client other than the operator's can set keys, for oracles.
     pub fn takes_votes(&self) -> bool {
         let core = self.core.borrow();
         let mut users =
@@ -237,7 +233,7 @@ impl Server {
                 }
             }
             self.unread = waiting;
-            // A script was killed: its connection continues.
+            // If a script was killed, its connection continues.
             if self.unread.is_empty() || !was_busy || self.is_busy() {
                 break;
             }

@@ -21,7 +21,7 @@ struct SetOptions {
 }
 
 impl Core {
-    /// Runs a command on keys, or one without any.
+    /// Runs a command on keys, or a command without keys.
     pub(super) fn data(&mut self, name: &str, request: &[Vec<u8>]) -> Option<Reply> {
         let reply = match name {
             "set" => self.set(request),

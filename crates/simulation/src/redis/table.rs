@@ -40,7 +40,7 @@ pub(super) struct Access {
 
 #[derive(Debug)]
 enum Position {
-    /// From the first to the last (counted from the end if negative), by steps.
+    /// The keys from the first to the last one, by steps. A negative last position counts from the end.
     Range { last: i64, step: usize },
     /// An argument contains the number of keys.
     Counted { number: usize, first: usize, step: usize },

@@ -37,7 +37,7 @@ fn a_key_ends_by_the_members_clock_however_that_steps() {
     assert_eq!(ask(&mut server, connection, "PTTL k", START - 3_600 * SECOND), ":3630000", "an hour back");
     assert_eq!(ask(&mut server, connection, "GET k", START + 30 * SECOND), "$1 v", "the last millisecond");
     assert_eq!(ask(&mut server, connection, "GET k", START + 30 * SECOND + 1_000), "$-1");
-    assert_eq!(ask(&mut server, connection, "GET k", START), "$-1", "what was found ended stays so");
+    assert_eq!(ask(&mut server, connection, "GET k", START), "$-1", "an expired key that was found stays deleted");
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn a_frozen_process_executes_later_also_for_those_who_have_gone() {
     let late = server.connect(START + SECOND);
     assert_eq!(ask(&mut server, late, "PTTL a", START + SECOND), "");
     server.thaw(START + 40 * SECOND);
-    assert_eq!(output(&mut server, patient), "$-1", "the first that had sent something");
-    assert_eq!(output(&mut server, late), ":30000", "its whole time to live, from when it was executed");
+    assert_eq!(output(&mut server, patient), "$-1", "this connection sent the first request");
+    assert_eq!(output(&mut server, late), ":30000", "the time to live begins with the execution");
     assert!(server.is_closed(gone));
     assert_eq!(ask(&mut server, patient, "EXISTS a b", START + 40 * SECOND), ":1");
 }

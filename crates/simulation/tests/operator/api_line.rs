@@ -37,9 +37,9 @@ pub(crate) struct Following {
 /// Faults between a process and the API server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ApiWeather {
-    /// Nothing passes.
+    /// Whether all messages are held back.
     ///
-    /// Messages are sent again later.
+    /// They are delivered after the cut.
     pub(crate) cut: bool,
     /// Watches deliver nothing, and requests are answered.
     pub(crate) deaf: bool,
@@ -53,7 +53,7 @@ pub(crate) struct ApiWeather {
     pub(crate) refused: Option<(u64, u16)>,
     /// Percentage of requests that are lost with their connection.
     ///
-    /// The response of as many further requests is lost.
+    /// The same percentage of the other requests loses only the response.
     pub(crate) lossy: u64,
     requests: u64,
 }
@@ -280,7 +280,7 @@ impl World {
 
     /// Changes the faults of a process.
     ///
-    /// Messages that were held back continue if nothing is cut.
+    /// If nothing is cut afterwards, the held messages continue.
     pub(crate) fn api_weather(&mut self, process: usize, change: impl FnOnce(&mut ApiWeather)) {
         let weather = self.api.weather.entry(process).or_default();
         change(weather);

@@ -91,7 +91,9 @@ impl ClusterSide {
         }
     }
 
-    /// Whether a container of one of these owners runs: a pod, or a Job.
+    /// Whether a container of one of these owners runs.
+    ///
+    /// An owner is a pod or a Job.
     pub(crate) fn runs_for(&self, owners: &[String]) -> bool {
         self.running_for(owners).next().is_some()
     }
@@ -124,9 +126,9 @@ impl ClusterSide {
 }
 
 impl World {
-    /// A request from within the control plane.
+    /// Handles a request from within the control plane.
     ///
-    /// It takes no time.
+    /// The request takes no time.
     pub(crate) fn api_request(&mut self, method: &str, path: &str, content: &str, body: &Value) -> (u16, Value) {
         let text = if body.is_null() { String::new() } else { body.to_string() };
         let request = Request::builder().method(method).uri(path).header("content-type", content);
@@ -187,7 +189,7 @@ impl World {
         }
     }
 
-    /// A reused address: the cut of an outsider does not move to another member that gets its address.
+    /// Restores the connections to an address that another member has taken over from an outsider.
     fn mend_taken_address(&mut self, running: &Running) {
         let is_outsider = running.pod.strip_suffix("-0").is_some_and(|member| self.outsiders.contains(member));
         if self.outsiders.is_empty() || is_outsider {

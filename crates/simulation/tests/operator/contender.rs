@@ -1,7 +1,7 @@
 //! A Redlock client outside the cluster, without any knowledge of the operator.
 //!
-//! Exclusion needs such a client to be tested, because the operator's leader never lets two of its own locks contend
-//! for one key.
+//! Tests of exclusion need such a client, because the operator's leader never lets two of its own locks contend for one
+//! key.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const RELEASE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 /// The timeout of one command to one member.
 const PATIENCE: Duration = Duration::from_millis(60);
-/// The same constant that the libraries have.
+/// The constant part of the drift, as in the libraries.
 const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
 /// The URLs in the client's Secret: `redis://user:password@host:port` for each member.
@@ -35,7 +35,7 @@ pub(crate) struct Habits {
     pub(crate) keys: Vec<String>,
     pub(crate) urls: Urls,
     pub(crate) seed: u64,
-    /// Whether it takes no more locks.
+    /// Whether it takes no further locks.
     pub(crate) retired: Arc<std::sync::atomic::AtomicBool>,
 }
 

@@ -28,7 +28,9 @@ pub(crate) const ELECTION: &str = "e";
 const LEASE: &str = "controller";
 /// The election's ttl, in milliseconds.
 const TTL: u64 = 10_000;
-/// Maximum age of the policy's copy of a lock in two thirds of the seeds, and in the others, in microseconds.
+/// Maximum age of the policy's copy of a lock, in microseconds.
+///
+/// The first value applies to two thirds of the seeds, the second one to the rest.
 const LAGS: (u64, u64) = (300_000, 2_000_000);
 /// A refused candidate retries within this time.
 const AGAIN: u64 = 2_500_000;
@@ -77,7 +79,9 @@ fn lag(seed: u64) -> u64 {
     if hash(seed, [62]).is_multiple_of(3) { LAGS.1 } else { LAGS.0 }
 }
 
-/// Whether the processes of a pod have the pod's name as identity. The others have an identity of their own.
+/// Whether the processes of a pod have the pod's name as identity.
+///
+/// In the other seeds each process has an identity of its own.
 fn is_named_by_pod(seed: u64) -> bool {
     hash(seed, [61]).is_multiple_of(2)
 }
@@ -184,7 +188,7 @@ impl World {
         }
         let name = written.value["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
         self.note(format_args!("the Lease names {name} under {}", nonce(&params)));
-        // Before a lock exists, the policy compares nothing.
+        // The policy compares nothing before a lock exists.
         let hold = Some(nonce(&params)).filter(|hold| !hold.is_empty()).map(str::to_owned);
         let container = flight.candidate.clone();
         self.electors.admitted = hold.map(|hold| Admitted { name, container, hold, at: self.now });
@@ -194,9 +198,9 @@ impl World {
         Answer::Lease(Some(written))
     }
 
-    /// Checks that the policy refuses the pod that holds the lock for one ttl at most.
+    /// Checks that the policy does not refuse the holding pod for longer than one ttl.
     ///
-    /// The age of its copy of the lock is added.
+    /// The limit also includes the age of the policy's copy of the lock.
     fn judge_answer(&mut self, lock: &Value, pod_uid: &str, is_admitted: bool) {
         let (now, api_now) = (self.now, self.api.clock(self.now));
         let is_valid = lock["status"]["validUntil"].as_str().and_then(millis).is_some_and(|until| until > api_now);
@@ -220,10 +224,10 @@ impl World {
         self.electors.refused = Some(Refused { nonce: nonce(lock).to_owned(), since, last: now });
     }
 
-    /// Checks that one process leads.
+    /// Checks that at most one candidate leads.
     ///
-    /// Two processes of one pod with the same identity both lead if the kubelet has lost a running container. No rule of a Lease prevents that.
-    /// While another pod holds the lock, no other process leads that the policy has admitted.
+    /// If the kubelet has lost a running container, two processes of one pod with the same identity can both lead. No rule of a Lease prevents that.
+    /// While a pod holds the lock, no process of another pod leads that the policy has compared with the lock.
     fn judge_leaders(&mut self) {
         let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
         let holder = lock.and_then(|lock| lock.value["status"]["holder"]["podUID"].as_str().map(str::to_owned));
@@ -246,7 +250,7 @@ impl World {
         }
     }
 
-    /// The lock of the election, or its Lease, was written.
+    /// Observes a write of the election's lock, or of its Lease.
     pub(crate) fn observe_lease(&mut self, entry: &Entry) {
         if !self.plan.electors || entry.object.namespace() != SHOP {
             return;
@@ -275,7 +279,7 @@ impl World {
         }
         let lock = self.api.server.get(Kind::DistributedLock, SHOP, ELECTION);
         let holds = lock.is_some_and(|lock| nonce(&lock.value) == hold && lock.value["status"]["ending"].is_null());
-        // Other candidates, too, can replace a name that was not renewed for its duration.
+        // Any candidate can replace a name that was not renewed for its duration.
         let is_renewed = self.now.0 - at.0 < candidate::DURATION.unsigned_abs() * 1_000_000;
         let runs = self.cluster.cluster.truth().get(&container).is_some_and(|running| !running.lost);
         if holds && is_renewed && runs {

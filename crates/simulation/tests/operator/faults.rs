@@ -124,7 +124,7 @@ impl World {
                     if self.processes[process].name == self.oracle.leader {
                         self.fault(&Fault::CutAll { process, length });
                     } else {
-                        // Its watches return slowly.
+                        // The replica reaches the API server again later than the leader reaches the members.
                         self.fault(&Fault::CutApi { process, length: length + 2_000_000 });
                     }
                 }

@@ -35,7 +35,7 @@ impl World {
     /// The core is a majority of each quorum's members, one replica, and the API server.
     pub(crate) fn break_all_but_a_core(&mut self) {
         let replicas = self.plan.replicas.len();
-        // Choose a standby: the leader has to hand over.
+        // Choose a standby, so that the leader must hand over.
         let leads = |process: usize| self.processes[process].name == self.oracle.leader;
         let others: Vec<usize> = (0..replicas).filter(|process| !leads(*process)).collect();
         let drawn = usize::try_from(hash(self.seed, [40]) % others.len().max(1) as u64).unwrap_or(0);
@@ -163,7 +163,7 @@ impl World {
 
     /// Whether `holder` holds the key that `lock` waits for.
     fn serves(&self, holder: &DistributedLock, lock: &DistributedLock) -> bool {
-        // A hold that ends is replaced when its validity has ended.
+        // The validity of an ending hold must end before another lock gets the key.
         let now = self.api.clock(self.now) - CLOCKS;
         let ends = |status: &DistributedLockStatus| {
             status.ending.as_ref().map(|ending| ending.until.map(|until| until.as_millis()))

@@ -66,7 +66,7 @@ pub(crate) struct Port {
     clock: Arc<MachineClock>,
     /// Whether the process can send.
     ///
-    /// It cannot after a kill, whatever its destructors do.
+    /// A killed process cannot, not even from its destructors.
     plugged: AtomicBool,
 }
 
@@ -218,7 +218,7 @@ impl http_body::Body for AnswerBody {
     }
 }
 
-/// The API server from the view of a process.
+/// The API server, as a process reaches it.
 #[derive(Clone)]
 pub(crate) struct ApiLine(pub(crate) Arc<Port>);
 

@@ -1,7 +1,7 @@
 //! The network between processes and Redis servers: TCP with latency, cuts and half-open connections.
 //!
-//! The latency of each message follows from the seed, its connection and its number. Therefore one fault more or less
-//! changes no other message.
+//! The latency of each message follows from the seed, its connection and its number. Therefore an additional or missing
+//! fault changes no other message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -16,9 +16,9 @@ use redlock_simulation::redis::ConnectionId;
 ///
 /// Data that is not acknowledged for this time ends the connection.
 const USER_TIMEOUT: u64 = 2_000_000;
-/// After this time keepalive ends an idle connection over a cut.
+/// The time after which keepalive ends an idle connection over a cut.
 const KEEPALIVE: u64 = 10_000_000;
-/// Lost packets are sent again within this time after the connection works again.
+/// The maximum time until lost packets are sent again, after the connection works again.
 const RETRANSMISSION: u64 = 300_000;
 
 /// The network path between a process and a host.
@@ -56,7 +56,7 @@ pub(crate) struct Connection {
     end: SharedEnd,
     /// The server and its end of the connection.
     peer: Option<(usize, ConnectionId)>,
-    /// The arrival of the last segment in each direction: no segment overtakes another.
+    /// The arrival of the last segment in each direction, because no segment overtakes another.
     last: [At; 2],
     held: [Vec<Segment>; 2],
 }
@@ -107,7 +107,7 @@ impl World {
     fn travel(&mut self, at: At, number: u64, direction: Direction, segment: Segment) {
         let Some(connection) = self.network.connections.get_mut(&number) else { return };
         let way = connection.way.clone();
-        let weather = self.network.ways.get_mut(&way).expect("every connection has a way");
+        let weather = self.network.ways.get_mut(&way).expect("every connection has a path");
         let cut = if direction == Direction::Up { weather.up_cut } else { weather.down_cut };
         if direction == Direction::Up && weather.cut_since.is_some() && matches!(segment, Segment::Bytes(_)) {
             self.queue.push(at + USER_TIMEOUT, Event::Unacknowledged { connection: number, sent: at });
@@ -144,7 +144,7 @@ impl World {
             if let Some(pod) = pod {
                 return self.arrives_at_pod(number, &pod, &segment);
             }
-            // No host has this address: packets vanish. A peer that closes is done.
+            // No host has this address, so packets vanish. If the process closes the connection, nothing of it is left.
             if matches!(segment, Segment::End) {
                 self.network.connections.remove(&number);
             }
@@ -172,12 +172,14 @@ impl World {
             (Segment::End, _) => {
                 self.network.connections.remove(&number);
             }
-            // No process listens, or another one does.
+            // No process listens at this address, or another one does.
             _ => self.travel(now, number, Direction::Down, Segment::Reset),
         }
     }
 
-    /// The application of a pod: it answers a health check, or ignores the request.
+    /// Answers a segment like the application of a pod.
+    ///
+    /// The application answers a health check, unless it is sick.
     fn arrives_at_pod(&mut self, number: u64, pod: &str, segment: &Segment) {
         let answer = match segment {
             Segment::End | Segment::Reset => return drop(self.network.connections.remove(&number)),
@@ -209,7 +211,7 @@ impl World {
         }
     }
 
-    /// The process of a server has ended: the kernel resets its connections.
+    /// Resets the connections of an ended server process, like the kernel.
     ///
     /// If the machine is gone, no peer is notified.
     pub(crate) fn server_lost(&mut self, server: usize, silently: bool) {
@@ -235,7 +237,7 @@ impl World {
         });
     }
 
-    /// A process was killed: its kernel closes its connections.
+    /// Closes the connections of a killed process, like its kernel.
     pub(crate) fn process_lost(&mut self, process: usize) {
         let of_process = |connection: &Connection| connection.way.0 == process;
         let all = self.network.connections.iter().filter(|(_, connection)| of_process(connection));

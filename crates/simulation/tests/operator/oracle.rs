@@ -1,6 +1,6 @@
 //! The invariants of the simulation.
 //!
-//! The oracle has all states and the true time.
+//! The oracle can read all states and the true time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub(crate) enum ContenderReport {
 
 /// Counters of the run.
 ///
-/// A run in which nothing is granted proves nothing.
+/// A run without a grant proves nothing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Counts {
     pub(crate) grants: u64,
@@ -113,7 +113,7 @@ impl Oracle {
         former.clone()
     }
 
-    /// Reports a violation once, if the check repeats.
+    /// Reports a violation once, even if the check repeats.
     pub(crate) fn violated_once(&mut self, what: String, of: &str) {
         if self.reported.insert(of.to_owned()) {
             self.violated(what);
@@ -126,20 +126,20 @@ impl Oracle {
         }
     }
 
-    /// A process believes in a key until a time.
+    /// Records that a process believes in a key until a time.
     ///
-    /// No other one can believe in it.
+    /// No other process can believe in the key at the same time.
     fn believes(&mut self, id: &str, belief: Belief, cluster: &ClusterSide) {
         if let Some(known) = self.beliefs.get_mut(id) {
             known.owners.clone_from(&belief.owners);
         }
-        // A hold that has ended when it is written, as during a release, is no belief. The pods of a Job can still
-        // appear.
+        // A hold that ended before its write, as in a release, is not a belief. The hold of a Job is one, because pods
+        // of the Job can still appear.
         let may_live = belief.job.is_some() || belief.lives(cluster);
         if !may_live || (belief.until <= belief.from && !self.beliefs.contains_key(id)) {
             return;
         }
-        // Outside clients know neither members' clocks nor quorums that users delete by force.
+        // Outside clients cannot detect a stepped clock of a member, or a quorum that users delete by force.
         let unprotected = self.stepped || self.forced.contains(&belief.quorum);
         let excepted = |held: &Belief| unprotected && (held.outside || belief.outside);
         let other = self.beliefs.iter().find(|(other, held)| {
@@ -167,7 +167,7 @@ impl Oracle {
         }
     }
 
-    /// The belief ends.
+    /// Ends a belief.
     fn ends(&mut self, id: &str, now: At) {
         if let Some(belief) = self.beliefs.get_mut(id) {
             belief.until = belief.until.min(now);
@@ -204,7 +204,7 @@ impl World {
         match report {
             ContenderReport::Holds { key, value, left } => {
                 self.oracle.counts.outside += 1;
-                // A fast clock ends the belief sooner.
+                // A fast clock ends the belief earlier.
                 let left = (left as i64 - left as i64 * self.processes[process].drift / 1_000_000) as u64;
                 let belief = Belief::outside(&value, key, at, at + left);
                 self.oracle.believes(&value, belief, &self.cluster);
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// An object was written.
+    /// Observes the write of an object.
     pub(crate) fn observe(&mut self, entry: &Entry) {
         self.observe_cluster(entry);
         self.observe_users(entry);
@@ -253,7 +253,7 @@ impl World {
         let holder = status.holder.as_ref().and_then(|holder| holder.nonce.clone());
         let valid = status.valid_until.as_ref().map(|until| self.true_micros(until));
         let until = At(valid.unwrap_or(0).max(0) as u64);
-        // A user's edit is no promise of the operator, while it is in the status.
+        // The operator does not promise a validity that a user edited into the status.
         let before =
             entry.before.as_ref().map(|before| before.value["status"]["validUntil"].clone()).unwrap_or_default();
         let published = &entry.object.value["status"]["validUntil"];
@@ -283,7 +283,7 @@ impl World {
             let quorum = holder.quorum.as_ref().map(|quorum| quorum.uid.clone()).unwrap_or_default();
             self.oracle.token(&format!("{key} of {quorum}"), &nonce, token, now);
         }
-        // A release by the holder, or by a user who gives exclusion up.
+        // The holder released the lock, or a user gave up exclusion.
         let token = status.fencing_token.map(|token| token.to_string());
         let released = token.is_some() && entry.object.annotation(RELEASE_ANNOTATION) == token.as_deref();
         let owners: Vec<_> = entry.object.value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -301,7 +301,7 @@ impl World {
             false => self.oracle.counts.grants += 1,
         }
         let uids = owners.iter().filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();
-        // The time has whole seconds.
+        // deletionTimestamp has whole seconds.
         let deleted = entry.object.value["metadata"]["deletionTimestamp"].as_str().and_then(millis).map(|at| at + 999);
         let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
         let who = format!("{} ({nonce})", entry.object.name());
@@ -323,7 +323,7 @@ impl World {
 
     /// The key by which locks without a quorum contend.
     ///
-    /// It is namespace and key, or only the key if the quorum does not prefix it.
+    /// It consists of namespace and key, or only of the key if the quorum does not prefix it.
     fn floating_key(&self, entry: &Entry, key: &str) -> String {
         let verbatim =
             self.api.server.objects(Kind::RedisQuorum).any(|found| found.value["spec"]["keys"] == "Verbatim");

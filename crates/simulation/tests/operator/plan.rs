@@ -144,7 +144,7 @@ pub(crate) enum Fault {
     Cluster(Mishap),
     /// One replica loses the API server.
     ///
-    /// When it returns, the history of changes is forgotten.
+    /// When it returns, the API server no longer has the changes that it missed.
     Relist {
         process: usize,
         length: u64,
@@ -181,9 +181,9 @@ pub(crate) struct Plan {
     pub(crate) length: At,
     /// The time of the quorum's start, without faults.
     pub(crate) quiet: At,
-    /// After this time everything heals.
+    /// The time at which everything heals.
     pub(crate) calm: At,
-    /// A process advances by this number of microseconds at a time.
+    /// The microseconds by which a process advances at a time.
     pub(crate) tick: u64,
     pub(crate) members: usize,
     pub(crate) max_ttl: u64,
@@ -198,7 +198,7 @@ pub(crate) struct Plan {
     pub(crate) long: bool,
     /// Whether a cloud provider runs the machines.
     pub(crate) provider: bool,
-    /// Whether the run lasts long enough to settle, so it must.
+    /// Whether the run must settle, because it lasts long enough.
     pub(crate) settles: bool,
     /// Whether at the end only a majority of the members, one replica and the API server are healthy.
     pub(crate) core: bool,

@@ -17,7 +17,7 @@ use crate::time::{At, MachineClock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     Running,
-    /// SIGSTOP: its clocks continue, its timers are late.
+    /// SIGSTOP: its clocks continue, and its timers are late.
     Stopped,
     /// Its machine is suspended: only CLOCK_BOOTTIME and the wall clock continue.
     Suspended,

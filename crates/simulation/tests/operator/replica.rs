@@ -74,7 +74,8 @@ fn is_marked(quorum: &RedisQuorum) -> bool {
 
 /// The default quorum, from an annotation.
 ///
-/// Here users move the default with it instead of the chart's value. Replicas that start later read it.
+/// In the simulation users move the default with this annotation, instead of with the chart's value. Replicas that
+/// start later read it.
 async fn default_quorum(client: Client) -> Option<(String, String)> {
     let quorums = Api::<RedisQuorum>::all(client);
     let listed = tokio::time::timeout(Duration::from_secs(1), quorums.list(&ListParams::default())).await.ok()?.ok()?;
@@ -87,7 +88,7 @@ async fn default_quorum(client: Client) -> Option<(String, String)> {
 
 /// Builds a client like `Client::try_default`, with another transport.
 ///
-/// It keeps the default retries, because without them overload would have other effects.
+/// It keeps the default retries, because they change the effects of an overload.
 fn client(port: &Arc<Port>) -> Client {
     let config = kube::Config::new(Uri::from_static("http://kubernetes"));
     let service = ServiceBuilder::new()

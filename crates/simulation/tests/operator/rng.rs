@@ -59,7 +59,7 @@ fn mix(number: u64) -> u64 {
 
 /// A pseudorandom number that is a hash of its inputs.
 ///
-/// The removal of one fault changes no latency of another message.
+/// Therefore the removal of one fault does not change the latency of other messages.
 pub(crate) fn hash(seed: u64, parts: impl IntoIterator<Item = u64>) -> u64 {
     let step = |state: u64, part: u64| mix(state ^ part.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_add(part);
     parts.into_iter().fold(mix(seed), step)

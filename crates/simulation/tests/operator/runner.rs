@@ -15,7 +15,7 @@ const CHILD: &str = "runner::one_seed";
 const RESULT: &str = "RESULT ";
 /// The timeout of a seed, which normally takes a second.
 ///
-/// Beyond it the simulation hangs.
+/// A simulation that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The result of one seed.
@@ -110,7 +110,7 @@ fn one_seed() {
         watched.tail(60).iter().for_each(|line| println!("{line}"));
         std::process::exit(3);
     });
-    // A new thread begins with the same randomness, whatever the harness has drawn.
+    // A new thread begins with the same randomness, even if the harness has drawn some.
     let run = move || crate::world::run(seed, &trace);
     let result = std::thread::Builder::new().stack_size(16 << 20).spawn(run).expect("a thread").join();
     println!("{RESULT}{}", result.unwrap_or_else(|_| serde_json::json!({"violations": ["the simulation panicked"]})));

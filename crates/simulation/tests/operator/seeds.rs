@@ -13,7 +13,7 @@ const DEFAULT_JOB_SEEDS: u64 = 45;
 const DEFAULT_WIDE_SEEDS: u64 = 90;
 /// Number of seeds whose candidates elect by a Lease.
 const DEFAULT_ELECTOR_SEEDS: u64 = 20;
-/// Number of seeds of which at least one finds members that forget.
+/// Number of seeds in which members lose keys, of which at least one must find a violation.
 const CONTROL_SEEDS: u64 = 20;
 
 fn number(name: &str) -> Option<u64> {
@@ -144,7 +144,7 @@ fn members_that_forget_are_found_out() {
             return;
         }
     }
-    panic!("the simulation is blind");
+    panic!("the simulation finds no violation");
 }
 
 /// Finds a shorter plan with the same violation.

@@ -1,6 +1,6 @@
 //! Redis servers with their clocks and addresses.
 //!
-//! Each is one process: a container that restarts is another one.
+//! Each is one process. A restarted container is another process.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub(crate) struct Servers {
 impl Servers {
     /// The process that answers at an address.
     ///
-    /// It is the one that has had its port for the longest time, or else one that has ended.
+    /// If several run there, the first one has the port. If none runs, it is an ended one.
     pub(crate) fn at_host(&self, host: &str) -> Option<usize> {
         let here = || self.all.iter().enumerate().filter(|(_, server)| server.host == host).map(|(number, _)| number);
         here().find(|number| self.all[*number].up).or_else(|| here().next())

@@ -69,14 +69,14 @@ impl MachineClock {
         Arc::new(Self(Mutex::new(State { monotonic, suspended: 0, wall, tick: (now, 0), began: None })))
     }
 
-    /// A tick begins, inside the runtime.
+    /// Begins a tick, inside the runtime.
     pub(crate) fn begin(&self, now: At, length: u64) {
         let mut state = self.0.lock().unwrap();
         state.tick = (now, length);
         state.began = Some(tokio::time::Instant::now());
     }
 
-    /// The tick has ended, inside the runtime.
+    /// Ends the tick, inside the runtime.
     pub(crate) fn end(&self) {
         let mut state = self.0.lock().unwrap();
         state.monotonic += state.passed();

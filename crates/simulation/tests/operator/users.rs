@@ -33,7 +33,7 @@ pub(crate) struct Users {
     retired: Arc<AtomicBool>,
     /// The number of names of claims on each key, which users reuse.
     claims: usize,
-    /// Whether they have stopped to act.
+    /// Whether users no longer act.
     pub(crate) resting: bool,
 }
 
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Users stop to act, so that everything can settle.
+    /// Stops the actions of users, so that everything can settle.
     pub(crate) fn users_rest(&mut self) {
         self.users.resting = true;
         self.users.retired.store(true, Ordering::Relaxed);

@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// A process has ended without a signal.
+    /// Handles the end of a process without a signal.
     fn process_ended(&mut self, at: At, process: usize) {
         self.trace.add(at, format_args!("{} has ended", self.processes[process].name));
         self.processes[process].kill();
@@ -249,7 +249,7 @@ impl World {
 
 /// Seconds for which the settled state has to last.
 const REST: u32 = 3;
-/// The same with checks of times: a leader has to be healthy for a while before anything is due.
+/// The same with checks of times, because nothing is due before a leader has been healthy for a while.
 const LONG_REST: u32 = 25;
 
 /// Runs one seed, and returns its result.

@@ -59,7 +59,9 @@ const fn facts(kind: Kind, group: &'static str, plural: &'static str, name: &'st
 
 const OURS: &str = "redlock-operator.io";
 
-/// All kinds, in the order of [`Kind`]. The letters: status, generation, unconditional.
+/// All kinds, in the order of [`Kind`].
+///
+/// The letters mean status, generation and unconditional.
 const ALL: [Facts; 16] = [
     facts(Kind::ConfigMap, "", "configmaps", "ConfigMap", "--u"),
     facts(Kind::Deployment, "apps", "deployments", "Deployment", "sgu"),

@@ -20,7 +20,7 @@ pub fn merge(into: &mut Value, patch: &Value) {
             merge(&mut into[name.as_str()], value);
         }
     }
-    // A patch of an absent field leaves no empty remainder: `into[name]` makes a null.
+    // `into[name]` created a null for each absent field. Remove these nulls.
     if let Some(map) = into.as_object_mut() {
         map.retain(|_, value| !value.is_null());
     }

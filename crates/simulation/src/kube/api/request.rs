@@ -65,7 +65,7 @@ impl Parsed {
         matches!(self.query("watch"), Some("true" | "1"))
     }
 
-    /// The client's parameter, or else the first word of its user agent, like the real server.
+    /// The field manager: the client's parameter, or else the first word of its user agent.
     pub(super) fn manager(&self) -> &str {
         self.query("fieldManager").unwrap_or_else(|| self.agent.split('/').next().unwrap_or_default())
     }

@@ -99,7 +99,7 @@ fn walk_map(map: &mut Map<String, Value>, schema: &Value, path: &str) -> Result<
     };
     map.retain(|name, value| match properties.get(name) {
         None => false,
-        // A null counts as absent where the schema has a default.
+        // If the schema has a default, the server treats a null as absent.
         Some(property) => !(value.is_null() && property.get("default").is_some()),
     });
     for (name, property) in properties {

@@ -45,7 +45,7 @@ pub struct ApiServer {
     /// Events are not in the store and not compared, because their names contain real time.
     pub events: BTreeMap<String, u64>,
     event_objects: BTreeMap<String, Value>,
-    /// Maximum number of objects on a page of a list, whatever the client asks for.
+    /// Maximum number of objects on a page of a list, even if the client requests more.
     pub page_size: Option<usize>,
 }
 
@@ -83,12 +83,14 @@ impl ApiServer {
         }
     }
 
-    /// A response that the caller invents: 429 with Retry-After, 500, 503 or 504.
+    /// Builds a response for the caller: 429 with Retry-After, 500, 503 or 504.
     pub fn refuse(refusal: &Refusal, now: Millis) -> Response<Bytes> {
         http::refusal(refusal, now)
     }
 
-    /// The server is overloaded. kube's client retries after this number of seconds.
+    /// The refusal of an overloaded server.
+    ///
+    /// kube's client retries after this number of seconds.
     pub fn too_many_requests(retry_after: u32) -> Refusal {
         let refusal = Refusal::new(429, "TooManyRequests", "Too many requests, please try again later.");
         Refusal { retry_after: Some(retry_after), ..refusal }
@@ -116,7 +118,7 @@ impl ApiServer {
 
     /// Forgets changes up to `version`.
     ///
-    /// Watches and lists behind it get 410.
+    /// Later requests for an older version get 410.
     pub fn compact(&mut self, version: u64) {
         self.store.compact(version);
     }

@@ -32,7 +32,7 @@ struct Inner {
     clock: TokioClock,
     /// Number of cuts.
     ///
-    /// Watches with a smaller number end.
+    /// A cut ends all watches that were opened at a smaller number.
     cuts: u32,
     /// The next requests get these responses.
     refusals: Vec<Refusal>,

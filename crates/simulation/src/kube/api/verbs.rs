@@ -89,7 +89,7 @@ impl ApiServer {
 
     /// A PUT of the whole object.
     ///
-    /// A version in it must be the current one.
+    /// If it contains a version, the version must be the current one.
     pub fn replace(
         &mut self,
         kind: Kind,

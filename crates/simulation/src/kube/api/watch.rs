@@ -10,7 +10,9 @@ use super::selector::Selector;
 use super::server::ApiServer;
 use super::store::{Change, Entry, Object};
 
-/// One open watch. It belongs to the caller, who asks for its lines.
+/// One open watch.
+///
+/// The caller owns it, and requests its lines.
 #[derive(Clone, Debug)]
 pub struct Watch {
     pub kind: Kind,
@@ -26,7 +28,7 @@ pub struct Watch {
     pub(super) initial: bool,
 }
 
-/// Lines of a watch; each ends with a line feed.
+/// Lines of a watch, each with a line feed at its end.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
     pub lines: Vec<Bytes>,
@@ -66,7 +68,7 @@ impl ApiServer {
         Lines { lines: vec![Bytes::from(line)], end: true }
     }
 
-    /// The error that tells a client to list again.
+    /// Ends a watch with 410, so that the client lists again.
     pub fn expire(&self, watch: &Watch) -> Lines {
         self.fail(watch, &Refusal::expired("too old resource version"))
     }
@@ -97,7 +99,9 @@ impl ApiServer {
 }
 
 impl Watch {
-    /// An object that enters the selection is added for this watch, and one that leaves it is deleted.
+    /// The event type of a change for this watch.
+    ///
+    /// An object that enters the selection is added, and an object that leaves it is deleted.
     fn event_type(&self, entry: &Entry) -> Option<&'static str> {
         let is = entry.change != Change::Deleted && self.selector.matches(&entry.object);
         let was = entry.before.as_ref().is_some_and(|before| self.selector.matches(before));
@@ -112,7 +116,8 @@ impl Watch {
     fn event(&self, entry: &Entry) -> Option<Bytes> {
         let type_ = self.event_type(entry)?;
         match &entry.before {
-            // The event has the last state inside the selection, with the version of the change that left it.
+            // The event has the last state inside the selection, and the version of the change by which the object left
+            // it.
             Some(before) if type_ == "DELETED" && entry.change != Change::Deleted => {
                 let mut value = before.value.clone();
                 value["metadata"]["resourceVersion"] = json!(entry.version.to_string());

@@ -24,7 +24,7 @@ pub enum Fault {
     DeleteNode(String),
     /// Another machine takes the name of a deleted Node object.
     ///
-    /// The earlier machine is disconnected and continues to run. Equal container IDs are fair only if other nodes have
+    /// The earlier machine is disconnected and continues to run. Equal machine IDs are possible only if other nodes have
     /// them too, or if the earlier machine is off. Otherwise nothing could distinguish the two.
     ReplaceNode {
         node: String,
@@ -152,7 +152,9 @@ impl Cluster {
         }
     }
 
-    /// The kubelet finds its earlier containers ended, and starts them again.
+    /// Turns a machine on.
+    ///
+    /// The kubelet reports that its earlier containers have ended, and starts them again.
     fn power_on(&mut self, id: MachineId, now: Millis) {
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| !machine.powered) else { return };
         machine.powered = true;

@@ -23,18 +23,18 @@ fn dependents(uid: &str, api: &ApiServer) -> Vec<(Kind, Shared)> {
 
 /// Whether the owner of a reference exists.
 ///
-/// An owner in another namespace never does.
+/// It must be in the same namespace.
 fn is_there(owner: &Value, namespace: &str, api: &ApiServer) -> bool {
     let words = (owner["apiVersion"].as_str(), owner["kind"].as_str(), owner["name"].as_str());
     let (Some(version), Some(kind), Some(name)) = words else { return true };
-    // An owner of a kind that this server lacks counts as existing.
+    // If this server does not have the kind, assume that the owner exists.
     let Some(kind) = Kind::named(version, kind) else { return true };
     let namespace = if kind.facts().namespaced { namespace } else { "" };
     api.get(kind, namespace, name).is_some_and(|found| owner["uid"] == found.uid())
 }
 
 impl Cluster {
-    /// The owner is deleted: checks each of its dependents, after delays of their own.
+    /// Checks each dependent of a deleted owner, after delays of their own.
     pub(super) fn collect(&mut self, uid: &str, api: &mut ApiServer, now: Millis) {
         for (kind, object) in dependents(uid, api) {
             let task = Task::CheckOwners(kind, place(object.namespace(), object.name()));

@@ -84,7 +84,7 @@ impl Cluster {
 
     /// Creates and deletes pods, and returns the new status.
     ///
-    /// `finish` is the condition of a Job that has just finished, and `counted` has the pods that count now.
+    /// `finish` is the condition of a Job that has just finished. `counted` contains the pods that count now.
     fn sync(
         &mut self,
         job: &Shared,

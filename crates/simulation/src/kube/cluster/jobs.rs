@@ -25,7 +25,7 @@ impl Cluster {
             if !is_tracked || !(has_ended(&pod) || pod.is_deleting()) {
                 continue;
             }
-            // A pod with a deletion time counts as failed, whatever its containers do.
+            // A pod with a deletion time counts as failed, even if its containers succeed.
             match pod.value["status"]["phase"].as_str() {
                 Some("Succeeded") => succeeded += 1,
                 _ => failed += 1,

@@ -28,7 +28,7 @@ impl Cluster {
         }
         let Some(machine) = self.machines.get(&id) else { return };
         let found = api.get(Kind::Pod, &at.0, &at.1).filter(|pod| pod.value["spec"]["nodeName"] == node);
-        // Other pods of this name have been deleted by force.
+        // Other pods of this name were deleted by force.
         let others: Vec<String> = machine
             .pods
             .iter()
@@ -240,7 +240,9 @@ impl Cluster {
         self.notice(id, now);
     }
 
-    /// Another machine has taken the node's name: this one's reports are ignored, and its pods end.
+    /// Whether another machine has taken the node's name.
+    ///
+    /// The reports of this machine are then ignored, and its pods end.
     pub(super) fn is_replaced(&self, id: MachineId) -> bool {
         let Some(machine) = self.machines.get(&id) else { return true };
         self.machines.iter().any(|(other, found)| *other > id && found.spec.node == machine.spec.node)
@@ -288,7 +290,7 @@ impl Cluster {
         let Some(local) = self.local(id, uid) else { return };
         let Some(status) = local.outbox.remove(&number) else { return };
         if !connected {
-            // The kubelet makes it again when it is connected.
+            // The kubelet computes the status again when it is connected.
             local.made.1 = Value::Null;
             return;
         }
@@ -320,7 +322,7 @@ impl Cluster {
         }
     }
 
-    /// All containers have ended: deletes the object if it exists, and frees the address.
+    /// Deletes the object of an ended pod if it exists, and frees the pod's address.
     pub(super) fn take_away(&mut self, id: MachineId, uid: &str, api: &mut ApiServer, now: Millis) {
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.connected && machine.powered) else {
             return;
@@ -351,9 +353,9 @@ fn merge_status(into: &mut Value, status: &Value) {
     into["conditions"] = json!(conditions);
 }
 
-/// Reads a pod's status with containers that this machine lacks, because another machine ran them.
+/// Adopts a container that another machine ran, from the pod's status.
 ///
-/// The kubelet reports that it cannot locate them.
+/// The kubelet reports that it cannot locate the container.
 fn adopt(container: &mut Container, pod: &Value, now: Millis) {
     let field = if container.init { "initContainerStatuses" } else { "containerStatuses" };
     let all = pod["status"][field].as_array().into_iter().flatten();

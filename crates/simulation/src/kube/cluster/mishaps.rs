@@ -125,14 +125,14 @@ impl Mishap {
             let aimed = aimed.as_ref().map(|aimed| (aimed.namespace.clone(), aimed.pod.clone()));
             aimed.or_else(|| chance.pick(&pods).cloned())
         };
-        // Users delete by force what hangs more often than what does not.
+        // Users usually delete a pod by force because its deletion hangs.
         let hanging = |chance: &mut Seeded| {
             let pods = api.objects(Kind::Pod).filter(|pod| pod.is_deleting());
             let pods: Vec<_> = pods.map(|pod| (pod.namespace().to_owned(), pod.name().to_owned())).collect();
             if chance.percent(60) { chance.pick(&pods).cloned() } else { None }
         };
-        // Only the provider knows whether a machine of its own is gone, so nothing else deletes its node while it is
-        // not Ready.
+        // Only the provider can determine that one of its machines is gone. Therefore users do not delete the node of
+        // such a machine while it is not Ready.
         let may_go = spec.provider_id.is_none() || connected || !powered;
         Some(match self.kind {
             FaultKind::Cut if connected => Fault::Cut(id),
@@ -162,7 +162,7 @@ impl Mishap {
                 .map(|(namespace, pod)| Fault::ForceDelete { namespace, pod })?,
             FaultKind::Ready => Fault::Ready { uid: container(&mut chance)?.pod_uid, ready: chance.percent(60) },
             FaultKind::Cordon => Fault::Cordon(node, chance.percent(50)),
-            // A user's statement has to be true of every machine with that name.
+            // A user sets this taint only if every machine with that name is off.
             FaultKind::OutOfService => Fault::OutOfService(node.clone(), cluster.is_off(&node)),
         })
     }

@@ -12,7 +12,7 @@ impl Cluster {
         let Some(namespace) = api.get(Kind::Namespace, "", name).filter(|found| found.is_deleting()) else { return };
         let by = by(now, "namespace-controller");
         let mut kinds: Vec<Kind> = Kind::all().filter(|kind| kind.facts().namespaced).collect();
-        // The order is arbitrary: no part of the product can rely on it.
+        // The order is arbitrary, so that no part of the product can rely on it.
         kinds.sort_by_key(|kind| super::super::mix(part(kind.facts().plural) ^ part(namespace.uid())));
         let mut left = false;
         for kind in kinds {

@@ -61,7 +61,9 @@ impl Cluster {
         id
     }
 
-    /// The machine is connected: it renews its node, receives all pods, and reports them.
+    /// Schedules the heartbeat of a connected machine.
+    ///
+    /// With it the kubelet renews the node, receives all pods, and reports them.
     pub(super) fn reconnect(&mut self, id: MachineId, now: Millis) {
         self.soon(now, "beat", &id.0.to_string(), (50, self.settings.silence / 4), Task::Beat(id));
     }
@@ -222,7 +224,7 @@ pub(super) fn register(spec: &MachineSpec, api: &mut ApiServer, now: Millis) {
     }
     set_ready(&mut node, "True", "KubeletReady", now);
     if api.create(Kind::Node, "", node.clone(), by(now, "kubelet")).is_err() {
-        // The Node exists: the kubelet of this machine takes the object over.
+        // If the Node exists, the kubelet of this machine takes the object over.
         let _ = api.edit(Kind::Node, ("", &spec.node), Part::Status, by(now, "kubelet"), |value| {
             value["status"]["nodeInfo"] = node["status"]["nodeInfo"].clone();
             set_ready(value, "True", "KubeletReady", now);

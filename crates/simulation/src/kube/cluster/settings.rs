@@ -6,43 +6,43 @@ use super::super::chance::{Chance, Range};
 /// Delays and periods, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// From a change to the reaction of a controller.
+    /// The time from a change to the reaction of a controller.
     pub reaction: Range,
-    /// From a change to the reaction of the garbage collector.
+    /// The time from a change to the reaction of the garbage collector.
     pub collect: Range,
     /// The interval between two passes of the namespace controller.
     pub empty_namespace: Range,
     /// The pause before a retry after a refusal or an outage.
     pub retry: Range,
-    /// From a change of a pod to the reaction of its kubelet.
+    /// The time from a change of a pod to the reaction of its kubelet.
     pub receive: Range,
-    /// From that reaction until a container runs.
+    /// The time from that reaction until a container runs.
     pub start: Range,
-    /// From the end of a container to its restart in place.
+    /// The time from the end of a container to its restart in place.
     pub restart: Range,
-    /// From SIGTERM to the end of a container.
+    /// The time from SIGTERM to the end of a container.
     ///
     /// The grace period limits it.
     pub shutdown: Range,
-    /// From a change of a container to its observation by the kubelet.
+    /// The time from a change of a container to its observation by the kubelet.
     pub relist: Range,
-    /// From the status of a kubelet to its arrival.
+    /// The time from the status of a kubelet to its arrival.
     pub send: Range,
     /// How long a container runs that its kubelet cannot locate.
     pub lost: Range,
     /// The interval between two checks of the node controller.
     pub monitor: Millis,
-    /// After this time without a heartbeat a node is Unknown.
+    /// The time without a heartbeat after which a node is Unknown.
     pub silence: Millis,
-    /// After this time on an unreachable node a pod is deleted.
+    /// The time on an unreachable node after which a pod is deleted.
     pub toleration: Millis,
     /// The interval between two passes of PodGC.
     pub collect_pods: Millis,
-    /// After this time without a Node object its pods are deleted.
+    /// The time without a Node object after which its pods are deleted.
     pub quarantine: Millis,
     /// The first pause between two pods of a Job.
     ///
-    /// It doubles.
+    /// It doubles with each failure.
     pub job_backoff: Millis,
     /// Whether the Job controller suspends and resumes Jobs like the real one (`job_syncs`).
     pub suspends_jobs: bool,
@@ -82,7 +82,7 @@ impl Settings {
         ..Self::USUAL
     };
 
-    /// Draws one of both, with some unusual delays.
+    /// Chooses one of the two settings, and draws some unusual delays.
     pub fn draw(chance: &mut dyn Chance, long: bool) -> Self {
         let mut settings = if long { Self::USUAL } else { Self::QUICK };
         let mut stretch = |range: &mut Range| match chance.below(6) {

@@ -50,7 +50,7 @@ impl Users {
             DeedKind::EditLockStatus => {
                 let lock = hands.any(LOCK, |lock| lock.value["status"].is_object())?;
                 let later = super::super::api::seconds(hands.by.now + 3_600_000);
-                // This edit changes no protected field: a user who removes the holder gives exclusion up.
+                // This edit changes no protected field, because a user who removes the holder gives up exclusion.
                 let until = json!({"validUntil": format!("{}.500Z", later.trim_end_matches('Z'))});
                 let patches = [
                     json!({"conditions": null}),
@@ -85,7 +85,7 @@ impl Users {
 
     /// Whether there are fewer locks than wanted.
     ///
-    /// Otherwise a user deletes a finished one.
+    /// If not, the user deletes a lock instead of creating one.
     fn has_room(&self, hands: &Hands<'_>) -> bool {
         hands.api.objects(LOCK).count() < self.around.locks
     }

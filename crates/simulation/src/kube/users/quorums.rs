@@ -119,7 +119,7 @@ impl Users {
         let mut next = manifest(&quorum);
         let max_ttl = hands.chance.between(1_000, (self.around.max_ttl / 4).max(1_000));
         next["spec"]["maxTTL"] = json!(format!("{max_ttl}ms"));
-        // From now on users write locks that fit.
+        // New locks of users fit the smaller maxTTL.
         self.around.max_ttl = max_ttl;
         self.wish(QUORUM, quorum.namespace(), next, hands.by.now);
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
@@ -133,8 +133,7 @@ impl Users {
     fn delete_namespace(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         let mut names = self.around.namespaces.clone();
         names.extend(self.around.quorums.iter().map(|(namespace, _)| namespace.clone()));
-        // Usually one without quorums, if there is one: its deletion is quicker, and other namespaces use the same
-        // keys.
+        // Usually choose a namespace without quorums. Its deletion is quicker, and other namespaces use the same keys.
         if hands.chance.percent(85) && names.iter().any(|name| !self.has_quorum(name)) {
             names.retain(|name| !self.has_quorum(name));
         }
@@ -194,7 +193,7 @@ fn meddle(hands: &mut Hands<'_>) -> Option<String> {
 
 /// The pods whose death the status asks the user to confirm.
 ///
-/// The reasons of members name them, or the condition Ready of a quorum that is being deleted.
+/// The reasons of the members name these pods. If the quorum is being deleted, its condition Ready names them.
 pub(super) fn asked_for(quorum: &Shared) -> Vec<String> {
     let status = &quorum.value["status"];
     if quorum.is_deleting() {

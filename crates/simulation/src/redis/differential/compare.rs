@@ -62,7 +62,9 @@ pub(super) fn differ(request: &[Vec<u8>], real: &Read, model: &Read) -> Option<&
     (!same(&real, &model)).then_some("they differ")
 }
 
-/// Sorts unordered replies, and removes the line of a script: a tail call has none here.
+/// Sorts unordered replies, and removes a script's line number from errors.
+///
+/// The state machine cannot determine this line after a tail call.
 fn usual(answer: &Read, unordered: bool) -> Read {
     match answer {
         Read::Error(text) => Read::Error(match text.split_once(", on @user_script:") {
@@ -76,7 +78,7 @@ fn usual(answer: &Read, unordered: bool) -> Read {
         }
         Read::Array(parts) => {
             let mut parts: Vec<Read> = parts.iter().map(|part| usual(part, unordered)).collect();
-            // A page of SCAN, also in the reply to EXEC.
+            // This is a page of SCAN. A reply to EXEC can contain one.
             if let [Read::Bulk(_), Read::Array(keys)] = &mut parts[..] {
                 keys.sort_by_key(|key| format!("{key:?}"));
             }

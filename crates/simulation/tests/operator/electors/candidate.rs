@@ -7,7 +7,9 @@ use crate::time::At;
 use redlock_simulation::kube::api::Shared;
 use redlock_simulation::kube::cluster::Running;
 
-/// leaseDurationSeconds. The other times are in microseconds.
+/// leaseDurationSeconds.
+///
+/// The other times are in microseconds.
 pub(super) const DURATION: i64 = 5;
 const DEADLINE: u64 = 2_000_000;
 const RETRY: u64 = 660_000;
@@ -69,7 +71,7 @@ pub(super) struct Candidate {
     number: u64,
     /// When the current attempt began, by the wall clock of this process.
     began: i64,
-    /// When a leader gives up.
+    /// The time at which a leader stops to lead.
     deadline: At,
     /// The last Lease that it has read or written, and the time since when it has not changed.
     observed: Option<(Shared, At)>,
@@ -119,7 +121,7 @@ impl Candidate {
     /// Returns the request that it sends.
     pub(super) fn step(&mut self, now: At) -> Option<Flight> {
         if self.leads && now >= self.deadline {
-            // The process ends. A restart of the container would begin again here.
+            // The process ends. Its restarted container begins here again.
             self.leads = false;
             self.observed = None;
             self.step = Step::Rests { until: now + RETRY };
@@ -147,7 +149,9 @@ impl Candidate {
         }
     }
 
-    /// The last request of a process that ends. Half of the leaders release the Lease, as with `ReleaseOnCancel`.
+    /// The last request of a process that ends.
+    ///
+    /// Half of the leaders release the Lease, as with `ReleaseOnCancel`.
     pub(super) fn release(&mut self, now: At) -> Option<Flight> {
         let (lease, _) = self.observed.clone().filter(|_| self.leads && self.rng.percent(50))?;
         let time = text(self.wall(now));
@@ -162,9 +166,9 @@ impl Candidate {
         self.step = Step::Rests { until: now + RETRY + jitter };
     }
 
-    /// An attempt has succeeded.
+    /// Handles a successful attempt.
     ///
-    /// The next one begins after the retry period, and has the whole deadline.
+    /// The next attempt begins after the retry period, and has the whole deadline.
     fn succeeds(&mut self, now: At) {
         self.leads = true;
         self.step = Step::Rests { until: now + RETRY };

@@ -24,7 +24,7 @@ impl World {
         quorums.filter(is_it).collect()
     }
 
-    /// If the reason of the condition Accepted is false, the reason why the lock should be accepted.
+    /// Returns why the lock should be accepted, if the reason of its condition Accepted is false.
     pub(super) fn refused_wrongly(&self, lock: &DistributedLock, accepted: &Value) -> Option<String> {
         let quorums = self.quorums_of(lock);
         let reason = accepted["reason"].as_str().unwrap_or("none");

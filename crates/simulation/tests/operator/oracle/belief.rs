@@ -14,13 +14,13 @@ pub(super) struct Belief {
     pub(super) quorum: (String, String),
     /// The key of a lock that names no quorum.
     ///
-    /// Such locks contend by it, whatever the default quorum is.
+    /// Such locks contend by this key on every default quorum.
     pub(super) floating: Option<String>,
     pub(super) from: At,
     pub(super) until: At,
     /// The container that holds.
     ///
-    /// The belief ends with it, whether or not any component observes the end.
+    /// The belief ends with the container, even if no component observes the end.
     pub(super) container: Option<String>,
     /// The pods or Jobs that own a claim, and its deletion time.
     ///
@@ -30,7 +30,7 @@ pub(super) struct Belief {
     ///
     /// Every pod created under it believes while it runs.
     pub(super) job: Option<JobHold>,
-    /// Whether it can ask the members itself with this value, and then believes for longer.
+    /// Whether it can query the members with this value, and then believes for longer.
     pub(super) agent: bool,
     pub(super) value: Option<String>,
     pub(super) agent_until: Option<At>,
@@ -65,7 +65,7 @@ impl Belief {
         }
     }
 
-    /// When the belief ends, as far as the process knows.
+    /// The end of the belief, according to the process.
     pub(super) fn end(&self) -> At {
         self.agent_until.map_or(self.until, |until| until.max(self.until))
     }

@@ -11,7 +11,7 @@ use redlock_simulation::kube::api::{Entry, Kind, Shared, millis};
 
 use super::times::{PROMPT, WELL, length};
 
-/// A pod that has been ready for this time is a known candidate, in milliseconds.
+/// How long a pod must have been ready to be a certain candidate, in milliseconds.
 const SETTLED: i64 = 5_000;
 /// Maximum duration of a probe.
 const PROBE: u64 = 400_000;
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// The application of a pod stops to answer, or answers again.
+    /// Records that the application of a pod does not answer, or answers again.
     pub(crate) fn sicken(&mut self, pod_uid: &str, sick: bool) {
         let now = self.now;
         let known = self.oracle.choices.sick.entry(pod_uid.to_owned()).or_insert((now, None));
@@ -92,9 +92,9 @@ impl World {
         ready && node.value["spec"]["unschedulable"] != Value::Bool(true)
     }
 
-    /// A leader was chosen.
+    /// Checks the choice of a leader.
     ///
-    /// Checks that no candidate is better, except one whose hold has just ended.
+    /// No candidate is better, except one whose hold has just ended.
     pub(super) fn judge_choice(&mut self, entry: &Entry, lock: &DistributedLock) {
         let Some(election) = lock.spec.election.as_ref().filter(|_| lock.spec.liveness.is_none()) else { return };
         let edited = self.oracle.times.edited(entry.object.uid());
@@ -122,9 +122,7 @@ impl World {
         }
     }
 
-    /// A lock was granted.
-    ///
-    /// Checks that its specification names the holder and does not suspend it.
+    /// Checks that the specification of a granted lock names the holder, and does not suspend the lock.
     pub(super) fn judge_named(&mut self, entry: &Entry, lock: &DistributedLock) {
         let holder = &entry.object.value["status"]["holder"];
         let edited = self.oracle.times.edited(entry.object.uid());
@@ -151,7 +149,7 @@ impl World {
         lock.spec.election.as_ref()?;
         let node = status["holder"]["nodeName"].as_str()?;
         let cordoned = *self.oracle.choices.cordoned.get(node)?;
-        // The taint has whole seconds.
+        // The taint's time has whole seconds.
         let due = cordoned > acquired + PROMPT && cordoned + 2 * PROMPT < self.now;
         (due && !self.settled_candidates(lock).is_empty())
             .then_some("its leader's node is cordoned, another candidate is ready, and it has not stepped down")

@@ -14,7 +14,7 @@ const CLOCKS: i64 = 1_500_000;
 const FINAL_VALIDITY: i64 = 700_000;
 
 impl World {
-    /// A lock was written.
+    /// Checks whether a write of a lock ends a hold too early.
     pub(super) fn judge_end(&mut self, entry: &Entry, lock: &DistributedLock) {
         if entry.change != Change::Modified || self.oracle.by_hand || self.oracle.stepped {
             return;
@@ -66,8 +66,8 @@ impl World {
     /// Checks the published validity of a hold that begins to end.
     ///
     /// It must not be less than the validity that holders get from the members. This applies if the leader granted the
-    /// hold itself, and reached the members all the time. Other replicas renew, too, and a disconnected leader cannot
-    /// know of it.
+    /// hold itself, and reached the members all the time. Other replicas also renew, and a disconnected leader cannot
+    /// detect their renewals.
     fn check_final_validity(&mut self, entry: &Entry, before: &Value) {
         let after = &entry.object.value["status"];
         let nonce = before["holder"]["nonce"].as_str().unwrap_or_default();

@@ -54,12 +54,12 @@ impl World {
 
     /// Whether the API server can have refused the write that ends a hold.
     ///
-    /// A refused write does not keep the lock from other claims.
+    /// Other claims can take the lock although the write was refused.
     fn is_refused(&self) -> bool {
         self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Refuse { code: 403, .. }))
     }
 
-    /// A Job was written.
+    /// Observes the write of a Job.
     pub(super) fn observe_job(&mut self, entry: &Entry) {
         let job = &entry.object;
         let Some(before) = entry.before.as_ref().filter(|_| entry.change == Change::Modified) else { return };
@@ -73,9 +73,9 @@ impl World {
         self.note(format_args!("job {name} suspended {} template token {token:?}", is_suspended(job)));
     }
 
-    /// The operator has started a Job.
+    /// Checks a Job that the operator has started.
     ///
-    /// Checks that its status names the hold whose token is on the template.
+    /// A status must name the hold whose token is on the template.
     fn judge_start_of_job(&mut self, job: &Shared) {
         self.oracle.counts.jobs_started += 1;
         let Some(token) = template_token(job) else {
@@ -93,9 +93,7 @@ impl World {
         }
     }
 
-    /// A pod was written.
-    ///
-    /// Checks that a status has named the hold under which it was created.
+    /// Checks that a status has named the hold under which a new pod was created.
     pub(super) fn judge_pod(&mut self, entry: &Entry) {
         let Some(hold) = self.cluster.hold_of(entry.object.uid()).filter(|_| entry.change == Change::Added) else {
             return;
@@ -107,9 +105,9 @@ impl World {
         }
     }
 
-    /// A container starts.
+    /// Checks the start of a container.
     ///
-    /// Checks that no other belief in the key exists while the hold of its pod is valid.
+    /// No other belief in the key can exist while the hold of its pod is valid.
     pub(crate) fn judge_start(&mut self, pod_uid: &str) {
         let Some(nonce) = self.cluster.hold_of(pod_uid).and_then(|hold| self.oracle.jobs.named.get(hold)).cloned()
         else {
@@ -121,7 +119,7 @@ impl World {
         }
     }
 
-    /// A lock was written that a Job holds or held.
+    /// Observes the write of a lock that a Job holds or held.
     pub(super) fn judge_job_hold(&mut self, entry: &Entry, status: &DistributedLockStatus) {
         let now = hold_of(&entry.object.value["status"]).filter(|_| entry.change != Change::Deleted);
         if let Some((hold, nonce)) = &now {
@@ -156,9 +154,9 @@ impl World {
         self.note(format_args!("{what}, nonce {nonce}"));
     }
 
-    /// The hold of a Job ends.
+    /// Checks the Job of a hold that ends.
     ///
-    /// Checks that the Job is suspended, has finished, or was started by a user.
+    /// The Job must be suspended or finished, unless a user started it.
     fn judge_suspension(&mut self, namespace: &str, hold: &JobHold, what: &str) {
         let Some(job) = self.job_with(namespace, &hold.0).filter(|_| !self.is_refused()) else { return };
         let is_at_work = !is_suspended(&job) && !has_finished(&job) && !job.is_deleting();

@@ -5,7 +5,7 @@ use redlock_api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
 use crate::world::World;
 use redlock_simulation::kube::api::{Change, Entry, Kind, Shared};
 
-/// The locks whose label a pod has.
+/// The locks whose leader label a pod has.
 fn worn(pod: &Shared) -> Vec<String> {
     let labels = pod.value["metadata"]["labels"].as_object();
     let names = labels.into_iter().flatten().map(|(name, _)| name);
@@ -13,7 +13,7 @@ fn worn(pod: &Shared) -> Vec<String> {
 }
 
 impl World {
-    /// A pod was written.
+    /// Observes the write of a pod.
     pub(super) fn observe_labels(&mut self, entry: &Entry) {
         let pod = &entry.object;
         let before = entry.before.as_ref().map(worn).unwrap_or_default();
@@ -26,7 +26,7 @@ impl World {
                 continue;
             }
             self.oracle.planted.remove(&format!("{} {lock}", pod.uid()));
-            // One of two leaders can be frozen, or its request can be late. Then this order is not guaranteed.
+            // One of two leaders can be frozen, or its request can be late, so this order is not guaranteed.
             if self.plan.has_late_requests() {
                 continue;
             }
@@ -46,9 +46,7 @@ impl World {
         }
     }
 
-    /// A lock was written.
-    ///
-    /// Checks that a pod that has left its status has no label.
+    /// Checks that the pod of the earlier holder has no leader label when a status names another holder.
     pub(super) fn judge_labels(&mut self, entry: &Entry) {
         let holder = |object: &Shared| object.value["status"]["holder"]["podUID"].as_str().map(str::to_owned);
         let before = entry.before.as_ref().and_then(holder);

@@ -65,7 +65,9 @@ impl World {
         voters
     }
 
-    /// Checks that no process takes votes before its admission is recorded. Only one process of each member can.
+    /// Checks that no process takes votes before its admission is recorded.
+    ///
+    /// Only one process of each member can take votes.
     fn judge_fence(&mut self, voters: &[Voter]) {
         let now = self.now;
         for voter in voters {
@@ -81,7 +83,7 @@ impl World {
         }
     }
 
-    /// Updates the beliefs of holders that ask the members themselves.
+    /// Updates the beliefs of holders that query the members themselves.
     ///
     /// They believe while a majority has their value, for the remaining time of that majority. While the member list
     /// changes, they need a majority of both lists. A holder that was late or found no majority never leads again with
@@ -100,7 +102,7 @@ impl World {
                 let (value, left) = voter.keys.get(&belief.key)?;
                 let own =
                     value.starts_with(nonce.as_str()) && belief.value.get_or_insert_with(|| value.clone()) == value;
-                // A fast clock ends it sooner. The agent allows for the quorum's drift.
+                // A fast clock ends the belief earlier. The agent allows for the quorum's drift.
                 let left = u64::try_from(left.as_micros()).unwrap_or(0) as i64;
                 let left = left - left * voter.drift.max(0) / 1_000_000;
                 own.then_some(u64::try_from(left).unwrap_or(0))
@@ -120,12 +122,13 @@ impl World {
 
     /// Checks that no other client could get a majority for a key while a belief in it exists.
     ///
-    /// A client that retries all the time would detect the same, but need not exist.
+    /// A client that retries all the time would detect the same, but a run can lack such a client.
     fn judge_memory(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
         let place = place_of(quorum);
         let status = quorum.status.clone().unwrap_or_default();
         let members = usize::try_from(quorum.spec.members).unwrap_or_default();
-        // While the members change, two majorities are needed, and counting does not show what excludes other clients.
+        // While the members change, two majorities are needed, and a count does not show whether other clients are
+        // excluded.
         let changes = !status.former_voters.is_empty() || status.voters.len() != members;
         if changes || self.oracle.stepped || self.oracle.forced.contains(&place) {
             return;

@@ -35,7 +35,7 @@ struct Replica {
     reaches: BTreeMap<Place, At>,
     /// How many voting members of each quorum it reaches.
     reached: BTreeMap<Place, usize>,
-    /// It has received everything that was written before this moment.
+    /// The time before which it has received all writes.
     informed: Option<At>,
 }
 
@@ -226,12 +226,12 @@ impl World {
 
     /// Checks a hold that was lost.
     ///
-    /// `needed` is the number of members that had to answer, among them those that lacked its key.
+    /// `needed` is the number of members that had to answer, including members that lacked the key.
     pub(super) fn judge_loss(&mut self, name: &str, place: &Place, granted: &Granted, needed: usize) {
         if self.plan.is_drastic() || self.oracle.forced.contains(place) {
             return;
         }
-        // A new leader can be late to find that a hold has expired.
+        // A new leader can detect late that a hold has expired.
         let back = 2 * granted.ttl + 15_000_000;
         let from = At(self.now.0.saturating_sub(back)).max(granted.at);
         let (gap, unled) = self.oracle.reach.longest_gaps(place, from, granted, needed);

@@ -47,7 +47,7 @@ fn an_agent_believes_while_the_members_have_its_value() {
     oracle.believes("a", agent, &cluster);
     oracle.ends("a", At(15));
     oracle.believes("b", belief("b", "k", "q", 20, 40), &cluster);
-    assert_eq!(oracle.violations, Vec::<String>::new(), "its own word ends what it believes");
+    assert_eq!(oracle.violations, Vec::<String>::new(), "its own report ends its belief");
 }
 
 #[test]

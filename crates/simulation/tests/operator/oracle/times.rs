@@ -12,7 +12,7 @@ use redlock_simulation::kube::api::{Change, Entry, Kind};
 use super::quorum_of;
 use super::reach::{Granted, Place};
 
-/// Due changes happen within this time, if the leader has been healthy for [`WELL`].
+/// The time within which due changes happen, if the leader has been healthy for [`WELL`].
 pub(super) const PROMPT: u64 = 2_000_000;
 /// Maximum difference of the operator's clock and true time.
 ///
@@ -73,7 +73,7 @@ impl World {
         self.oracle.times.beats.insert(name, self.now);
     }
 
-    /// A lock was written.
+    /// Checks the times in a write of a lock.
     pub(super) fn judge_times(&mut self, entry: &Entry, lock: &DistributedLock) {
         let (uid, now) = (entry.object.uid().to_owned(), self.now);
         let nothing = Value::Null;
@@ -136,9 +136,7 @@ impl World {
         }
     }
 
-    /// A hold has ended.
-    ///
-    /// Records until when its key stays free.
+    /// Records until when the key of an ended hold stays free.
     ///
     /// Unless the holder released it, or is dead, that is `lockDelay` after its last validity.
     fn remember_delay(&mut self, entry: &Entry, lock: &DistributedLock) {

@@ -13,7 +13,7 @@ use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, Plan, WIDE};
 
 /// The time of the quorum's start, without faults.
 const QUIET: u64 = 7_000_000;
-/// Within this time a terminated replica has a successor with all state.
+/// The time within which a terminated replica has a successor with all state.
 const REPLACED: u64 = 4_000_000;
 
 impl Plan {
@@ -88,7 +88,9 @@ impl Plan {
         plan
     }
 
-    /// Whether nothing prevents renewals: replicas are only terminated one after the other, and users act.
+    /// Whether nothing prevents renewals.
+    ///
+    /// Replicas are only terminated, one after the other, and users do nothing drastic.
     pub(crate) fn is_gentle(&self) -> bool {
         let gentle = |fault: &Fault| match fault {
             Fault::Terminate { .. } | Fault::EndWatches { .. } => true,
@@ -101,12 +103,12 @@ impl Plan {
         !self.core && self.members > 1 && only_gentle && self.replicas_end_one_by_one()
     }
 
-    /// Whether users remove or resize what protects holds.
+    /// Whether users remove or resize objects that protect holds.
     pub(crate) fn is_drastic(&self) -> bool {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Deed(deed) if is_drastic(deed.kind)))
     }
 
-    /// Whether a terminated replica always finds another one to hand over to.
+    /// Whether a terminated replica can always hand over to another replica.
     ///
     /// A Deployment creates its successor at once. Here it starts only after the end.
     fn replicas_end_one_by_one(&self) -> bool {
@@ -213,7 +215,7 @@ impl Plan {
             return (kinds, rng.logarithmic(300_000, 4_000_000));
         };
         let mut kinds = theme.kinds();
-        // Some runs leave a kind out that would end a sequence too early.
+        // Some runs leave out a few kinds, because a kind can end a sequence too early.
         let mut left_out = kinds.clone();
         rng.shuffle(&mut left_out);
         left_out.truncate(rng.index(3));
@@ -221,7 +223,9 @@ impl Plan {
         (kinds, rng.logarithmic(theme.pace.0 * 1_000, theme.pace.1 * 1_000))
     }
 
-    /// Limits faults that take everything down to one, or a few if the seed's theme needs them.
+    /// Limits the number of faults that take everything down.
+    ///
+    /// A seed with a theme can have a few of them, and another seed only one.
     fn is_bearable(&self, at: At, fault: &Fault) -> bool {
         let most = if self.theme.is_some() { 3 } else { 1 };
         let count = |is: &dyn Fn(&Fault) -> bool| self.faults.iter().filter(|(_, other)| is(other)).count();

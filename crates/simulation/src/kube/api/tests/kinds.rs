@@ -27,11 +27,11 @@ async fn a_pod_ends_when_its_kubelet_says_so() {
     assert_eq!(sooner.metadata.deletion_grace_period_seconds, Some(5));
     api.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
     assert!(api.get_opt("p").await.unwrap().is_none());
-    // A pod without a node has nothing to end.
+    // The server deletes a pod without a node immediately.
     api.create(&post, &pod("q", None)).await.unwrap();
     api.delete("q", &DeleteParams::default()).await.unwrap();
     assert!(api.get_opt("q").await.unwrap().is_none());
-    // A pod that has ended has nothing to end.
+    // The server deletes an ended pod immediately.
     api.create(&post, &pod("r", Some("n"))).await.unwrap();
     api.patch_status("r", &PatchParams::default(), &Patch::Merge(json!({"status": {"phase": "Failed"}})))
         .await
@@ -68,7 +68,7 @@ async fn nothing_is_made_in_a_namespace_that_goes() {
     let ending = namespaces.delete("shop", &DeleteParams::default()).await.unwrap().left().unwrap();
     assert_eq!(ending.status.unwrap().phase.as_deref(), Some("Terminating"));
     assert_eq!(code(api.create(&PostParams::default(), &lock("b")).await), 403);
-    assert!(api.get_opt("a").await.unwrap().is_some(), "its controller has not come yet");
+    assert!(api.get_opt("a").await.unwrap().is_some(), "its controller has not acted yet");
     let elsewhere: Api<DistributedLock> = Api::namespaced(lab.client(), "nowhere");
     assert_eq!(code(elsewhere.create(&PostParams::default(), &lock("a")).await), 404);
 }
@@ -91,7 +91,7 @@ async fn leases_services_and_stateful_sets_match_the_real_server() {
     again.metadata.resource_version = made.resource_version();
     let again = services.replace("s", &PostParams::default(), &again).await.unwrap();
     assert_eq!(again.spec.as_ref().unwrap().cluster_ip.as_ref(), Some(&ip));
-    assert_eq!(again.resource_version(), made.resource_version(), "defaults are no change");
+    assert_eq!(again.resource_version(), made.resource_version(), "defaults do not change the object");
     let sets: Api<StatefulSet> = Api::namespaced(lab.client(), "default");
     let set = |service: &str, image: &str| -> StatefulSet {
         of(

@@ -37,7 +37,7 @@ async fn a_cut_watch_is_resumed_and_lists_again_only_after_410() {
     assert_eq!(events.next().await.unwrap(), "applied b");
     lab.cut();
     api.delete("a", &DeleteParams::default()).await.unwrap();
-    assert_eq!(events.next().await.unwrap(), "deleted a", "resumed, nothing lost");
+    assert_eq!(events.next().await.unwrap(), "deleted a", "the watch resumes without a loss");
     let lists = |lab: &Lab| lab.lock().requests.iter().filter(|request| request.contains("limit=")).count();
     assert_eq!(lists(&lab), 1);
     // Cut the watch after the server has forgotten changes that the watch has not sent.
@@ -51,7 +51,7 @@ async fn a_cut_watch_is_resumed_and_lists_again_only_after_410() {
     }
     let rest: Vec<_> =
         events.by_ref().filter(|summary| std::future::ready(summary.contains(' '))).take(1).collect().await;
-    assert_eq!(rest, ["listed c"], "no deletion of b is ever told");
+    assert_eq!(rest, ["listed c"], "the watch does not report the deletion of b");
     assert_eq!(lists(&lab), 2);
 }
 

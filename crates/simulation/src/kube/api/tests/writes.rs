@@ -17,11 +17,11 @@ async fn a_status_is_replaced_only_on_the_version_that_was_read() {
     first.status = Some(serde_json::from_value(json!({"transitions": 1})).unwrap());
     first.spec.suspend = true;
     let written = api.replace_status("a", &post(), &first).await.unwrap();
-    assert!(!written.spec.suspend, "a status write touches nothing else");
+    assert!(!written.spec.suspend, "a write of the status changes only the status");
     assert_eq!(written.metadata.generation, Some(1));
     assert_eq!(code(api.replace_status("a", &post(), &first).await), 409);
     let again = api.replace_status("a", &post(), &written).await.unwrap();
-    assert_eq!(again.resource_version(), written.resource_version(), "what changes nothing writes nothing");
+    assert_eq!(again.resource_version(), written.resource_version(), "a write without a change has no new version");
     let mut spec = again.clone();
     spec.spec.suspend = true;
     spec.status = None;
@@ -90,10 +90,10 @@ async fn deletion_knows_preconditions_finalizers_and_generations() {
     assert_eq!(code(api.get("a").await), 404);
     let again = api.create(&post(), &lock("a")).await.unwrap();
     assert_ne!(again.uid(), made.uid());
-    // A replacement with the metadata of a deleted object of the same name.
+    // The request has the metadata of a deleted object with the same name.
     assert_eq!(code(api.replace_status("a", &post(), &made).await), 409);
     assert!(api.delete("a", &DeleteParams::default()).await.unwrap().is_right());
-    assert_eq!(code(api.replace_status("a", &post(), &made).await), 409, "its UID is that of nothing");
+    assert_eq!(code(api.replace_status("a", &post(), &made).await), 409, "no object has its UID");
     assert_eq!(code(api.delete("a", &DeleteParams::default()).await), 404);
 }
 

@@ -27,7 +27,7 @@ fn a_silent_node_is_unknown_and_its_running_pods_are_deleted() {
     assert!(!world.pod("m-0").unwrap().is_deleting());
     world.run(20_000);
     let ending = world.pod("m-0").unwrap();
-    assert!(ending.is_deleting() && ending.uid() == pod.uid(), "the kubelet would have to say that it has ended");
+    assert!(ending.is_deleting() && ending.uid() == pod.uid(), "the kubelet has not reported the end of the pod");
     assert!(world.cluster.truth().is_running(&container) && world.cluster.truth().is_cut(machine));
     world.inflict(Fault::Heal(machine));
     world.run(20_000);
@@ -53,7 +53,7 @@ fn an_outage_of_the_server_makes_all_nodes_unknown_for_a_while() {
     world.cluster.set_outage(true, world.now);
     let version = world.api.version();
     world.run(20_000);
-    assert_eq!(world.api.version(), version, "nobody writes");
+    assert_eq!(world.api.version(), version, "no component writes");
     world.cluster.set_outage(false, world.now);
     let mut silent = 0;
     for _ in 0..100 {
@@ -106,7 +106,7 @@ fn another_machine_takes_the_name_of_a_node_and_starts_its_pods() {
         let after = world.api.get(Kind::Node, "", &node).unwrap();
         assert_ne!(before.uid(), after.uid());
         assert_eq!(status(&before, "/nodeInfo") == status(&after, "/nodeInfo"), same_ids);
-        assert!(world.cluster.truth().is_running(&container), "the machine before runs on");
+        assert!(world.cluster.truth().is_running(&container), "the earlier machine continues to run");
         let twins = world.cluster.truth().running().filter(|running| running.pod_uid == pod.uid()).count();
         assert_eq!(twins, 2);
         let now = world.pod("m-0").unwrap();

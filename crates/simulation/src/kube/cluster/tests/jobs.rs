@@ -57,7 +57,7 @@ fn a_pod_is_replaced_when_it_has_ended_and_not_before() {
     world.inflict(Fault::Cut(machine));
     world.delete(Kind::Pod, first.name(), &background());
     world.run(5_000);
-    assert_eq!(world.api.objects(Kind::Pod).count(), 1, "it is to end, and has not");
+    assert_eq!(world.api.objects(Kind::Pod).count(), 1, "the pod is being deleted, and has not ended");
     assert_eq!(job(&world).value["status"]["terminating"], 1);
     world.inflict(Fault::Exit { container, code: 1 });
     world.inflict(Fault::Heal(machine));

@@ -46,7 +46,7 @@ fn a_healed_cluster_works_again_and_can_be_emptied() {
         let (mut world, _) = broken(seed, 60);
         world.cluster.heal_all(&mut world.api, world.now);
         world.run(20_000);
-        // Machines that came back are healed, too.
+        // A second pass heals the machines that came back after the first one.
         world.cluster.heal_all(&mut world.api, world.now);
         world.run(150_000);
         for name in ["m-0", "n-0"] {

@@ -39,7 +39,10 @@ fn a_container_restarts_in_place_and_its_kubelet_says_so_later() {
     world.inflict(Fault::Exit { container: first.clone(), code: 1 });
     assert!(!world.cluster.truth().is_running(&first));
     let stale = world.pod("m-0").unwrap();
-    assert!(status(&stale, "/containerStatuses/0/state/running").is_object(), "nobody has noticed yet");
+    assert!(
+        status(&stale, "/containerStatuses/0/state/running").is_object(),
+        "the kubelet has not noticed the end yet"
+    );
     world.run(20_000);
     let pod = world.pod("m-0").unwrap();
     let second = world.container(pod.uid());
