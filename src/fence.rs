@@ -1,11 +1,11 @@
 //! The fence decides when a Redis process can vote (`docs/dev/rules.md`, rules 1 to 7 and 9).
 //!
 //! A Redis member forgets its votes when it restarts. A process can therefore vote only when two things hold. Every
-//! possible promise of its predecessor has expired, and the predecessor is known to be dead. [`decide`] takes what one
-//! operator replica observed of one member and names the one next step. It reads no clock and does no IO.
+//! possible promise of its predecessor has expired, and the predecessor is known to be dead. [`decide`] takes the
+//! observations of one member by one replica, and returns the next step. It reads no clock and does no IO.
 //!
 //! [`watch`] turns probes into the input of `decide`. [`record`] applies each step to the published record.
-//! [`predecessor`] judges the process before, and [`clock`] a process's clock. [`decommission`] decides about members
+//! [`predecessor`] judges the previous process, and [`clock`] the clock of a process. [`decommission`] decides about members
 //! of a deleted quorum, and [`external_master`] about external masters.
 
 pub mod clock;
@@ -26,8 +26,8 @@ pub use watch::{ObservedProcess, ProcessWatch, Users};
 
 /// How long a member can be silent after an answer before its record changes.
 ///
-/// Shorter silences are container restarts and lost connections that mend automatically. Recording them would only cost
-/// two status writes.
+/// Shorter silences are container restarts and lost connections, which end without a step of the operator. A record of them
+/// would only cost two status writes.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a death can be unconfirmed before the record names it.
@@ -45,12 +45,12 @@ pub enum Reach {
     NotRunning,
     /// The container runs, and no process of it has answered this replica yet.
     Connecting {
-        /// Since when it is asked.
+        /// Since when this replica has tried to reach it.
         since: Monotonic,
     },
     /// A process answered before and does not answer now.
     Lost {
-        /// When it was last known to answer.
+        /// When it last answered.
         since: Monotonic,
     },
     /// A process answers.
@@ -66,20 +66,20 @@ pub struct FenceInput<'a> {
     pub record: &'a Record,
     /// The connection state of the member at this replica.
     pub reach: &'a Reach,
-    /// The verdict on the process that voted before the one that answers now.
+    /// The verdict on the process that voted before the answering one.
     pub predecessor: &'a Verdict,
-    /// How long a promise of a process before can live (`maxTTLInForce` and the drift allowance).
+    /// How long a promise of a previous process can live (`maxTTLInForce` and the drift allowance).
     pub rejoin_delay: Duration,
     /// When this replica observed the last recorded fencing of this process.
-    /// The count starts again there.
+    /// The wait starts again there.
     pub fenced_since: Option<Monotonic>,
     /// This leader has raised its epoch on the answering process.
-    /// So no frozen leader can open the process any more.
+    /// After that, no frozen leader can open the process.
     pub epoch_raised: bool,
     /// The clock of the answering process was stepped since its admission (rule 9).
     pub clock_jumped: bool,
-    /// The process has served no client for so long that only its end helps.
-    /// It is also this member's turn: members are restarted for this one at a time.
+    /// The process has served no client for the maximum time, so the operator must end it.
+    /// It is also this member's turn, because members are restarted one at a time for this cause.
     pub must_restart: bool,
     /// No status of its pod will name the container of the answering process.
     ///
@@ -95,43 +95,49 @@ pub struct FenceInput<'a> {
 
 /// The one next step for a member.
 ///
-/// Every step but `Nothing` and `Wait` is carried out and followed by a new decision.
+/// The caller executes every step except `Nothing` and `Wait`, and then decides again.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceStep {
-    /// The record is true and nothing is awaited.
+    /// The record is correct and no wait is running.
     Nothing,
-    /// The record is true; decide again at this moment, or earlier after an observation.
+    /// The record is correct. Decide again at this moment, or earlier after an observation.
     Wait {
-        /// `None`: only news can change the decision.
+        /// `None` if only an observation can change the decision.
         until: Option<Monotonic>,
     },
     /// Make this leader's epoch the one that guards openings.
-    /// This comes before everything else that is decided about the process.
+    /// This precedes every other decision about the process.
     RaiseEpoch,
     /// Record that the member has no running process.
     WritePending,
     /// Record that a process is starting.
     WriteStarting,
-    /// Record that the process does not answer. An admission stands because the same process can come back.
+    /// Record that the process does not answer.
+    ///
+    /// It remains admitted, because the same process can come back.
     WriteUnreachable,
-    /// The admitted process answers again and is open, or more is known of where it runs: record it. It never forgot anything, so
-    /// nothing is waited for.
+    /// Record that the admitted process answers again and is open, or that more is known of its place.
+    ///
+    /// It never forgot a promise, so it does not wait.
     WriteAdmittedAgain,
-    /// Record that the death of the process before is known, so that the evidence outlives this replica.
+    /// Record that the previous process is known to be dead, so that the evidence outlives this replica.
     WritePredecessorDead,
-    /// Record the process as fenced; with `close`, then close it, and count from the confirmed closing.
+    /// Record the process as fenced.
+    ///
+    /// With `close`, then close it, and start the wait at the confirmed closing.
     WriteFenced {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// When it can vote if nothing else happens; `None` when no time brings that about.
+        /// When it can vote if nothing else happens. `None` if time alone does not lead to an admission.
         rejoin_at: Option<Monotonic>,
         /// Users are open, or can be.
         close: bool,
     },
-    /// End a process that can be mended in no other way.
-    /// Either its clock was stepped after its admission: its keys have wrong ends, so it must forget them. Or a script keeps
-    /// it busy and cannot be ended: the member takes part in no vote until it is another process.
+    /// End a process that cannot be repaired in another way.
+    ///
+    /// The first case is a clock step after the admission. Its keys have wrong expiry times, so it must forget them. The second
+    /// case is a script that keeps it busy and cannot be ended. Such a member votes only after a restart.
     RestartProcess,
     /// Restore the counter, record the admission, open the users: `quorum::controller::admit`.
     Admit,
@@ -156,8 +162,8 @@ pub fn decide(input: &FenceInput<'_>) -> FenceStep {
 
 /// When the answering process can vote, as far as rule 2 decides.
 ///
-/// The count starts at the latest of three moments. These are the first answer of this `run_id`, the first observation
-/// of its closed users after they were open, and the last recorded fencing. Each of them only delays.
+/// The wait starts at the latest of three moments. These are the first answer of this `run_id`, the first observation
+/// of its closed users after they were open, and the last recorded fencing. Each of them can only delay the vote.
 #[must_use]
 pub fn count_from(answering: &ObservedProcess, fenced_since: Option<Monotonic>) -> Monotonic {
     let observed = answering.first_observed.max(answering.closed_since.unwrap_or(answering.first_observed));
@@ -180,10 +186,9 @@ fn record_death(input: &FenceInput<'_>) -> Option<FenceStep> {
 
 /// Fences a process that serves no client, then ends it.
 ///
-/// A busy process can neither be closed nor receive an epoch, so it confirms nothing. The record therefore says that it
-/// must not vote, and names it as the process that its successor waits for. Then the operator ends it. If it answers
-/// before that, its record stands. Its successor then waits, as after a crash, for the promises that it made while it
-/// did not answer.
+/// A busy process cannot be closed and cannot receive an epoch, so it confirms nothing. The record therefore fences it, and
+/// names it as the process whose death its successor must await. Then the operator ends it. If it answers before that, its
+/// record stays. Its successor then waits, as after a crash, for the promises that it made while it did not answer.
 fn end_busy_process(input: &FenceInput<'_>) -> Option<FenceStep> {
     let is_recorded = input.record.state == State::Fenced && input.record.reason == Some(Reason::Busy);
     let is_it = |answering: &ObservedProcess| input.record.run_id.as_ref() == Some(&answering.run_id);
@@ -194,7 +199,7 @@ fn end_busy_process(input: &FenceInput<'_>) -> Option<FenceStep> {
         Reach::Answering(answering) => (input.must_restart
             && (input.record.admits(&answering.run_id) || answering.users == Users::Open))
             .then_some(write),
-        // A new replica has not received its `run_id` yet.
+        // A new replica has not received the `run_id` of the process yet.
         Reach::Connecting { .. } | Reach::Lost { .. } if !input.must_restart => None,
         Reach::Connecting { .. } | Reach::Lost { .. } if is_recorded => Some(FenceStep::RestartProcess),
         Reach::Connecting { .. } | Reach::Lost { .. } => input.record.may_be_open().map(|_| write),
@@ -214,15 +219,15 @@ fn lost(record: &Record, since: Monotonic, now: Monotonic) -> FenceStep {
     }
 }
 
-/// No time makes the keys of such a process right, and the next one waits as after a crash.
+/// Time does not correct the keys of such a process, and its successor waits as after a crash.
 const CLOCK_JUMPED: FenceStep = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };
 
-/// Recorded as fenced for a step of its clock: nothing but its end helps.
+/// Whether the record fences this process for a step of its clock, so that only its end helps.
 fn is_to_end(record: &Record, answering: &ObservedProcess) -> bool {
     record.reason == Some(Reason::ClockJump) && record.run_id.as_ref() == Some(&answering.run_id)
 }
 
-/// The process that the record admits is the one that answers.
+/// Decides about an answering process that the record admits.
 fn standing(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
     match (answering.users, input.record.state) {
         _ if input.clock_jumped => CLOCK_JUMPED,
@@ -230,13 +235,13 @@ fn standing(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
             FenceStep::Nothing
         }
         (Users::Open, _) => FenceStep::WriteAdmittedAgain,
-        // The opening failed, or the leader died between the record and the opening. Opening it now would be a second
-        // opening on the strength of one check; it is fenced and counted from then on instead (rule 3).
+        // The opening failed, or the leader died between the record and the opening. To open it now would be a second
+        // opening after one check (rule 3). So the leader fences the process, and its wait starts now.
         (Users::Closed, _) => fenced(Reason::Restarted, Some(input.now + input.rejoin_delay), true),
     }
 }
 
-/// A process answers that is open without an admission: it votes unfenced. Close, and count from there.
+/// Closes an answering process that is open without an admission, because it votes unfenced.
 fn fence_open(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
     if input.clock_jumped || is_to_end(input.record, answering) {
         return CLOCK_JUMPED;
@@ -248,7 +253,7 @@ const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>, close: bool) -> Fe
     FenceStep::WriteFenced { reason, rejoin_at, close }
 }
 
-/// A closed process that is not admitted.
+/// Decides about a closed process that is not admitted.
 fn waiting(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
     let may_vote_at = count_from(answering, input.fenced_since) + input.rejoin_delay;
     let recorded = input.record.state == State::Fenced && input.record.run_id.as_ref() == Some(&answering.run_id);
@@ -264,7 +269,7 @@ fn waiting(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
     match input.predecessor {
         Verdict::Unconfirmed { until, .. } => unconfirmed(input, answering, *until),
         Verdict::Dead(_) if input.record.predecessor.is_some() => FenceStep::WritePredecessorDead,
-        // Its way out was found, so the record names the ordinary reason again.
+        // The doubt about the predecessor ended, so the record has the ordinary reason again.
         _ if input.record.reason == Some(Reason::PredecessorUnconfirmed) => {
             FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: Some(may_vote_at), close: false }
         }
@@ -289,10 +294,10 @@ fn unconfirmed(input: &FenceInput<'_>, answering: &ObservedProcess, until: Optio
 
 /// When the pod of a process is deleted because no status reports the end of its predecessor.
 ///
-/// The predecessor ran in that very pod.
+/// This applies if the predecessor ran in the same pod.
 ///
-/// A container runtime that forgets its containers at a reboot leaves no status of them, and the pod stays. When the pod is gone, the
-/// node proves the death. The process that answers has promised nothing yet.
+/// A container runtime that forgets its containers at a reboot leaves no status of them, and the pod stays. After the deletion of the pod
+/// its node proves the death. The answering process has promised nothing yet.
 fn lost_in_its_pod(input: &FenceInput<'_>, answering: &ObservedProcess) -> Option<Monotonic> {
     let former = input.record.threat_to(Some(&answering.run_id))?;
     let is_its_pod = input.process.is_some_and(|process| process.pod_uid == former.pod_uid);

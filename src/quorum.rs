@@ -1,7 +1,7 @@
 //! A RedisQuorum, from its objects to the votes of its members (docs/dev/rules.md).
 //!
-//! It has three floors, and no floor uses a higher one. [`model`] decides by pure functions of observed state. [`session`] runs on every
-//! replica: it keeps connections to the members, watches them, and has their clock. [`controller`] runs where this replica leads: it
+//! It has three layers, and no layer uses a higher one. [`model`] decides by pure functions of observed state. [`session`] runs on every
+//! replica. It keeps connections to the members, watches them, and observes their clocks. [`controller`] runs on the leader only. It
 //! fences and admits members, and writes the objects of the quorum.
 
 pub mod controller;

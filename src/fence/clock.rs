@@ -1,9 +1,9 @@
 //! The clock watch: does a member's wall clock still run as it did? (`docs/dev/rules.md`, rule 9.)
 //!
-//! Expiry in Redis follows the wall clock of its machine, so a process whose clock was stepped has forgotten, or keeps, what it
-//! should not. A reading is never exact: it was taken somewhere between the sending of the question and the answer, so it
-//! gives an *interval* of offsets to our clock. Two intervals that no drift within the allowance reconciles are a step; delay in
-//! the network only widens them. Whose clock it was that moved is a second question: [`attribute`].
+//! Keys in Redis expire by the wall clock of the member's machine. After a step of that clock, a process expired keys too early, or keeps
+//! them for longer than it should. The member reads its clock between the request and the reply. So a reading gives an *interval* of
+//! offsets to our clock, and a delay in the network only widens it. Two intervals show a step if no drift within the allowance explains
+//! both. [`attribute`] decides which clock was stepped: the member's or the observer's.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,11 +13,11 @@ use crate::redlock::{ClockSample, Drift};
 use crate::time::{Boottime, Clock, Monotonic};
 
 /// How many references one window keeps.
-/// There are enough to measure a creeping clock against one from about a window ago, and so few that a vote costs
-/// nothing.
+/// They suffice to compare a creeping clock with a reading from about one window ago, and they are few enough that a vote stays
+/// cheap.
 const REFERENCES: u32 = 16;
 
-/// Readings of two clocks of one machine differ by less, unless it was suspended between them.
+/// The maximum difference between two clocks of a machine that was not suspended in between.
 const SUSPENDED: Duration = Duration::from_millis(1);
 
 /// A range of microseconds.
@@ -28,7 +28,7 @@ struct Span {
 }
 
 impl Span {
-    /// The difference of the second span to the first.
+    /// The difference from the first span to the second one.
     fn between(before: Self, after: Self) -> Self {
         Self { least: after.least.saturating_sub(before.most), most: after.most.saturating_sub(before.least) }
     }
@@ -61,7 +61,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// About how far, in microseconds; positive is forward.
+    /// The approximate size of the step in microseconds. A positive step is forward.
     #[must_use]
     pub const fn micros(&self) -> i64 {
         self.span.least.saturating_add(self.span.most) / 2
@@ -82,7 +82,7 @@ impl fmt::Display for Step {
 
 /// The step between two readings, the earlier one first.
 ///
-/// `None` if drift within the allowance explains both. The allowance is `ppm × elapsed + floor`.
+/// `None` if a drift within the allowance explains both. The allowance is `ppm × elapsed + floor`.
 #[must_use]
 pub fn judge(before: &ClockSample, after: &ClockSample, drift: Drift) -> Option<Step> {
     let allowed = micros(drift.allowance(after.received.since(before.sent)));
@@ -94,18 +94,20 @@ pub fn judge(before: &ClockSample, after: &ClockSample, drift: Drift) -> Option<
 /// The limits of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The allowance.
+    /// The allowance for drift.
     pub drift: Drift,
-    /// Readings so far apart are compared at most: no lock lives longer.
+    /// The maximum time between two compared readings. No lock lives longer.
     pub window: Duration,
 }
 
-/// A step that was found, and when.
+/// A step, and the time of its discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jump {
-    /// How far.
+    /// The step.
     pub step: Step,
-    /// When the reading that showed it was there. What is asked from then on shows it too, if it is common to all.
+    /// When the reply with the step arrived.
+    ///
+    /// If all members share the step, later requests show it on each of them.
     pub found: Boottime,
 }
 
@@ -124,20 +126,21 @@ impl ClockWatch {
         Self { references: VecDeque::from([sample]), last: sample, jump: None }
     }
 
-    /// Judges a reading without keeping it as a reference. A step stays found: a clock that is stepped there and back has
-    /// dropped keys all the same.
+    /// Judges a reading without keeping it as a reference.
+    ///
+    /// A step remains recorded, because a clock that was stepped forward and back has dropped keys nevertheless.
     pub fn check(&mut self, sample: &ClockSample, rule: Rule) -> Option<Step> {
         if let Some(jump) = self.jump {
             return Some(jump.step);
         }
-        // Answers of two connections can arrive out of order. An older one is compared with the readings before it.
+        // Replies of two connections can arrive out of order. An older one is compared with the readings before it.
         let mut earlier = self.references.iter().chain([&self.last]).filter(|earlier| earlier.sent <= sample.sent);
         let step = earlier.find_map(|earlier| judge(earlier, sample, rule.drift))?;
         self.jump = Some(Jump { step, found: sample.received });
         Some(step)
     }
 
-    /// Takes a regular reading: judged, and a reference for later ones.
+    /// Judges a regular reading, and keeps it as a reference for later ones.
     pub fn observe(&mut self, sample: ClockSample, rule: Rule) -> Option<Step> {
         let step = self.check(&sample, rule);
         let spacing = rule.window / REFERENCES;
@@ -152,7 +155,7 @@ impl ClockWatch {
         step
     }
 
-    /// The step that was found, if one was.
+    /// The recorded step, if there is one.
     #[must_use]
     pub const fn jump(&self) -> Option<&Jump> {
         self.jump.as_ref()
@@ -165,23 +168,23 @@ impl ClockWatch {
     }
 }
 
-/// The owner of the clock that moved.
+/// The owner of the stepped clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribution {
-    /// No clock's.
+    /// No clock was stepped.
     NoClock,
-    /// Not all members that answer have been read since: not known yet.
+    /// Unknown, because some answering members have not been read since the step.
     Open,
-    /// Those of the members that show a step.
+    /// The clocks of the members with a step.
     Members,
-    /// The observer's own clock: every member shows the same step.
+    /// The observer's own clock, because every member shows the same step.
     Observer(Step),
 }
 
-/// Attributes the steps that the members which answer show, of a quorum of `members`.
+/// Attributes the steps of the answering members, in a quorum of `members`.
 ///
-/// Members share no clock, the observer is common to all of them. So a step that all show alike is the observer's, most likely:
-/// its machine was stopped. One witness that stood still, or moved otherwise, clears the observer.
+/// Members share no clock, but all of them share the observer. So a step that all of them show is most likely a step of the observer:
+/// its machine was stopped. One member without a step, or with another step, clears the observer.
 #[must_use]
 pub fn attribute(answering: &[&ClockWatch], members: usize) -> Attribution {
     let jumps: Vec<&Jump> = answering.iter().filter_map(|watch| watch.jump()).collect();
@@ -190,7 +193,7 @@ pub fn attribute(answering: &[&ClockWatch], members: usize) -> Attribution {
     if answering.iter().filter(is_read).count() < answering.len() || (answering.len() == 1 && members > 1) {
         return Attribution::Open;
     }
-    // A quorum of one has no witness; a restart too many is the safe side.
+    // A quorum of one has no witness. An unnecessary restart is safe.
     if jumps.len() < answering.len() || members == 1 {
         return Attribution::Members;
     }
@@ -207,7 +210,7 @@ pub fn attribute(answering: &[&ClockWatch], members: usize) -> Attribution {
 pub struct OwnClocks(Span);
 
 impl OwnClocks {
-    /// Reads both clocks: one of them between two readings of the other.
+    /// Reads both clocks. One reading is between two readings of the other clock.
     ///
     /// A pause between the readings makes the span wider, and never shifts it.
     #[must_use]

@@ -1,8 +1,8 @@
 //! Decides when a deleted quorum can go.
 //!
 //! Its members must be unable to vote, and their promises must have expired. A user can create a quorum of the same
-//! name immediately, with shorter fences. Redis is never needed. A member that cannot be reached ends by the same
-//! evidence as a predecessor, and its promises expire on the leader's own clock.
+//! name immediately, with shorter fences. No step needs a connection to Redis. The same evidence as for a predecessor proves
+//! the end of an unreachable member, and its promises expire on the leader's own clock.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ pub struct EndInput<'a> {
     pub record: &'a Record,
     /// The connection state of the member at this replica.
     pub reach: &'a Reach,
-    /// The verdict on [`Record::may_be_open`], whether or not that process answers.
+    /// The verdict on [`Record::may_be_open`], for answering and silent processes.
     pub verdict: &'a Verdict,
     /// How long a promise can live.
     pub rejoin_delay: Duration,
     /// When this leader confirmed that [`Record::may_be_open`] is closed.
-    /// It stays closed, whether or not it answers.
+    /// It stays closed even if it does not answer.
     pub closed_since: Option<Monotonic>,
     /// Since when this replica has known that no process of the member can vote.
-    /// Set in a quorum that is being deleted and has voted. `None` where this decision does not wait for promises: in a
-    /// quorum that goes on, its fences do that.
+    /// It is set in a quorum that is being deleted and has voted. It is `None` where this decision does not wait for promises,
+    /// because the fences of a remaining quorum do that.
     pub harmless_since: Option<Monotonic>,
 }
 
@@ -37,19 +37,19 @@ pub struct EndInput<'a> {
 pub enum EndStep {
     /// Record it as leaving, then close it.
     Close,
-    /// Closed; its promises expire then.
+    /// It is closed, and its promises expire at this moment.
     Wait {
         /// The moment.
         until: Monotonic,
     },
-    /// It can be open, and no operator can reach it to close it.
+    /// It is possibly open, and no operator can reach it to close it.
     Unconfirmed {
-        /// Where it was last.
+        /// The last known node.
         node: Option<String>,
         /// When evidence can be complete.
         until: Option<Monotonic>,
     },
-    /// It can promise nothing any more.
+    /// All its promises have expired, and it can make no other.
     Ended,
 }
 
@@ -113,7 +113,7 @@ mod tests {
         decide_end(&EndInput { now: at(now), record, reach, verdict, rejoin_delay, closed_since, harmless_since: None })
     }
 
-    /// In a quorum that is being deleted.
+    /// The end of a member in a quorum that is being deleted.
     fn end_for_good(record: &Record, verdict: &Verdict, closed: Option<u64>, harmless: u64, now: u64) -> EndStep {
         decide_end(&EndInput {
             now: at(now),
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(
             end(&record, &answering("a", Users::Open), &DOUBT, Some(100), 110),
             EndStep::Close,
-            "a person opened it"
+            "an administrator opened it"
         );
     }
 
@@ -160,16 +160,16 @@ mod tests {
     #[test]
     fn a_quorum_outlasts_what_its_dead_members_have_promised() {
         let (record, dead) = (admitted("a"), Verdict::Dead(Evidence::Declared));
-        // A quorum made again under its name with a smaller maxTTL could vote while a promise of 29 s is alive.
+        // A new quorum of this name with a smaller maxTTL could vote while a promise of 29 s is alive.
         assert_eq!(end_for_good(&record, &dead, None, 100, 101), EndStep::Wait { until: at(130) });
         assert_eq!(end_for_good(&record, &dead, None, 100, 130), EndStep::Ended);
-        // Its death was recorded before the deletion, or it had just restarted.
+        // The death was recorded before the deletion, or the member had just restarted.
         assert_eq!(end_for_good(&Record::default(), &Verdict::None, None, 100, 129), EndStep::Wait { until: at(130) });
         assert_eq!(end_for_good(&Record::default(), &Verdict::None, None, 100, 130), EndStep::Ended);
-        // It was closed before it died: from then on it could promise nothing.
+        // The member was closed before it died, so it made no promise after that.
         assert_eq!(end_for_good(&record, &dead, Some(90), 100, 119), EndStep::Wait { until: at(120) });
         assert_eq!(end_for_good(&record, &dead, Some(90), 100, 120), EndStep::Ended);
-        // Whether it lives is not known: that is waited for first.
+        // If its death is unknown, the leader waits for that first.
         assert_eq!(end_for_good(&record, &DOUBT, None, 100, 1_000), EndStep::Unconfirmed { node: None, until: None });
     }
 

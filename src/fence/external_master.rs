@@ -1,6 +1,6 @@
-//! The fence of an external master (`docs/dev/rules.md`, rule 8). There is nothing to open or to close: what makes a
-//! process's votes count, for this operator, is the record alone. So there is nothing either that a predecessor could keep open, and its
-//! death is not asked for: from the record on its votes do not count here.
+//! The fence of an external master (`docs/dev/rules.md`, rule 8). The operator can neither open nor close such a process. Its votes count
+//! for this operator only because of the record. So a predecessor cannot stay open, and the fence does not wait for its death: after the
+//! record its votes do not count here.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub const PREDECESSOR: Verdict = Verdict::Dead(Evidence::Discounted);
 
 /// The verdict on the predecessor for a record that is written because of the `current` process.
 ///
-/// The same process, fenced while it runs or while it is silent, is not gone. A replica that has not read the new
+/// A process that is fenced while it runs, or while it is silent, is not gone. A replica that has not read the new
 /// record still counts its votes.
 #[must_use]
 pub fn predecessor(record: &Record, current: Option<&RunId>) -> Verdict {
@@ -39,7 +39,7 @@ pub fn decide_external(input: &FenceInput<'_>) -> FenceStep {
                 input.record.state == State::Fenced && input.record.run_id.as_ref() == Some(&answering.run_id);
             let may_vote_at = count_from(answering, input.fenced_since) + input.rejoin_delay;
             if !recorded {
-                // The votes of the process before count until this is recorded.
+                // The votes of the previous process count until this is recorded.
                 let may_vote_at = if input.record.admitted { input.now + input.rejoin_delay } else { may_vote_at };
                 return fenced(first_or_restarted(input.record), Some(may_vote_at), false);
             }
@@ -52,25 +52,25 @@ pub fn decide_external(input: &FenceInput<'_>) -> FenceStep {
     }
 }
 
-/// The process that the record admits is the one that answers.
+/// Decides about an answering process that the record admits.
 fn standing(input: &FenceInput<'_>) -> FenceStep {
     match input.record.state {
-        // The operator cannot end the process. The keys that its step has cut short count as forgotten, those that it prolongs only
-        // refuse; so it waits like one that has restarted, and is then judged from its new time on.
+        // The operator cannot end the process. Keys that the step shortened are lost, and keys that it prolonged only refuse other holders.
+        // So the process waits like a restarted one, and is then judged by its new time.
         _ if input.clock_jumped => fenced(Reason::ClockJump, Some(input.now + input.rejoin_delay), false),
         _ if input.unfit => fenced(Reason::Restarted, None, false),
-        // As after a restart: from the record on it waits for what it has forgotten.
+        // As after a restart: its wait for the forgotten promises starts at the record.
         _ if input.forgot => fenced(Reason::Restarted, Some(input.now + input.rejoin_delay), false),
         State::Admitted => FenceStep::Nothing,
         _ => FenceStep::WriteAdmittedAgain,
     }
 }
 
-/// The next step of an external member out of a quorum that is being deleted.
+/// Decides the next step of an external member that leaves a quorum under deletion.
 ///
 /// First the operator takes its admission from the record. Then the promises that were made with it expire.
-/// `left_since` is when this leader observed that the admission was taken. `harmless_since` is since when this replica
-/// has known that no process of the member counts. It matters where no admission was taken for this end, because the
+/// `left_since` is when this leader observed the withdrawal of the admission. `harmless_since` is since when this replica
+/// has known that the votes of no process of the member count. It matters where no admission was withdrawn for this end, because the
 /// last process can have made a promise a moment before.
 pub fn decide_external_end(
     record: &Record,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(step, fenced(Reason::Restarted, Some(at(82)), false));
         let next = admitted.after(step, Some(&process("b")), &PREDECESSOR);
         assert_eq!((next.admitted, &next.predecessor), (false, &None));
-        // Every replica counts from its observation that the process before does not count.
+        // Every replica starts the wait when it observes that the previous process does not count.
         assert!(next.restarts_count(&admitted, &RunId::new("b")));
         assert_eq!(decide(81, &next, &reach, Some(52), false, false), FenceStep::Wait { until: Some(at(82)) });
         assert_eq!(decide(82, &next, &reach, Some(52), false, false), FenceStep::Admit);
@@ -223,7 +223,7 @@ mod tests {
         };
         let fenced_alive = after(&admitted, fenced(Reason::ClockJump, Some(at(80)), false), Some("a"));
         assert_eq!(fenced_alive.may_be_open().map(|process| &process.run_id), Some(&a));
-        assert!(fenced_alive.restarts_count(&admitted, &a), "and waits for nobody but itself");
+        assert!(fenced_alive.restarts_count(&admitted, &a), "and waits only for its own promises");
         let silent = after(&fenced_alive, FenceStep::WriteStarting, None);
         assert_eq!(silent.may_be_open().map(|process| &process.run_id), Some(&a));
         let next = after(&silent, fenced(Reason::Restarted, Some(at(90)), false), Some("b"));
@@ -249,7 +249,7 @@ mod tests {
         let left = admitted.after(fenced(Reason::Leaving, None, false), Some(&process("a")), &PREDECESSOR);
         assert_eq!(end(&left, Some(10), 39), EndStep::Wait { until: at(40) });
         assert_eq!(end(&left, Some(10), 40), EndStep::Ended);
-        assert_eq!(end(&left, None, 100), EndStep::Wait { until: at(130) }, "another leader begins again");
+        assert_eq!(end(&left, None, 100), EndStep::Wait { until: at(130) }, "another leader starts the wait again");
         assert_eq!(end(&record(State::Fenced, "a"), None, 10), EndStep::Ended, "it never voted");
         assert_eq!(end(&Record::default(), None, 10), EndStep::Ended);
         // It has just restarted. Its earlier promise is alive, and a user can create a quorum of this name with shorter

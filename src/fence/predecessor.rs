@@ -9,11 +9,11 @@ use super::RunId;
 use crate::time::Monotonic;
 
 /// How long a node must be Ready without the pod object to prove that its kubelet killed the pod.
-/// It is longer than these together: the time for which the control plane believes a silent kubelet, one sync of a
-/// kubelet, and a grace period.
+/// It is longer than the sum of three times: until the control plane reports a silent kubelet, one sync of a kubelet, and a
+/// grace period.
 pub const NODE_READY_FOR: Duration = Duration::from_secs(120);
 
-/// The IDs that a machine reports, whatever its Node object is called.
+/// The IDs that a machine reports, independent of the name of its Node object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     /// `systemUUID` of the Node.
@@ -22,18 +22,20 @@ pub struct Machine {
     pub machine_id: String,
 }
 
-/// Which machine a Node object speaks for.
+/// The machine of a Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// UID of the Node object.
     pub uid: String,
-    /// `None` if the machine reports no IDs, or if several nodes report the same.
+    /// `None` if the machine reports no IDs, or if several nodes report the same IDs.
     pub machine: Option<Machine>,
 }
 
 impl NodeIdentity {
-    /// Whether a Node object of the same name speaks for this machine. A machine that registers again has another UID; one that
-    /// comes under the name of another has other IDs. Where IDs identify nothing the UID decides.
+    /// Whether a Node object of the same name belongs to this machine.
+    ///
+    /// A machine that registers again has another UID. Another machine with the same name has other IDs. If the IDs identify no
+    /// machine, the UID decides.
     #[must_use]
     pub fn is(&self, reported: &Self) -> bool {
         match &self.machine {
@@ -46,12 +48,12 @@ impl NodeIdentity {
 /// Where a process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Which process.
+    /// The process.
     pub run_id: RunId,
     /// Its pod.
     pub pod_uid: String,
     /// Its container, or an earlier one of the same pod if the pod status lags.
-    /// `None` before the pod status showed any.
+    /// `None` if the pod status has not shown a container yet.
     pub container_id: Option<String>,
     /// The node of its pod.
     pub node_name: Option<String>,
@@ -59,38 +61,40 @@ pub struct Process {
     pub node: Option<NodeIdentity>,
 }
 
-/// The Node objects that have had the name of a node, as this replica observed them.
+/// The Node objects that had the name of a node, as this replica observed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// The one that exists.
+    /// The existing object.
     pub present: Option<PresentNode>,
-    /// Deleted objects, the newest last. An object whose machine has come back is not among them.
+    /// Deleted objects, the newest last. They do not include an object whose machine has returned.
     pub deleted: Vec<DeletedNode>,
 }
 
 /// A Node object that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PresentNode {
-    /// The machine that it speaks for.
+    /// The machine of the object.
     pub identity: NodeIdentity,
-    /// Since when this replica has observed it Ready, without a break.
+    /// Since when this replica has observed it Ready without a break.
     pub ready_since: Option<Monotonic>,
-    /// It carries the taint `node.kubernetes.io/out-of-service`: someone vouches that it is shut down.
+    /// Whether it has the taint `node.kubernetes.io/out-of-service`.
+    ///
+    /// With this taint an administrator confirms that the node is shut down.
     pub out_of_service: bool,
 }
 
 /// A Node object that vanished.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletedNode {
-    /// The machine that it spoke for.
+    /// The machine of the object.
     pub identity: NodeIdentity,
     /// It had a providerID.
-    /// The cloud controller deletes such a node only after the provider confirmed that the machine is gone. If a bare-metal
-    /// node object vanishes, that proves nothing.
+    /// The cloud controller deletes such a node only after the provider confirmed that the machine is gone. The deletion of a
+    /// Node object of a bare-metal machine proves nothing.
     pub had_provider_id: bool,
     /// It was Ready at its last observation.
     ///
-    /// The cloud controller deletes no such node. An administrator or a program did, and the machine can still run.
+    /// The cloud controller deletes no such node. So a user or a program deleted it, and the machine can still run.
     pub was_ready: bool,
 }
 
@@ -99,11 +103,11 @@ pub struct DeletedNode {
 pub struct Facts<'a> {
     /// Now.
     pub now: Monotonic,
-    /// A kubelet has reported its very container as terminated.
+    /// A kubelet has reported the container of this process as terminated.
     pub terminated: bool,
     /// Since when this replica has known that the pod object is gone.
     pub gone_since: Option<Monotonic>,
-    /// Nodes of the name of its node.
+    /// The Node objects with the name of its node.
     pub node: &'a NodeFacts,
     /// The processes that an administrator declared dead by annotation: pod UIDs, see [`declares`].
     pub declared_dead: Option<&'a str>,
@@ -111,8 +115,8 @@ pub struct Facts<'a> {
 
 /// Whether an administrator's annotation names this process.
 ///
-/// It can name several, separated by commas. A quorum that is being deleted records no death, so all names have to
-/// stand there together.
+/// It can contain several names, separated by commas. A quorum that is being deleted records no death, so the annotation must
+/// contain all names at the same time.
 #[must_use]
 pub fn declares(annotation: &str, process: &str) -> bool {
     !process.is_empty() && annotation.split(',').any(|name| name.trim() == process)
@@ -131,27 +135,27 @@ pub enum Evidence {
     NodeDeleted,
     /// An administrator declared it dead.
     Declared,
-    /// It is an external master: whether or not it lives, its votes do not count here.
+    /// It is an external master, so its votes do not count here, even if it lives.
     Discounted,
 }
 
-/// The judgement.
+/// The judgement on the previous process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No process of this member could vote before.
+    /// No earlier process of this member could vote.
     None,
     /// It is dead.
     Dead(Evidence),
     /// It can run and be open.
     Unconfirmed {
-        /// Where it was last.
+        /// The last known node.
         node: Option<String>,
-        /// When its node will have been Ready for long enough, if it stays so.
+        /// When its node will have been Ready for the required time, if it stays Ready.
         until: Option<Monotonic>,
     },
 }
 
-/// Judges the process that could vote before.
+/// Judges the process that was able to vote before.
 #[must_use]
 pub fn judge(process: Option<&Process>, facts: &Facts<'_>) -> Verdict {
     let Some(process) = process else { return Verdict::None };
@@ -180,8 +184,8 @@ fn from_node(node: &NodeIdentity, facts: &NodeFacts) -> Option<Evidence> {
 
 /// When a node that has been Ready without the pod proves that the pod's process is dead.
 ///
-/// Both times must have lasted. The kubelet kills a pod because the API does not have it any more, so a node that was
-/// Ready before that proves nothing.
+/// Two conditions must hold for the full time: the node is Ready, and the pod is gone. The kubelet kills a pod because it was deleted
+/// from the API, so a node that was Ready only before that proves nothing.
 fn node_ready_at(node: &NodeIdentity, facts: &Facts<'_>) -> Option<Monotonic> {
     let present = facts.node.present.as_ref().filter(|present| node.is(&present.identity))?;
     Some(present.ready_since?.max(facts.gone_since?) + NODE_READY_FOR)

@@ -6,22 +6,24 @@ pub use crate::api::MemberState as State;
 /// The `run_id` of a Redis process: 40 hex digits, new at every start.
 pub type RunId = crate::redlock::RunId;
 
-/// The published record of one member. It survives every operator replica, so all that a new leader must know is in it.
+/// The published record of one member.
+///
+/// It outlives every replica of the operator, so it contains everything that a new leader must know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The state.
     pub state: State,
-    /// Why, when fenced.
+    /// The reason for the state, if fenced.
     pub reason: Option<Reason>,
-    /// The process that the record speaks of.
+    /// The process of this record.
     pub run_id: Option<RunId>,
-    /// The admission of `run_id` stands (`Admitted`, or `Unreachable` since).
+    /// `run_id` is admitted (`Admitted`, or `Unreachable` since).
     pub admitted: bool,
-    /// Where `run_id` runs: known at the latest when it is admitted.
+    /// The place where `run_id` runs. It is known when the process is admitted, or earlier.
     pub process: Option<Process>,
     /// A process that was admitted or found open, and is not known to be dead.
-    /// It is a process before this one, or this one until it is admitted again. At most one exists: the next admission
-    /// of another process needs its death.
+    /// It is an earlier process, or this one until it is admitted again. At most one exists, because the admission of another
+    /// process needs its death.
     pub predecessor: Option<Process>,
 }
 
@@ -34,20 +36,21 @@ impl Record {
 
     /// The process whose death must be known before another one is admitted.
     ///
-    /// It is the process that the record admits, or else the one before.
+    /// It is the process that the record admits, or otherwise the previous one.
     #[must_use]
     pub fn may_be_open(&self) -> Option<&Process> {
         if self.admitted { self.process.as_ref() } else { self.predecessor.as_ref() }
     }
 
-    /// The process whose death `current` has to wait for. It does not wait for its own.
+    /// The process whose death `current` must await. It never awaits its own.
     #[must_use]
     pub fn threat_to(&self, current: Option<&RunId>) -> Option<&Process> {
         self.may_be_open().filter(|process| Some(&process.run_id) != current)
     }
 
-    /// The record after a step has been written, for the answering process, if there is one. `verdict` judges
-    /// [`Record::threat_to`] that process.
+    /// The record after a step for the answering process, if there is one.
+    ///
+    /// `verdict` judges [`Record::threat_to`] that process.
     #[must_use]
     pub fn after(&self, step: FenceStep, current: Option<&Process>, verdict: &Verdict) -> Self {
         let mut next = self.clone();
@@ -65,8 +68,7 @@ impl Record {
             FenceStep::WritePredecessorDead => next.predecessor = None,
             FenceStep::WriteFenced { reason, close, .. } => {
                 next.leave(State::Fenced, verdict);
-                // A process that is to be closed can be open until that is confirmed, and it can be out of reach by
-                // then.
+                // A process under closing can be open until the closing is confirmed. It can be unreachable before that.
                 if close && next.predecessor.is_none() {
                     next.predecessor = current.cloned();
                 }
@@ -82,25 +84,24 @@ impl Record {
         next
     }
 
-    /// Whether only time keeps this process from voting.
+    /// Whether this process can vote after enough time, without another event.
     ///
     /// That holds if the process is recorded, and no other process can be open.
     fn is_a_matter_of_time(&self, run_id: &RunId) -> bool {
         !self.admitted && self.run_id.as_ref() == Some(run_id) && self.threat_to(Some(run_id)).is_none()
     }
 
-    /// Whether the count of this process starts again when a replica learns this record after `before`.
+    /// Whether the wait of this process starts again when a replica receives this record after `before`.
     ///
-    /// It does when only time keeps the process from voting from now on, and before that was not so. The record shows
-    /// that a predecessor died, and not when. Until now the predecessor can have made promises that its successor never
-    /// received, however long the successor has answered. The rule compares two records only, so it also holds for a
-    /// watch that skips the records between them.
+    /// It does when only time keeps the process from voting now, but not before. The record shows that a predecessor died, but
+    /// not when. Until now the predecessor can have made promises that its successor never received, even if the successor has
+    /// answered for a long time. The rule compares two records only, so it also holds for a watch that skips the records between them.
     #[must_use]
     pub fn restarts_count(&self, before: &Self, run_id: &RunId) -> bool {
         self.is_a_matter_of_time(run_id) && !before.is_a_matter_of_time(run_id)
     }
 
-    /// The recorded process is not the one that matters any more. If it could vote it becomes the predecessor.
+    /// Drops the recorded process. It becomes the predecessor if it was able to vote.
     fn leave(&mut self, state: State, verdict: &Verdict) {
         if self.admitted {
             self.predecessor = self.process.take();

@@ -44,7 +44,7 @@ fn unconfirmed_until(until: Option<u64>) -> Verdict {
     Verdict::Unconfirmed { node: Some("node-c".into()), until: until.map(at) }
 }
 
-/// A decision with everything else in order.
+/// A decision in which all other inputs are normal.
 fn decide_at(now: u64, record: &Record, reach: &Reach) -> FenceStep {
     decide_with(now, record, reach, &Verdict::None, None)
 }
@@ -122,8 +122,8 @@ fn a_member_closed_for_an_update_waits_like_any_other() {
     let close = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
     let next = record(State::Admitted, "a").after(close, Some(&process("a")), &Verdict::None);
     assert_eq!((next.state, next.reason, next.admitted), (State::Fenced, Some(Reason::Updating), false));
-    assert_eq!(next.predecessor, Some(process("a")), "it may be open until its closing is confirmed");
-    // Its pod was not deleted after all: it has waited for itself.
+    assert_eq!(next.predecessor, Some(process("a")), "it can be open until its closing is confirmed");
+    // Its pod was not deleted after all, and it does not wait for its own death.
     let closed = answering("a", 10_000, Users::Closed);
     assert_eq!(decide_with(40_659, &next, &closed, &Verdict::None, None), FenceStep::Wait { until: Some(at(40_660)) });
     assert_eq!(decide_with(40_660, &next, &closed, &Verdict::None, None), FenceStep::Admit);
@@ -148,7 +148,7 @@ fn each_restart_within_a_delay_starts_the_wait_again() {
     for (name, now) in [("b", 50_000), ("c", 70_000), ("b", 75_000)] {
         watch.observe(&run(name), Users::Closed, at(now));
     }
-    // The old process is back behind the name: two of them alternate. It counts as new.
+    // The old process answers again at this address, because two processes alternate. It counts as a new process.
     assert_eq!(watch.last().map(|answering| answering.first_observed), Some(at(75_000)));
 }
 
@@ -172,7 +172,7 @@ fn an_admitted_member_found_closed_is_fenced_again() {
     let reach = answering("a", 1_000, Users::Closed);
     assert_eq!(decide_at(90_000, &admitted, &reach), fenced(Reason::Restarted, 90_000 + 30_660, true));
     let next = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
-    assert_eq!(next.threat_to(Some(&run("a"))), None, "it is its own successor, nothing else has to be dead");
+    assert_eq!(next.threat_to(Some(&run("a"))), None, "it is its own successor, so no other process must be dead");
     assert_eq!(next.threat_to(Some(&run("b"))), Some(&process("a")), "the closing is not confirmed yet");
     let step = decide_with(100_000, &next, &reach, &Verdict::None, Some(90_050));
     assert_eq!(step, FenceStep::Wait { until: Some(at(90_050 + 30_660)) });
@@ -207,7 +207,7 @@ fn a_recorded_fencing_restarts_the_count_for_this_replica() {
     let reach = answering("a", 1_000, Users::Closed);
     let step = decide_with(32_000, &record, &reach, &Verdict::None, Some(20_000));
     assert_eq!(step, FenceStep::Wait { until: Some(at(50_660)) });
-    // A fencing of a process that has been closed since its first observation is no new beginning.
+    // The fencing of a process that has been closed since its first observation does not restart its wait.
     assert_eq!(decide_with(32_000, &record, &reach, &Verdict::None, None), FenceStep::Admit);
 }
 
@@ -247,7 +247,7 @@ fn a_silent_member_keeps_the_admission_of_the_same_process() {
         fenced(Reason::Restarted, 60_660, true)
     );
 
-    // A fenced process gains nothing by its silence.
+    // Silence does not shorten the wait of a fenced process.
     let lost = record(State::Fenced, "a").after(FenceStep::WriteUnreachable, None, &Verdict::None);
     assert!(!lost.admits(&run("a")));
     assert_eq!(
@@ -264,7 +264,7 @@ fn states_without_a_process_are_recorded_once() {
     let connecting = Reach::Connecting { since: at(0) };
     assert_eq!(decide_at(0, &Record::default(), &connecting), FenceStep::WriteStarting);
     assert_eq!(decide_at(0, &fresh, &connecting), FenceStep::Wait { until: None });
-    // A new replica has observed no process yet: the admission of the one that runs is not dropped for that.
+    // A new replica has observed no process yet. It keeps the admission of the running process.
     let admitted = record(State::Admitted, "a");
     assert_eq!(decide_at(0, &admitted, &connecting), FenceStep::Wait { until: Some(at(2_000)) });
     assert_eq!(decide_at(2_000, &admitted, &connecting), FenceStep::WriteUnreachable);

@@ -15,17 +15,17 @@ pub enum Users {
 /// The process that answers, as this replica observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedProcess {
-    /// Which process.
+    /// The process.
     pub run_id: RunId,
     /// When this replica first observed it. A process that returns after another one counts as new.
     pub first_observed: Monotonic,
     /// Its users, at the last probe.
     pub users: Users,
-    /// The first observation of closed users after the last one of open users; `None` while open.
+    /// The first observation of closed users after the last one of open users. `None` while users are open.
     pub closed_since: Option<Monotonic>,
 }
 
-/// The memory of one replica about one member.
+/// The observations of one member by one replica.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessWatch {
     last: Option<ObservedProcess>,
@@ -33,9 +33,9 @@ pub struct ProcessWatch {
 }
 
 impl ProcessWatch {
-    /// A probe was answered at `now`.
+    /// Takes a reply to a probe, which arrived at `now`.
     ///
-    /// `now` is the moment of the answer, so what is counted from it ends late, and never early.
+    /// `now` is the moment of the reply, so a time that starts there ends late, and never early.
     pub fn observe(&mut self, run_id: &RunId, users: Users, now: Monotonic) {
         self.silent_since = None;
         match &mut self.last {
@@ -53,7 +53,7 @@ impl ProcessWatch {
         }
     }
 
-    /// Nothing answers.
+    /// Records that no process answers.
     pub fn lost(&mut self, now: Monotonic) {
         self.silent_since.get_or_insert(now);
     }

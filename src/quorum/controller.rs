@@ -1,7 +1,7 @@
 //! The controller of RedisQuorums, which runs on the leader only, for one term.
 //!
-//! Every act on a member carries the term's epoch, and every write of a status carries a resourceVersion. A leader that
-//! was frozen can therefore do nothing after its term.
+//! Every change of a member carries the epoch of the term, and every write of a status carries a resourceVersion. A frozen leader
+//! can therefore change nothing after its term.
 
 mod admit;
 mod apply;
@@ -63,7 +63,7 @@ use snapshot::Sources;
 pub use default::{DefaultQuorumError, ensure_default_quorum};
 pub use locks::HeldVotes;
 
-/// After a conflict: another write, or an older state of ours, has reached the API server first.
+/// The pause after a conflict: another write, or an older state of ours, reached the API server first.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 
@@ -84,7 +84,7 @@ impl Leader {
         if let Some(memory) = memories.get(uid) {
             return memory.clone();
         }
-        // A session ends with its object, and so does what is remembered of it.
+        // A session ends with its object, so the memory of the quorum ends with it.
         let sessions = self.sessions.all();
         memories.retain(|uid, _| sessions.iter().any(|session| session.uid() == uid));
         memories.entry(uid.to_owned()).or_default().clone()
@@ -93,7 +93,7 @@ impl Leader {
 
 /// Runs until the term ends.
 ///
-/// Work in progress is dropped at that moment. Every order of writes is safe against a crash, and so against this.
+/// The leader drops unfinished work at that moment. Every sequence of writes is safe against a crash, and so against this.
 pub async fn run(context: Context, sessions: Sessions, votes: HeldVotes, term: Term) {
     let (clock, lasts) = (context.clock.clone(), term.clone());
     let (owned, follow) = Owned::new(&context);
@@ -130,12 +130,12 @@ async fn control(leader: Arc<Leader>) {
         .await;
 }
 
-/// Every object that was made, changed or deleted.
+/// The objects of each creation, change and deletion.
 fn touched<K: Kind>(cache: &Cache<K>) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static {
     cache.changes().map(|change| Ok(change.object().as_ref().clone()))
 }
 
-/// A panic while one quorum is handled harms only that quorum.
+/// Reconciles one quorum. A panic harms only that quorum.
 async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
     match caught(handle(quorum, leader.clone())).await {
         Ok(handled) => handled,
@@ -146,7 +146,9 @@ async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Acti
     }
 }
 
-/// Reconciles one quorum of this installation: keeps its clock, then ends it or carries out its spec.
+/// Reconciles one quorum of this installation.
+///
+/// It ends a deleted quorum, and executes the spec of any other.
 async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
     let (context, term) = (&leader.context, &leader.term);
     if !context.replica.settings.serves(&quorum) {
@@ -157,7 +159,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
     }
     let session = leader.sessions.get(&ObjectRef::from_obj(&*quorum));
     let Some(session) = session.filter(|session| quorum.uid().as_deref() == Some(session.uid())) else {
-        // The session follows the same watch and will announce itself.
+        // The session follows the same watch and will send an announcement.
         return Ok(Action::requeue(FIRST_BACKOFF));
     };
     let (memory, cluster) = (leader.memory(session.uid()), Cluster::new(context, &session));
@@ -172,7 +174,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
             outcome => outcome?,
         },
         Err(invalid) => {
-            // Only an edit can mend it, so the status names the fault and the controller waits.
+            // Only an edit can repair it, so the status names the fault and the controller waits.
             publish::refuse(&cluster, &quorum, &Problem::Invalid(invalid)).await?;
             return Ok(Action::await_change());
         }
@@ -181,12 +183,12 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
     Ok(Action::requeue(pause))
 }
 
-/// Carries out the spec of a quorum that stays, and returns the pause until it is reconciled again.
+/// Executes the spec of a remaining quorum, and returns the pause until the next reconciliation.
 async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<Duration, Error> {
     let Sources { context, session, cluster, memory, term, .. } = sources;
     let namespace = context.namespaces.cluster_named(&plan.namespace);
     if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
-        // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
+        // The namespace is being deleted, so new objects would be refused or deleted. The deletion of this quorum follows.
         return Ok(LONGEST_BACKOFF);
     }
     cluster.set_finalizer(true).await?;
@@ -195,21 +197,21 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<D
     let observer = Observer { sources, context, cluster, term, owned, memory, plan: &plan, auth: &auth };
     let due = steps(&observer).await;
     if !matches!(due, Err(Error::Conflict | Error::Later(_))) {
-        // Records that were written get their conditions, though a later step failed.
+        // The written records get their conditions even if a later step failed.
         publish::conclude(&observer).await?;
         session.raise_floor_ahead().await?;
     }
     Ok(due?.since(cluster.now()))
 }
 
-/// Takes all steps in their order, and returns when they have to be taken again.
+/// Takes all steps in their order, and returns when they must be taken again.
 ///
-/// Each step observes the quorum as the step before has left it.
+/// Each step observes the quorum after the changes of the step before.
 async fn steps(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let settings = publish::begin(observer).await?;
     let tls = certificates::ensure(observer).await?;
     change::keep_epoch(observer).await?;
-    // Before the objects: an admission needs none of them.
+    // The members come before the objects, because an admission needs none of them.
     let members = settle::settle(observer).await?;
     let applied = apply::apply(observer, &tls).await?;
     let updates = rollout::update(observer, &tls, &applied).await?;

@@ -5,7 +5,7 @@
 //! [`effective`] (which times are used). One next step each: [`membership`], [`rollout`], [`rotation`],
 //! [`lost_secrets`], and for shared masters [`agreement`].
 //!
-//! [`counters`] decides which token counters count. [`facts`] reads pods and nodes, and [`quantity`] amounts of bytes.
+//! [`counters`] decides which token counters are behind. [`facts`] reads pods and nodes, and [`quantity`] amounts of bytes.
 //! [`lookup`] finds the quorum of a lock. [`version`] lists servers with known faults. [`status`] makes the conditions.
 //! [`problems`], [`blocked`], [`unanswered`], [`progress`] and [`events`] have the messages.
 

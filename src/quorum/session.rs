@@ -48,10 +48,10 @@ use link_list::LinkList;
 use timers::Timers;
 use tokens::Tokens;
 
-/// Announcements of a session: the quorum has to be reconciled.
+/// Announcements of a session that its quorum must be reconciled.
 type Announcements = broadcast::Sender<ObjectRef<RedisQuorum>>;
 
-/// One quorum, as long as an object with its UID exists.
+/// The session of one quorum, which lives as long as the object with its UID.
 pub struct QuorumSession {
     context: Context,
     reference: ObjectRef<RedisQuorum>,
@@ -59,7 +59,7 @@ pub struct QuorumSession {
     newest: watch::Sender<Arc<RedisQuorum>>,
     auth: watch::Sender<Option<Auth>>,
     authorities: watch::Sender<Option<Authorities>>,
-    /// The Secrets are to be read now.
+    /// Requests an immediate reading of the Secrets.
     read_secrets: Arc<Notify>,
     links: LinkList,
     clocks: Arc<ClockGuard>,
@@ -68,10 +68,10 @@ pub struct QuorumSession {
     credentials: Mutex<BTreeMap<String, Credentials>>,
     tokens: Tokens,
     timers: Timers,
-    /// The links follow one state of the quorum after the other, never an older one.
+    /// Makes the links follow the states of the quorum in order, and never an older state.
     placing: Mutex<()>,
     announcements: Announcements,
-    /// Raised when one of its tasks has panicked.
+    /// Raised when one of its tasks panics.
     alarm: Alarm,
     /// Ends the tasks of this session.
     _end: DropGuard,
@@ -120,12 +120,12 @@ impl QuorumSession {
         Some(session)
     }
 
-    /// The quorum that this session is about.
+    /// The quorum of this session.
     pub fn reference(&self) -> &ObjectRef<RedisQuorum> {
         &self.reference
     }
 
-    /// Whether one of its tasks has panicked, so that the session has to be replaced.
+    /// Whether one of its tasks panicked, so that the session must be replaced.
     pub(super) fn is_broken(&self) -> bool {
         self.alarm.is_raised() || self.links().iter().any(|link| link.is_broken())
     }
@@ -145,7 +145,7 @@ impl QuorumSession {
         self.newest.subscribe()
     }
 
-    /// The links to all members at this moment, those that join or leave included.
+    /// The links to all members at this moment, including those that join or leave.
     pub fn links(&self) -> Arc<[Arc<MemberLink>]> {
         self.links.list()
     }
@@ -160,7 +160,7 @@ impl QuorumSession {
         &self.clocks
     }
 
-    /// The claims of the operators that share masters with this quorum.
+    /// The records of the operators that share masters with this quorum.
     pub const fn agreement(&self) -> &SharedAgreement {
         &self.agreement
     }
@@ -175,26 +175,26 @@ impl QuorumSession {
         Redlock::new(self.context.clock.clone(), effective::settings(&self.quorum()))
     }
 
-    /// Signs lock values; `None` until the auth Secret has been read.
+    /// Signs lock values. `None` until the auth Secret has been read.
     pub fn signer(&self) -> Option<ValueSigner> {
         self.auth.borrow().as_ref().map(Auth::signer)
     }
 
-    /// The secrets of the quorum, once they have been read.
+    /// The secrets of the quorum. `None` until they have been read.
     pub fn auth(&self) -> Option<Auth> {
         self.auth.borrow().clone()
     }
 
     /// The longest time to live that can be used.
     ///
-    /// A larger `maxTTL` counts only once the status shows it, because fences are as long as the status requires.
+    /// A larger `maxTTL` is used only after its publication in the status, which determines the duration of fences.
     pub fn max_ttl_in_force(&self) -> Duration {
         let quorum = self.quorum();
         let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
         in_force.map_or(Duration::ZERO, |in_force| in_force.get().min(quorum.spec.max_ttl.get()))
     }
 
-    /// How long fences wait under what is in force; `None` before the status has it.
+    /// How long fences wait under the settings in force. `None` if the status does not have them yet.
     pub fn rejoin_delay(&self) -> Option<Duration> {
         let quorum = self.quorum();
         effective::Effective::published(&quorum).map(|_| effective::current(&quorum).rejoin_delay())
@@ -205,7 +205,7 @@ impl QuorumSession {
         self.tokens.highest()
     }
 
-    /// Takes an observed token.
+    /// Takes an observed token, and announces the quorum if the token comes near the floor.
     pub fn observe_token(&self, token: FencingToken) {
         if self.tokens.observe(token) {
             self.announce();
@@ -213,13 +213,13 @@ impl QuorumSession {
     }
 
     /// Makes sure that the floor in etcd is at least `token`, before that token is published.
-    /// When every member is lost, the sequence continues above the floor.
+    /// After a loss of every member, the sequence continues above the floor.
     pub async fn ensure_token_floor(&self, token: FencingToken) -> Result<(), FloorError> {
         self.observe_token(token);
         tokens::ensure(self, token).await
     }
 
-    /// Raises the floor when the highest token comes near it; for the leader, in the background.
+    /// Raises the floor in the background when the highest token comes near it. Only the leader calls this.
     pub(crate) async fn raise_floor_ahead(&self) -> Result<(), FloorError> {
         match self.tokens.low_water() {
             Some(ahead) => tokens::ensure(self, ahead).await,
@@ -227,15 +227,17 @@ impl QuorumSession {
         }
     }
 
-    /// A state of the quorum: from the watch, or answered to a write. An older one than the newest known is ignored, so that
-    /// an admission that was revoked for this replica never comes back through a watch that lags.
+    /// Takes a state of the quorum from the watch or from the reply to a write.
+    ///
+    /// An older state than the newest known one is ignored. So a revoked admission never comes back to this replica through a
+    /// delayed watch.
     pub(crate) fn update(&self, quorum: Arc<RedisQuorum>) {
         self.update_if(quorum, is_newer);
     }
 
-    /// Takes the state in the API server's own answer, after it refused ours as old.
+    /// Takes the state from the API server's own reply, after the server refused ours as old.
     ///
-    /// It is right even if its version is lower, because etcd can have been restored from a backup.
+    /// It is correct even if its version is lower, because etcd can have been restored from a backup.
     pub(crate) fn replace_with_server_state(&self, quorum: Arc<RedisQuorum>) {
         self.update_if(quorum, |old, new| old.resource_version() != new.resource_version());
     }
@@ -276,7 +278,7 @@ impl Drop for QuorumSession {
     }
 }
 
-/// Whether `new` is a later state than `old`. Versions of one object are numbers that rise.
+/// Whether `new` is a later state than `old`. The versions of one object are numbers that rise.
 fn is_newer(old: &RedisQuorum, new: &RedisQuorum) -> bool {
     let version = |quorum: &RedisQuorum| quorum.resource_version().and_then(|version| version.parse::<u64>().ok());
     match (version(old), version(new)) {

@@ -11,7 +11,9 @@ fn boot(micros: u64) -> Boottime {
     Boottime::new(Duration::from_micros(micros))
 }
 
-/// Asked at `sent`, answered `took` later, read `late` after the question by a clock that is `ahead`.
+/// A request at `sent` with a reply after `took`.
+///
+/// The member reads a clock that is `ahead`, `late` after the request.
 fn sample(sent: u64, took: u64, late: u64, ahead: i64) -> ClockSample {
     let read = i64::try_from(sent + late.min(took)).unwrap();
     ClockSample { time: UnixMicros(WALL + read + ahead), sent: boot(sent), received: boot(sent + took) }
@@ -34,13 +36,13 @@ fn a_step_is_what_no_drift_explains() {
         (sample(10 * S, 0, 0, -102_001), Some("-0.102 s")),
         (sample(10 * S, 0, 0, 60_000_000), Some("+60.000 s")),
         (sample(10 * S, 0, 0, -3_600_000_000), Some("-3600.000 s")),
-        // A slow answer can have been read at any time. 400 ms more are possible in one direction, so the judgement
-        // stays steady.
+        // The time of the reading within a slow reply is unknown. 400 ms more are possible in one direction, and that alone
+        // is no step.
         (sample(10 * S, 400 * MS, 400 * MS, 0), None),
         (sample(10 * S, 400 * MS, 0, 0), None),
         (sample(10 * S, 400 * MS, 0, 450_000), None),
         (sample(10 * S, 400 * MS, 0, 600_000), Some("+0.400 s")),
-        // Soon after, little drift is possible.
+        // In a short time little drift is possible.
         (sample(100 * MS, 0, 0, 3_001), Some("+0.003 s")),
         (sample(100 * MS, 0, 0, 2_999), None),
     ] {
@@ -48,7 +50,7 @@ fn a_step_is_what_no_drift_explains() {
     }
 }
 
-/// A clock that was watched for `seconds`, twice a second.
+/// A clock that was watched for `seconds`, with two readings per second.
 fn watched(seconds: u64, ahead: impl Fn(u64) -> i64) -> ClockWatch {
     let mut watch = ClockWatch::begin(sample(0, MS, 0, ahead(0)));
     for sent in (1..=2 * seconds).map(|half| half * S / 2) {
@@ -64,7 +66,7 @@ fn a_day_of_watching_hides_no_step() {
     assert!(watch.references.len() <= 18, "{}", watch.references.len());
     let stepped = sample(day * S + 500 * MS, MS, 0, 60_000);
     assert!(watch.check(&stepped, RULE).is_some(), "60 ms");
-    // There and back: the keys are gone.
+    // The clock was stepped forward and back, and the keys are gone.
     let back = sample(day * S + 600 * MS, MS, 0, 0);
     assert!(watch.observe(back, RULE).is_some());
 }
@@ -74,14 +76,14 @@ fn a_clock_that_creeps_is_found_within_a_window() {
     let creeping = |ppm: i64| watched(40, move |sent| i64::try_from(sent).unwrap() * ppm / 1_000_000);
     assert_eq!(creeping(9_900).jump(), None);
     assert_eq!(creeping(-9_900).jump(), None);
-    // chrony's largest slew
+    // The maximum slew of chrony.
     assert!(creeping(83_333).jump().is_some());
     assert!(creeping(-11_000).jump().is_some());
 }
 
 #[test]
 fn many_small_steps_add_up() {
-    // 6.5 ms every half second, each within the allowance of its half second.
+    // Each half second has a step of 6.5 ms, which is within the allowance.
     assert!(watched(20, |sent| i64::try_from(sent / (S / 2)).unwrap() * 6_500).jump().is_some());
 }
 
@@ -93,7 +95,7 @@ fn a_vote_that_was_overtaken_by_a_probe_is_no_step() {
     assert_eq!(watch.check(&sample(10 * S + 200 * MS, 500 * MS, 450 * MS, 0), RULE), None);
 }
 
-/// Stepped after ten seconds; one that was not has been read once more since.
+/// A clock that is stepped after ten seconds. A clock without a step is read once more after that.
 fn after_step(ahead: i64) -> ClockWatch {
     let mut watch = watched(10, |_| 0);
     watch.observe(sample(11 * S, MS, 0, ahead), RULE);
@@ -118,7 +120,7 @@ fn a_time_that_all_members_share_is_the_observers() {
         (&[MINUTE, 0, 0], 3, Members),
         (&[MINUTE, MINUTE, 0], 3, Members),
         (&[MINUTE, 0], 3, Members),
-        // All moved, but not alike.
+        // All clocks moved, but not by the same step.
         (&[MINUTE, MINUTE, 5_000_000], 3, Members),
         (&[MINUTE, -MINUTE], 3, Members),
         // No other member answers, so there is no comparison.
@@ -139,7 +141,7 @@ fn a_witness_has_been_read_since() {
     assert_eq!(attribute(&[&stepped, &still], 3), Attribution::Open);
     still.observe(sample(11 * S + 500 * MS, MS, 0, 0), RULE);
     assert_eq!(attribute(&[&stepped, &still], 3), Attribution::Members);
-    // It can show the same step a moment later.
+    // A later reading of the other member can show the same step.
     let mut late = watched(11, |_| 0);
     late.observe(sample(11 * S + 500 * MS, MS, 0, 60_000_000), RULE);
     assert!(matches!(attribute(&[&stepped, &late], 3), Attribution::Observer(_)));
@@ -151,7 +153,7 @@ fn a_suspended_observer_knows_it() {
     let awake = OwnClocks::of(at(5 * S), boot(6 * S), at(5 * S + 20));
     let later = OwnClocks::of(at(9 * S), boot(10 * S + 10), at(9 * S + 20));
     assert!(!later.were_suspended_since(awake));
-    // Stopped between the readings for 300 ms.
+    // The process was stopped for 300 ms between the readings.
     let torn = OwnClocks::of(at(9 * S), boot(10 * S + 300_000), at(9 * S + 300_010));
     assert!(!torn.were_suspended_since(awake) && !later.were_suspended_since(torn));
     let suspended = OwnClocks::of(at(9 * S), boot(10 * S + 2 * S), at(9 * S + 20));
@@ -188,7 +190,7 @@ proptest! {
             now += pause;
             let drifted = i64::try_from(now + late.min(took)).unwrap() * ppm / 1_000_000;
             if index == last {
-                // The drift allowance, its own part of that, and the width of the two readings.
+                // The sum of twice the drift allowance, the width of the two readings, and `more`.
                 let allowed = micros(DRIFT.allowance(Duration::from_micros(now + took - before)));
                 let hidden = 2 * allowed + 2 * 200_000 + more;
                 step = if back { -hidden } else { hidden };

@@ -72,8 +72,10 @@ fn a_node_must_have_been_ready_for_long_enough_without_the_pod() {
     }
 }
 
-/// A cloud controller deletes only nodes that are not Ready. The deletion of a Ready one proves nothing about its
-/// machine, which the API server perhaps cannot reach a moment later.
+/// A cloud controller deletes only nodes that are not Ready.
+///
+/// The deletion of a Ready node proves nothing about its machine, because the API server perhaps loses the connection
+/// to it a moment later.
 #[test]
 fn a_node_that_was_ready_when_it_was_deleted_may_run_on() {
     let node = deleted(identity("n1", Some("A")), true, true);
@@ -88,18 +90,18 @@ fn a_node_speaks_for_its_own_machine_only() {
     let without_ids = || before(Some(identity("n1", None)));
     for (process, shown, same) in [
         (with_ids(), identity("n1", Some("A")), true),
-        // It has registered again.
+        // The machine has registered again.
         (with_ids(), identity("n2", Some("A")), true),
-        // Another machine goes by this name, with a Node of its own or with the one that there was.
+        // Another machine has this name, with its own Node or with the existing one.
         (with_ids(), identity("n2", Some("B")), false),
         (with_ids(), identity("n1", Some("B")), false),
         (with_ids(), identity("n1", None), false),
-        // The IDs identify nothing, and the UID does.
+        // The IDs identify no machine, so the UID decides.
         (without_ids(), identity("n1", Some("A")), true),
         (without_ids(), identity("n1", None), true),
         (without_ids(), identity("n2", Some("A")), false),
         (without_ids(), identity("n2", None), false),
-        // Nothing was recorded.
+        // No identity was recorded.
         (before(None), identity("n1", Some("A")), false),
         (before(Some(NodeIdentity::default())), NodeIdentity::default(), false),
     ] {
@@ -127,7 +129,7 @@ fn a_machine_is_gone_when_another_one_has_its_name() {
 fn a_person_declares_pods_dead_by_their_uids() {
     let declared = |uid| judge(Some(&former()), &Facts { declared_dead: Some(uid), ..NOBODY });
     assert_eq!(declared("pod-1"), Verdict::Dead(Evidence::Declared));
-    assert_eq!(declared("pod-0, pod-1"), Verdict::Dead(Evidence::Declared), "beside another one");
+    assert_eq!(declared("pod-0, pod-1"), Verdict::Dead(Evidence::Declared), "next to another UID");
     assert_eq!(declared("pod-2"), doubt(None));
     assert_eq!(declared("pod-12,"), doubt(None));
 }

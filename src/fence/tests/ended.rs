@@ -11,9 +11,9 @@ fn a_busy_process_is_ended_and_its_successor_waits() {
     };
     let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
     let open = answering("a", 0, Users::Open);
-    // It obeys no command, so neither the epoch is raised nor is it closed first.
+    // A busy process executes no command, so the leader neither raises the epoch nor closes the process first.
     assert_eq!(step(&admitted, &open, true), write);
-    assert_eq!(step(&admitted, &open, false), FenceStep::RaiseEpoch, "not for so long, or another member is away");
+    assert_eq!(step(&admitted, &open, false), FenceStep::RaiseEpoch, "not stuck yet, or another member is away");
     assert_eq!(step(&record(State::Fenced, "b"), &open, true), write, "open without an admission");
     assert_eq!(
         step(&record(State::Fenced, "a"), &answering("a", 0, Users::Closed), true),
@@ -23,11 +23,11 @@ fn a_busy_process_is_ended_and_its_successor_waits() {
     let busy = admitted.after(write, Some(&process("a")), &Verdict::None);
     assert_eq!((busy.state, busy.reason, busy.admitted), (State::Fenced, Some(Reason::Busy), false));
     assert_eq!(busy.predecessor, Some(process("a")));
-    // Whether or not it has ended by itself during that time, and whichever replica leads.
+    // This holds even if the script has ended during that time, and for every leader.
     for reach in [answering("a", 0, Users::Open), answering("a", 0, Users::Closed)] {
         assert_eq!(step(&busy, &reach, false), FenceStep::RestartProcess);
     }
-    // A replica that has just begun does not hear from it which process it is.
+    // A new replica does not receive the `run_id` of a busy process.
     let (connecting, lost) = (Reach::Connecting { since: at(0) }, Reach::Lost { since: at(0) });
     for reach in [&connecting, &lost] {
         assert_eq!(step(&admitted, reach, true), write);
@@ -37,14 +37,14 @@ fn a_busy_process_is_ended_and_its_successor_waits() {
     let unseen = admitted.after(write, None, &Verdict::None);
     assert_eq!((unseen.run_id.clone(), unseen.predecessor.clone()), (Some(run("a")), Some(process("a"))));
     assert_eq!(step(&busy, &Reach::NotRunning, true), FenceStep::WritePending);
-    // Its successor.
+    // The successor of the ended process.
     let next = busy.after(FenceStep::WritePending, None, &Verdict::None);
     let fresh = answering("b", 80_000, Users::Closed);
     let fence = decide_with(90_000, &next, &fresh, &unconfirmed_until(None), None);
     let waits = next.after(fence, Some(&process("b")), &unconfirmed_until(None));
     assert_eq!(waits.predecessor, Some(process("a")));
     let later = decide_with(900_000, &waits, &fresh, &unconfirmed_until(None), None);
-    assert!(!matches!(later, FenceStep::Admit), "nobody knows that the process before it is dead: {later:?}");
+    assert!(!matches!(later, FenceStep::Admit), "the previous process is not known to be dead: {later:?}");
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn a_process_without_later_evidence_of_its_end_never_votes() {
     assert_eq!(
         step(&record(State::Admitted, "a"), Users::Open, true),
         FenceStep::Nothing,
-        "it votes, and was told apart"
+        "it votes, and its container was known"
     );
-    // It is recorded and closed first.
+    // The leader records and closes the process first.
     for users in [Users::Open, Users::Closed] {
         assert!(matches!(step(&record(State::Fenced, "b"), users, true), FenceStep::WriteFenced { .. }));
     }
@@ -75,20 +75,20 @@ fn a_process_with_a_stepped_clock_is_ended_and_never_admitted() {
     let open = answering("a", 0, Users::Open);
     let step = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };
     assert_eq!(jumped(&admitted, &open, true, 90_000), step);
-    // Cut off for the leader at first: the step is found when it is back.
+    // The leader had no connection at first. It detects the step when the connection is back.
     let unreachable = Record { state: State::Unreachable, ..admitted.clone() };
     assert_eq!(jumped(&unreachable, &open, true, 90_000), step);
     let fenced_a = admitted.after(step, Some(&process("a")), &Verdict::None);
     assert_eq!((fenced_a.state, fenced_a.reason, fenced_a.admitted), (State::Fenced, Some(Reason::ClockJump), false));
-    assert_eq!(fenced_a.predecessor, Some(process("a")), "until it is seen to have ended");
-    // Whatever the next leader knows of the clock, and however long it takes.
+    assert_eq!(fenced_a.predecessor, Some(process("a")), "until its end is observed");
+    // The next leader does not need to know the clock, and the time does not matter.
     let closed = answering("a", 0, Users::Closed);
     for now in [90_100, 900_000] {
         assert_eq!(jumped(&fenced_a, &closed, false, now), FenceStep::RestartProcess);
     }
     // The closing failed after the record was written.
     assert_eq!(jumped(&fenced_a, &open, false, 90_100), step);
-    // The next process is an ordinary restart.
+    // The next process is fenced as after an ordinary restart.
     let reach = answering("b", 95_000, Users::Closed);
     assert_eq!(jumped(&fenced_a, &reach, false, 95_000), fenced(Reason::Restarted, 125_660, false));
 }

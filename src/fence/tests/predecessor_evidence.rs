@@ -30,9 +30,9 @@ fn a_pod_with_an_unrecorded_former_process_is_deleted_later() {
     (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(former));
     let (reach, doubt, successor) = (answering("b", 1_000, Users::Closed), unconfirmed_until(None), process("b"));
     let step = |now| decide(&FenceInput { process: Some(&successor), ..input(now, &record, &reach, &doubt, None) });
-    assert_eq!(step(6_001), FenceStep::Wait { until: Some(at(31_000)) }, "the kubelet may be late");
+    assert_eq!(step(6_001), FenceStep::Wait { until: Some(at(31_000)) }, "the kubelet can be late");
     assert_eq!(step(31_000), FenceStep::RestartProcess);
-    // A former process in another pod: time proves nothing, and the deletion of this pod would prove nothing.
+    // A former process in another pod: neither time nor the deletion of this pod proves its death.
     record.predecessor = Some(process("a"));
     let step = decide(&FenceInput { process: Some(&successor), ..input(31_000, &record, &reach, &doubt, None) });
     assert_eq!(step, FenceStep::Wait { until: None });
@@ -77,7 +77,7 @@ fn a_death_is_recorded_though_nothing_answers() {
         let next = admitted.after(step, None, &dead);
         assert_eq!((next.state, next.admitted, next.predecessor), (state, false, None));
     }
-    // It had been fenced, and its closing was never confirmed.
+    // The process had been fenced, and its closing was never confirmed.
     let mut waiting = record(State::Unreachable, "b");
     waiting.predecessor = Some(process("a"));
     let step = decide_with(1_001, &waiting, &lost, &dead, None);
@@ -91,7 +91,7 @@ fn a_death_is_recorded_though_nothing_answers() {
 fn the_wait_of_a_successor_begins_at_its_predecessors_death() {
     let admitted = record(State::Admitted, "a");
     let dead = Verdict::Dead(Evidence::Declared);
-    // "b" perhaps waited from the start, but "a" could vote until it was found dead.
+    // "b" possibly waited from the start, but "a" was able to vote until its death was known.
     let waiting = admitted.after(fenced(Reason::Restarted, 0, false), Some(&process("b")), &unconfirmed_until(None));
     assert!(!waiting.restarts_count(&admitted, &run("b")));
     let known = waiting.after(FenceStep::WritePredecessorDead, Some(&process("b")), &dead);

@@ -11,13 +11,13 @@ enum Happening {
     Probe,
     Restart,
     Silence,
-    /// A person opens or closes the process behind the operator's back.
+    /// An administrator opens or closes the process without the operator.
     Meddle(bool),
     NewLeader,
     NewReplica,
     OpeningFails,
     PredecessorDead(bool),
-    /// A script keeps the process busy, or does so no more.
+    /// A script begins to keep the process busy, or ends.
     Stuck(bool),
     Decide,
 }
@@ -38,12 +38,12 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// The world: what is true, besides what is known.
+/// The real state, which the operator knows only in part.
 struct World {
     now: u64,
     process: u32,
     open: bool,
-    /// When the replica that leads first saw the running process, or last saw it open.
+    /// When the leading replica first observed the running process, or last observed it open.
     /// The process is not admitted before the delay after that.
     must_wait_from: Option<u64>,
     watch: ProcessWatch,
@@ -89,7 +89,7 @@ impl World {
             Happening::Restart => self.restart(),
             Happening::Silence => self.watch.lost(at(self.now)),
             Happening::Meddle(open) => self.open = *open,
-            // Every replica watches every member and every status, so another leader knows the same.
+            // Every replica watches every member and every status, so another leader has the same data.
             Happening::NewLeader => {}
             Happening::NewReplica => {
                 (self.watch, self.must_wait_from, self.fenced_since) = (ProcessWatch::default(), None, None);
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// One decision and its effect; panics if it breaks the rule.
+    /// Executes one decision, and panics if it breaks the rule.
     fn decide(&mut self) {
         let (reach, verdict) = (self.watch.reach(true, at(self.now)), self.verdict());
         let input = input(self.now, &self.record, &reach, &verdict, self.fenced_since);
@@ -129,9 +129,9 @@ impl World {
             return;
         }
         if step == FenceStep::Admit {
-            let from = self.must_wait_from.expect("admitted before it was seen");
+            let from = self.must_wait_from.expect("admitted before its first observation");
             assert!(self.now >= from + 30_660, "admitted {} ms after {from}", self.now - from);
-            assert!(!matches!(verdict, Verdict::Unconfirmed { .. }), "the predecessor may run");
+            assert!(!matches!(verdict, Verdict::Unconfirmed { .. }), "the predecessor can still run");
             self.open = !self.opening_fails;
             self.opening_fails = false;
         }
@@ -140,7 +140,7 @@ impl World {
         if step == FenceStep::RestartProcess {
             return self.restart();
         }
-        // A busy process obeys no command.
+        // A busy process executes no command.
         let closes = matches!(step, FenceStep::WriteFenced { reason, close: true, .. } if reason != Reason::Busy);
         if closes {
             self.open = false;
@@ -172,7 +172,7 @@ proptest! {
         }
         (world.opening_fails, world.must_restart) = (false, false);
         for _ in 0..60 {
-            // The process that ends now counts, too.
+            // The end of this process counts as a death as well.
             world.recorded_dead = true;
             for happening in [Happening::Probe, Happening::Decide, Happening::Decide, Happening::Pass(1_000)] {
                 world.happen(&happening);

@@ -1,7 +1,7 @@
 //! The admission is the one place where a process becomes able to vote. The order of its steps is the safety argument
 //! (docs/dev/rules.md, rules 3 and 7). The leader connects and reads the `run_id`, reads the status from the API
-//! server, decides again, and reads the counters. It writes Admitted with that resourceVersion. On the connection of
-//! the first step it then restores the counter and opens the users.
+//! server, decides again, and reads the counters. It writes Admitted with that resourceVersion. Then it restores the counter
+//! and opens the users, on the connection of the first step.
 //!
 //! An external master has no users to open. Its counter is restored first, because its votes count as soon as the
 //! status admits it.
@@ -30,9 +30,9 @@ use crate::redis_member::Observation;
 use crate::redlock::{FencingToken, restored};
 use crate::time::UnixMillis;
 
-/// Timeout of the reading of all other counters.
+/// Timeout for the reading of all other counters.
 ///
-/// It leaves out members without an answer.
+/// Members that have not answered by then are left out.
 const COUNTERS_TIMEOUT: Duration = Duration::from_millis(600);
 
 pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
@@ -43,14 +43,14 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
     let observation = if external {
         admin.observe().await?
     } else {
-        // A user that is open and that the status does not name would have voted all along: then it is closed first, and the count begins
+        // An open user that the status does not name was able to vote until now. Then the leader closes it first, and the wait starts
         // there.
         let observation = admin.observe_all().await?;
         check(&observation)?;
         observation
     };
     let quorum = cluster.read().await?;
-    // Other lists mean other users, and one that is being deleted counts on nothing being opened any more.
+    // Other lists have other users, and a quorum under deletion relies on no further opening.
     if Lists::of(&quorum) != observer.plan.lists || quorum.metadata.deletion_timestamp.is_some() {
         return Err(Error::Conflict);
     }
@@ -61,7 +61,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
     if again.step() != FenceStep::Admit {
         return Ok(());
     }
-    // Later its death could not be distinguished from its successor's life.
+    // Without these facts, a later death could not be distinguished from the life of its successor.
     if !external && (again.container_report != ContainerReport::Running || process.node_name.is_none()) {
         return Err(ActError::Unfit("its pod status does not show its container running yet").into());
     }
@@ -69,7 +69,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
     if external {
         admin.restore_counter(counter).await?;
     } else {
-        // A member that the new number would leave too far behind would refuse it.
+        // A member whose counter is too far below the new number would refuse it.
         token_levelling::level_counters(session, counter).await;
     }
     record_admission(observer, &again, counter).await?;
@@ -86,7 +86,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
 
 /// Records an admission in one write.
 ///
-/// The write has the admission, and the floor above all tokens that the counter of the process can give out.
+/// The write contains the admission, and a floor above all tokens that the counter of the process can issue.
 async fn record_admission(
     observer: &Observer<'_>,
     snapshot: &MemberSnapshot,
@@ -98,7 +98,7 @@ async fn record_admission(
     let stamps = Stamps {
         admitted_at: MilliTime::from_millis(admitted_at),
         operator_epoch: Some(observer.term.epoch),
-        // The record of an external master decides which epochs ended there, not an admission.
+        // For an external master its own record decides which epochs ended there, and the admission does not.
         epoch: (!external).then_some(observer.plan.lists.epoch),
         ..Stamps::default()
     };
@@ -134,7 +134,7 @@ async fn open(
     Err(error.into())
 }
 
-/// A process that could forget while it runs must not vote, whatever has configured it so.
+/// Checks that the process cannot lose data while it runs. Such a process must not vote, for any cause.
 fn check(observation: &Observation) -> Result<(), ActError> {
     match () {
         () if !observation.is_master => Err(ActError::Unfit("it is a replica, not a master")),
@@ -147,9 +147,9 @@ fn check(observation: &Observation) -> Result<(), ActError> {
 
 /// The token counter for a restarted process.
 ///
-/// It is above every token that a majority can have given out. It is read after the rejoin delay, never before, because
+/// It is above every token that a majority can have issued. It is read after the rejoin delay, never before, because
 /// an acquisition can be in flight until then. `clock` is the API server's clock, which all replicas share. A replica's
-/// own clock can be days ahead, and tokens never go back.
+/// own clock can be days ahead, and tokens never fall.
 async fn restored_counter(
     session: &QuorumSession,
     plan: &Plan,
@@ -158,7 +158,7 @@ async fn restored_counter(
     clock: UnixMillis,
 ) -> FencingToken {
     let counters = counters_of_others(session, quorum, member).await;
-    // In microseconds, so that a million tokens per second are behind it.
+    // The clock is in microseconds, so it stays ahead of a million tokens per second.
     let clock = FencingToken::new(clock.0.saturating_mul(1_000)).unwrap_or_default();
     let list = plan.lists.token_list();
     let counters = counters.into_iter().filter(|(name, _)| list.contains(name));
@@ -166,7 +166,7 @@ async fn restored_counter(
     restored(&counters.collect::<Vec<_>>(), meets_every_majority(list), floor_of(quorum), clock)
 }
 
-/// The counters of the other admitted members, each read from the process that is admitted.
+/// The counters of the other admitted members. Each is read from the admitted process.
 pub(super) async fn counters_of_others(
     session: &QuorumSession,
     quorum: &RedisQuorum,

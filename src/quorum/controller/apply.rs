@@ -1,4 +1,4 @@
-//! Built objects to the API server. An object of the same name that is not this quorum's is refused, never taken over.
+//! Built objects to the API server. The operator never takes over an object of the same name that belongs to another owner.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -26,7 +26,7 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
     let mut objects = build(observer.plan, observer.auth, &operator, &tls.transport);
     let without_certificate = tls.obstacle();
     if without_certificate.is_some() {
-        // A new pod could not start, or not be spoken to.
+        // A new pod could not start, or the operator could not connect to it.
         objects.stateful_sets.clear();
     }
     let secrets = (objects.config.clone(), objects.clients.clone());
@@ -80,7 +80,7 @@ async fn keep_secrets(
 
 /// Applies all other objects, and returns the obstacle.
 async fn keep_objects(observer: &Observer<'_>, objects: &Objects) -> Result<Vec<String>, Error> {
-    // Named one by one: an object that is added to `Objects` must not be forgotten here.
+    // The fields are listed one by one, so that the compiler reports a new field of `Objects` here.
     let Objects { config: _, services, disruption_budget, network_policy, clients: _, stateful_sets } = objects;
     let owned = observer.owned;
     let mut in_the_way = keep_watched(observer, &owned.services, services).await?;
@@ -105,7 +105,7 @@ async fn keep_watched<'k, K: Kind + Namespaced + Serialize>(
     Ok(in_the_way)
 }
 
-/// Removes the Services by which members are reached from outside, except those of the plan.
+/// Removes the Services that expose members to the outside, except those of the plan.
 async fn hide(observer: &Observer<'_>) -> Result<(), Error> {
     let plan = observer.plan;
     let wanted = |name: &str| plan.expose.is_some() && plan.members.iter().any(|m| m.external_name() == name);

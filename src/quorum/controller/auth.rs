@@ -42,8 +42,8 @@ impl Stored {
 
 /// Keeps or makes the quorum's secrets.
 ///
-/// Where they are lost, the status records it, and this reconciliation ends. `missing_since` is the time since which they
-/// have been missing, with no copy here.
+/// If they are lost, the status records it, and this reconciliation ends. `missing_since` is the time since which they
+/// have been missing without a copy at this leader.
 pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, Error> {
     let Sources { session, cluster, memory, .. } = sources;
     let (in_use, now) = (session.auth(), cluster.now());
@@ -70,7 +70,7 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, E
             obstacle(None);
             return Ok(auth);
         }
-        // The passwords in memory suffice until the owner of a Secret that is not ours deletes it.
+        // The passwords in memory suffice until the owner of a foreign Secret deletes it.
         SecretsStep::WriteBack(auth) if stored.as_ref().is_some_and(|found| !is_ours(found, &plan.uid)) => {
             tracing::warn!(quorum = %plan.name, "the auth Secret does not belong to this RedisQuorum");
             obstacle(None);
@@ -102,7 +102,7 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, E
     Ok(made)
 }
 
-/// Publishes why nothing can be done without the secrets, and ends this reconciliation.
+/// Publishes why no step is possible without the secrets, and ends this reconciliation.
 async fn refuse(sources: &Sources<'_>, problem: &Problem, pause: Duration) -> Result<Auth, Error> {
     publish::refuse(sources.cluster, &sources.session.quorum(), problem).await?;
     Err(Error::Later(pause))
@@ -133,7 +133,7 @@ pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, nex
         }
         Some(found) if !is_ours(&found, &plan.uid) => Ok(Stored::InTheWay),
         _ => {
-            // An earlier write of ours whose outcome was unknown, or another leader's.
+            // This is an earlier write of ours with an unknown outcome, or a write of another leader.
             if let Some(stored) = stored.filter(|stored| stored.supersedes(in_use)) {
                 session.set_auth(stored);
             }
@@ -145,7 +145,7 @@ pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, nex
 
 /// Whether members exist that were started with secrets.
 ///
-/// Then new secrets would only lock the operator out.
+/// Then new secrets would only exclude the operator from the members.
 async fn has_members(sources: &Sources<'_>, plan: &Plan) -> Result<bool, Error> {
     if sources.session.quorum().status.as_ref().is_some_and(|status| status.membership_epoch.is_some()) {
         return Ok(true);

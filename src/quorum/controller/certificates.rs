@@ -1,7 +1,7 @@
 //! The certificates of the members: read or made, trusted, and served.
 //!
 //! The config Secret names the trusted authorities before any member serves a certificate of theirs. It keeps the
-//! earlier ones until no member serves one of those. Every replica can therefore always connect to every member.
+//! earlier authorities until no member serves a certificate of one of them. Every replica can therefore always connect to every member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ type Found = Result<Certificate, String>;
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
     pub(super) transport: Transport,
-    /// `None` if members are to speak plain TCP.
+    /// `None` if members use plain TCP.
     pub(super) certificate: Option<Found>,
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls, Error> {
 async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
     let (session, observed) = (observer.sources.session, &observer.observe());
     let plan = observed.plan;
-    // Whether a member's pod speaks TLS, or will when there is one.
+    // Whether a member's pod uses TLS, or will use it after its creation.
     let speaks = |member: &MemberPlan| observed.speaks_tls(&member.name).unwrap_or(plan.tls.is_some());
     let tls: Vec<bool> = plan.members.iter().map(speaks).collect();
     if plan.tls.is_none() && !tls.contains(&true) {
@@ -86,7 +86,7 @@ async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
 
 /// Whether no member serves an older certificate than this one.
 ///
-/// A member without an observed certificate possibly serves an older one.
+/// If the certificate of a member is unknown, the member possibly serves an older one.
 fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -> bool {
     let serves =
         |name: &str| observed.link(name).is_some_and(|(_, state)| state.certificate() == Some(certificate.fingerprint));
@@ -118,7 +118,7 @@ async fn read_again(
     Ok(read)
 }
 
-/// The certificate of a user or of cert-manager.
+/// The certificate that a user or cert-manager made.
 async fn given(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan) -> Result<Found, Error> {
     let (name, names) = (&tls.secret, plan.server_names());
     let Some(secret) = cluster.get::<Secret>(&plan.namespace, name).await? else {
@@ -133,7 +133,7 @@ async fn given(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan) -> Result<Foun
     Ok(certificate.map_err(|unfit| Blocked::UnfitCertificate { name: name.clone(), unfit }.to_string()))
 }
 
-/// The operator's own certificate, with these names, made again when it is time.
+/// The operator's own certificate with these names. It is made again when its renewal is due.
 async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[String]) -> Result<Found, Error> {
     let (now, name) = (cluster.api_now().0 / 1000, plan.authority_name());
     let found: Option<Secret> = cluster.get(&plan.namespace, &name).await?;
@@ -199,7 +199,7 @@ async fn issued(
     Ok(read(&data, names, now).map_err(unfit))
 }
 
-/// Has members that serve an older certificate read the new one, and returns when to check again.
+/// Makes members with an older certificate load the new one, and returns when to check again.
 pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
     let (cluster, observed) = (observer.cluster, observer.observe());
     let mut due = cluster.after(RESYNC);
@@ -223,7 +223,9 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
     due
 }
 
-/// Whether the member serves it now. The file in its pod can be an old one for about a minute, or half a pair.
+/// Whether the member serves the new certificate now.
+///
+/// For about a minute the file in its pod can be old, or only one file of the pair can be new.
 async fn reload_at(link: &Arc<MemberLink>, certificate: &Certificate) -> Result<bool, ActError> {
     let Some(run_id) = link.state().processes.last().map(|last| last.run_id.clone()) else { return Ok(false) };
     let path = |file: &str| format!("{TLS_DIRECTORY}/{file}");

@@ -1,5 +1,5 @@
-//! Changes of the members carried out: what [`crate::quorum::model::membership`] decides. The status is the memory of how far a change is, and every
-//! write of it names the version that the step was decided on.
+//! Changes of the members carried out: what [`crate::quorum::model::membership`] decides. The status records the progress of a change.
+//! Every write of it names the version on which the step was decided.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::time::Monotonic;
 
 /// Steps in one reconciliation.
 const STEPS: usize = 8;
-/// How often a change that waits checks locks, updates and failed members.
+/// How often a waiting change checks locks, updates and failed members.
 const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
-/// Takes the steps of a change that can be taken now, and returns when to check it again.
+/// Takes the possible steps of a change, and returns when to check it again.
 ///
-/// The memory keeps why it waits, as far as acts on members have failed.
+/// The memory keeps the failures at members, which explain the wait.
 pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let (cluster, failures) = (observer.cluster, &observer.memory.change_failures);
     for _ in 0..STEPS {
@@ -39,7 +39,7 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
             ChangeStep::WaitUntil(until) => return Ok(until),
             ChangeStep::OpenNext(names) => open_next(&observed, &names).await,
             ChangeStep::Close(names) => close_former_users(observer, &names).await?,
-            // The plan is of other lists.
+            // After the switch, the plan belongs to other lists.
             ChangeStep::Switch if switch(observer).await? => return Err(Error::Later(Duration::ZERO)),
             ChangeStep::Switch => break,
             ChangeStep::Finish => match finish(observer).await? {
@@ -56,7 +56,7 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
     Ok(cluster.after(RECHECK_AFTER))
 }
 
-/// Raises the membership epoch to one that a member has users of, and then ends this reconciliation.
+/// Raises the membership epoch if a member has users of a higher one. Then ends this reconciliation.
 ///
 /// The epoch never falls below the highest one of a member, even if a user edits the status.
 pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
@@ -73,9 +73,9 @@ pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
     Err(Error::Later(Duration::ZERO))
 }
 
-/// Opens the operator's user of the next epoch on these members, and returns what failed.
+/// Opens the operator's user of the next epoch on these members, and returns the failures.
 ///
-/// This user is not used before the status names that epoch. So an opening that no switch follows does no harm.
+/// No replica uses this user before the status names that epoch. So an opening without a later switch does no harm.
 async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
     let mut failures = Vec::new();
     for name in names {
@@ -88,7 +88,7 @@ async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
 
 /// Writes the beginning of the joint part, after which a lock needs a majority of both lists.
 ///
-/// The step is decided again on the object of the API server. False if the decision differs.
+/// The step is decided again on the object of the API server. The result is false if the decision differs.
 async fn switch(observer: &Observer<'_>) -> Result<bool, Error> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
@@ -104,7 +104,7 @@ async fn switch(observer: &Observer<'_>) -> Result<bool, Error> {
 
 /// Closes the users of earlier epochs, and returns the failures.
 ///
-/// Each member is confirmed and recorded alone.
+/// Each member is closed, confirmed and recorded separately.
 async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result<Vec<String>, Error> {
     let on_file = former_users_on_file(observer.cluster, observer.plan).await?;
     let mut failures = Vec::new();
@@ -125,7 +125,7 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
         if !note(name, closed.await, &mut failures) {
             continue;
         }
-        // By the state that names this process. Another process would be opened under the new epoch.
+        // The write uses the state that names this process. Another process would be opened under the new epoch.
         let written = observer.cluster.replace(&observed.quorum, |status| {
             if let Some(member) = status.member_mut(name) {
                 member.epoch = Some(lists.epoch);
@@ -137,7 +137,7 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
     Ok(failures)
 }
 
-/// Ends the joint part. The tokens of the new list begin above every token of the old one.
+/// Ends the joint part. The tokens of the new list begin above every token of the old list.
 ///
 /// Returns the failure, if there was one.
 async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
@@ -148,7 +148,7 @@ async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
     let Some(former) = lists.former.as_ref().filter(|_| is_still) else {
         return Ok(Some(vec!["the lists changed during this step".to_owned()]));
     };
-    // After the wait, so that no grant of the old list alone is on its way any more.
+    // The wait has ended, so no grant of the old list alone is in flight.
     let counters = counters_of_others(observer.sources.session, &observed.quorum, "").await;
     let is_of_former = |name: &String, counter: FencingToken| former.contains(name) && counter < FencingToken::OUTLIER;
     let of_former = counters.iter().filter(|(name, counter)| is_of_former(name, *counter));
@@ -162,7 +162,7 @@ async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
         let confirmed = async { observed.admin_session(name).await?.restore_counter(highest).await };
         raised += usize::from(note(name, confirmed.await, &mut failures));
     }
-    // Every later majority, and every restored counter, meets one of these.
+    // Every later majority, and every restored counter, includes one of these members.
     if raised < majority(&lists.voters) {
         return Ok(Some(failures));
     }
@@ -171,7 +171,7 @@ async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
     Ok(None)
 }
 
-/// Records a failure, and returns whether there was none.
+/// Records a failure. Returns whether the outcome was a success.
 fn note(name: &str, outcome: Result<(), ActError>, failures: &mut Vec<String>) -> bool {
     match outcome {
         Ok(()) => true,

@@ -27,13 +27,13 @@ use crate::redis_member::acl::UserRule;
 struct Difference {
     /// Users that no longer exist.
     removed: Vec<String>,
-    /// Users with other rules, or of another client: with none of the passwords from before.
+    /// Users with other rules, or users of another client, which have none of the earlier passwords.
     changed: Vec<String>,
 }
 
-/// Grants passwords to the clients of the plan in the secrets.
+/// Grants passwords in the secrets to the clients of the plan.
 ///
-/// This comes before anything is made of these secrets. Where it cannot be stored, a new client is granted nothing: the
+/// This precedes the creation of anything from these secrets. If a grant cannot be stored, a new client gets no grant, and the
 /// plan continues without it.
 pub(super) async fn grant<'p>(
     sources: &Sources<'_>,
@@ -61,7 +61,7 @@ async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>, Er
     cluster.get(&plan.namespace, &plan.config_name()).await
 }
 
-/// Clients of the specification that the plan had to leave out.
+/// The names of clients in the specification that the plan had to leave out.
 pub(super) fn without_grants(observed: &Observed<'_>, memory: &Memory) -> Option<String> {
     let plan = observed.plan;
     let left_out = observed.quorum.spec.clients.iter().filter(|_| plan.external.is_empty());
@@ -77,11 +77,11 @@ pub(super) fn without_grants(observed: &Observed<'_>, memory: &Memory) -> Option
     })
 }
 
-/// Opens the users of clients that their member lacks.
+/// Opens the users of clients that are missing on their member.
 ///
-/// These clients were added after the member was admitted, or they waited for the end of a change of the members. The
-/// opening is guarded by the epoch, and is done only on the process that is admitted. That process has been open all
-/// along, so nothing is waited for.
+/// These clients were added after the admission of the member, or they waited for the end of a change of the members. The
+/// epoch guards the opening, and it happens only on the admitted process. That process has been open since its admission, so
+/// there is no wait.
 pub(super) async fn open_new(observer: &Observer<'_>) {
     let observed = &observer.observe();
     let locker = UserRule::locker_name(observed.plan.lists.epoch);
@@ -101,7 +101,7 @@ pub(super) async fn open_new(observer: &Observer<'_>) {
     }
 }
 
-/// Takes and gives rights of clients on every admitted member, before the ACL files change.
+/// Withdraws and grants rights of clients on every admitted member, before the ACL files change.
 ///
 /// Removed clients lose their rights, and changed clients get new ones. The result names the obstacles. While there is an
 /// obstacle, the files must stay unchanged, because they record which users have rights.
@@ -109,7 +109,7 @@ pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>, Error
     let (cluster, plan, auth) = (observer.cluster, observer.plan, observer.auth);
     let Some(config) = config(cluster, plan).await? else { return Ok(Vec::new()) };
     let observed = observer.observe();
-    // A member that does not run with these secrets is closed by its restart, which needs the files.
+    // A member without these secrets is closed by its restart, which needs the files.
     let closed = |member: &MemberSummary| {
         let is_restarted = || member.started_with != StartedWith::These;
         is_closed(&observed.quorum, &member.name, &plan.lists) || (auth.id().is_some() && is_restarted())
@@ -123,12 +123,12 @@ pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>, Error
         if observed.link(name).is_none() {
             continue;
         }
-        // The passwords of a process that runs with lost ones are all others, and go with the process.
+        // The process has other passwords than the files, and they disappear with the process.
         let has_these = member.started_with != StartedWith::Others;
         let files = (acl_file(&config, of_plan), users_acl(plan, auth, of_plan));
         let mut difference = difference(&files.0, &files.1, has_these);
         gone.extend(difference.removed.iter().cloned());
-        // Those of earlier epochs were closed when the list was changed.
+        // The users of earlier epochs were closed when the list changed.
         let is_former = |user: &String| UserRule::split_name(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch);
         difference.removed.retain(|user| !is_former(user));
         let is_lost = !has_these && observed.refuses(name);
@@ -146,7 +146,7 @@ pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>, Error
     Ok(waiting)
 }
 
-/// The users of earlier epochs that the ACL files remember, closed, by member.
+/// The users of earlier epochs in the ACL files, as rules that close them, by member.
 pub(super) async fn former_users_on_file(
     cluster: &Cluster<'_>,
     plan: &Plan,
@@ -163,7 +163,7 @@ pub(super) async fn former_users_on_file(
 
 async fn change_on(observed: &Observed<'_>, name: &str, difference: &Difference) -> Result<(), ActError> {
     let mut admin = observed.admin_session(name).await?;
-    // A member that waits for the end of a change of the members is opened then, with the rules of that time.
+    // A member that waits for the end of a change of the members is opened at that time, with the rules of that time.
     let mut changed = observed.plan.open_rules(observed.auth, name);
     changed.retain(|rule| difference.changed.iter().any(|name| name == rule.name()));
     let removed: Vec<UserRule> = difference.removed.iter().map(|user| UserRule::removed(user)).collect();
@@ -186,7 +186,7 @@ async fn delete_secrets_of(cluster: &Cluster<'_>, plan: &Plan, users: &[String])
     Ok(())
 }
 
-/// The ACL file of a member as the Secret has it; empty without one.
+/// The ACL file of a member in the Secret. It is empty if there is none.
 fn acl_file(config: &Secret, member: &MemberPlan) -> String {
     let text = config.data.as_ref().and_then(|data| data.get(&member.acl_key()));
     text.map(|text| String::from_utf8_lossy(&text.0).into_owned()).unwrap_or_default()
@@ -194,8 +194,8 @@ fn acl_file(config: &Secret, member: &MemberPlan) -> String {
 
 /// The difference between two ACL files.
 ///
-/// `passwords`: also compare the passwords. During a rotation each file keeps one password of the file before. So a user without
-/// any of them belongs to another client.
+/// With `passwords`, it compares the passwords as well. During a rotation each file keeps one password of the file before. So a user
+/// without any of them belongs to another client.
 fn difference(old: &str, new: &str, passwords: bool) -> Difference {
     let (old, new) = (users_of(old), users_of(new));
     let removed = old.keys().filter(|name| !new.contains_key(*name)).map(|name| (*name).to_owned());
@@ -256,7 +256,7 @@ mod tests {
         let old = &format!("{old}user b-read on #5 %R~b/*\n");
         let new = old.replace('#', "#9");
         let expected = Difference { removed: Vec::new(), changed: vec!["a-e1".into(), "b-read".into()] };
-        assert_eq!(difference(old, &new, true), expected, "the operator's own is not");
+        assert_eq!(difference(old, &new, true), expected, "the operator's own user is not");
         assert_eq!(difference(old, &new, false), Difference::default());
     }
 

@@ -17,7 +17,7 @@ use crate::quorum::session::QuorumSession;
 use crate::runtime::context::Context;
 use crate::time::{Monotonic, UnixMillis};
 
-/// Maximum number of Events that are read for one StatefulSet.
+/// Maximum number of Events that the operator reads for one StatefulSet.
 const MOST_EVENTS: u32 = 50;
 
 /// The API server, as the controller of one quorum uses it.
@@ -47,8 +47,9 @@ impl<'a> Cluster<'a> {
         Ok(requests::delete(&self.context.client, object).await?)
     }
 
-    /// Why a StatefulSet could not create its pod, as its controller reported it last. `None`: it reported nothing, or the API server
-    /// does not answer.
+    /// The newest report of the StatefulSet controller why it could not create a pod.
+    ///
+    /// `None` if it reported no failure, or if the API server does not answer.
     pub(super) async fn pod_not_created(&self, namespace: &str, set: &str) -> Option<String> {
         let fields = format!("regarding.kind=StatefulSet,regarding.name={set},reason=FailedCreate");
         let api: Api<Event> = self.api(namespace);
@@ -66,7 +67,7 @@ impl<'a> Cluster<'a> {
         self.context.event(quorum.as_ref(), event.means(), event.to_string()).await;
     }
 
-    /// The quorum as the API server has it now.
+    /// The current state of the quorum at the API server.
     pub(super) async fn read(&self) -> Result<Arc<RedisQuorum>, Error> {
         let found = request(self.quorums.get_opt(&self.session.reference().name)).await?;
         let found = found.filter(|quorum| quorum.uid().as_deref() == Some(self.session.uid())).ok_or(Error::Gone)?;
@@ -75,9 +76,11 @@ impl<'a> Cluster<'a> {
         Ok(found)
     }
 
-    /// Writes a change of this very state of the status, and nothing if the object has changed since.
+    /// Writes a change of the status that was decided on this state of it.
     ///
-    /// The leader writes a status here, in [`super::quota`] for quorums without a session, and in the session for the token floor.
+    /// It writes nothing if the object has changed since.
+    ///
+    /// The leader writes a status in three places: here, in [`super::quota`] for quorums without a session, and in the session for the token floor.
     pub(super) async fn replace(
         &self,
         base: &RedisQuorum,
@@ -93,7 +96,7 @@ impl<'a> Cluster<'a> {
         self.written(self.quorums.replace_status(&base.name_any(), &PostParams::default(), &next)).await
     }
 
-    /// Adds or removes the finalizer. With it the quorum cannot vanish before its members are closed.
+    /// Adds or removes the finalizer. With it the quorum stays until its members are closed.
     pub(super) async fn set_finalizer(&self, held: bool) -> Result<(), Error> {
         let quorum = self.session.quorum();
         let mut finalizers = quorum.finalizers().to_vec();
@@ -102,7 +105,7 @@ impl<'a> Cluster<'a> {
         }
         finalizers.retain(|finalizer| finalizer != QUORUM_FINALIZER);
         finalizers.extend(held.then(|| QUORUM_FINALIZER.to_owned()));
-        // With the resourceVersion, so that no other controller's finalizer is lost.
+        // The resourceVersion protects the finalizers of other controllers.
         let metadata = json!({"finalizers": finalizers, "resourceVersion": quorum.resource_version()});
         let patch = Patch::Merge(json!({"metadata": metadata}));
         self.written(self.quorums.patch(&quorum.name_any(), &PatchParams::default(), &patch)).await
@@ -115,7 +118,7 @@ impl<'a> Cluster<'a> {
                 Ok(())
             }
             Err(Error::Conflict) => {
-                // The state in memory is old. Reading it now makes the next attempt start from the newest one.
+                // The state in memory is old. After a reading, the next attempt starts from the newest state.
                 self.read().await?;
                 Err(Error::Conflict)
             }
@@ -127,7 +130,7 @@ impl<'a> Cluster<'a> {
         self.context.clock.monotonic()
     }
 
-    /// The moment after a pause that begins now.
+    /// The end of a pause that begins now.
     pub(super) fn after(&self, pause: Duration) -> Monotonic {
         self.now() + pause
     }
@@ -136,12 +139,12 @@ impl<'a> Cluster<'a> {
         self.context.api_now()
     }
 
-    /// The API server's time, which dates the transitions of conditions on every leader.
+    /// The API server's time. Every leader dates the transitions of conditions with it.
     pub(super) fn api_time(&self) -> Timestamp {
         Timestamp::from_millisecond(self.context.api_now().0).unwrap_or_default()
     }
 
-    /// A moment by the API server's time, for users.
+    /// A moment in the API server's time, for users.
     pub(super) fn wall_time(&self, at: Monotonic, now: Monotonic) -> Option<MilliTime> {
         let left = i64::try_from(at.since(now).as_millis()).ok()?;
         MilliTime::from_millis(self.context.api_now().0.saturating_add(left))

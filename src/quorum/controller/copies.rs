@@ -1,5 +1,5 @@
 //! Copies of clients' Secrets in other namespaces. The operator cannot list Secrets, so the status records the places
-//! of copies. It has a place before a copy is written there, and until the copy is deleted.
+//! of copies. The status lists a place before the copy is written there, and until it is deleted.
 
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::ResourceExt;
@@ -19,15 +19,15 @@ use crate::quorum::model::plan::{ClientPlan, Plan};
 /// The copies of a quorum at one moment.
 #[derive(Debug, PartialEq, Eq)]
 struct Copies {
-    /// Those of clients whose namespaces the administrator lists.
+    /// The copies for clients whose namespaces the administrator lists.
     wanted: Vec<ClientCopy>,
-    /// Those that the status remembers, and that are not wanted any more.
+    /// Copies in the status that are not wanted now.
     stale: Vec<ClientCopy>,
 }
 
-/// Keeps the Secrets of clients in the clients' own namespaces, and returns what is in the way.
+/// Keeps copies of clients' Secrets in the clients' own namespaces, and returns the obstacles.
 ///
-/// They are kept in the namespaces that the administrator lists, and nowhere else.
+/// Copies exist only in the namespaces that the administrator lists.
 pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Result<Vec<String>, Error> {
     let (cluster, plan, observed) = (observer.cluster, observer.plan, observer.observe());
     let exists = |name: &str| observed.namespaces.iter().any(|namespace| is_there(namespace, name));
@@ -55,7 +55,7 @@ pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Resu
     Ok(blocked)
 }
 
-/// Copies have no owner that would collect them.
+/// Deletes all copies, because they have no owner whose deletion would remove them.
 pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<(), Error> {
     let copies = sort(plan, &recorded(quorum, plan), |_| false);
     for copy in &copies.stale {
@@ -82,8 +82,8 @@ async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPl
 
 /// Deletes a Secret, if it is a copy of ours.
 ///
-/// An operator without the right to delete it leaves it. The administrator has taken the namespace off the list, and the
-/// quorum need not stay for that.
+/// If the operator has no right to delete it, the copy stays. In that case the administrator removed the namespace from the list, and
+/// the quorum does not need to wait for the deletion.
 async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result<(), Error> {
     let secret = full_name(plan, copy);
     let deleted = async {
@@ -121,9 +121,9 @@ fn sort(plan: &Plan, recorded: &[ClientCopy], accepted: impl Fn(&ClientPlan) -> 
     Copies { wanted, stale }
 }
 
-/// The copies that the status is to remember, and the wanted ones for which there is no room.
+/// The copies for the status, and the wanted copies without a place in it.
 ///
-/// The copies that could not be deleted come first: without a place in the status they would stay.
+/// The copies that could not be deleted come first, because without a place in the status they would stay.
 fn remembered(wanted: &[ClientCopy], left: Vec<ClientCopy>) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
     let room = MOST_COPIES.saturating_sub(left.len()).min(wanted.len());
     let (kept, too_many) = wanted.split_at(room);
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(sorted(&[("ci", "a")], recorded, &[]), [vec![], vec![a.clone()]], "no longer accepted");
         assert_eq!(sorted(&[], recorded, &["a"]), [vec![], vec![a.clone()]], "removed");
         assert_eq!(sorted(&[("ci", "b")], recorded, &["a", "b"]), [vec![b], vec![a.clone()]], "moved");
-        assert_eq!(sorted(&[("ci", "own")], recorded, &["own"]), [vec![], vec![a]], "moved home");
+        assert_eq!(sorted(&[("ci", "own")], recorded, &["own"]), [vec![], vec![a]], "moved to the quorum's namespace");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::quorum::model::tls::{Served, report};
 use crate::quorum::session::records_loss;
 use crate::redlock::MemberError;
 
-/// Number of characters of an annotation that distinguish requests.
+/// The number of characters of an annotation that distinguish requests.
 const LONGEST_REQUEST: usize = 253;
 
 pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
@@ -41,7 +41,9 @@ fn incomplete_locks(observed: &Observed<'_>) -> Vec<String> {
     )
 }
 
-/// One with other lists than the plan's is for the next reconciliation.
+/// Decides the next step of a change of the members.
+///
+/// If the lists have changed since the plan was made, the next reconciliation decides.
 pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
     let lists = &observed.plan.lists;
     if lists.is_settled() || !observed.is_of_plan() {
@@ -59,7 +61,7 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
         now: observed.now,
         lists,
         members: &observed.members,
-        // With a pause they end.
+        // A pause of the votes ends all holds.
         incomplete_locks: &if pauses { Vec::new() } else { incomplete_locks(observed) },
         busy: busy(observed).as_ref(),
         left_behind: &left_behind,
@@ -68,8 +70,9 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
     })
 }
 
-/// Another activity that is under way. Passwords that wait for `finish` do not count, because every member has them and
-/// they can wait for a long time.
+/// Another activity in progress, which a change must await.
+///
+/// Passwords that wait for `finish` are none, because every member has them and they can wait for a long time.
 fn busy(observed: &Observed<'_>) -> Option<Until> {
     if !matches!(rollout(observed), RolloutStep::Nothing | RolloutStep::Paused { .. }) {
         return Some(Until::UpdateEnds);
@@ -78,7 +81,9 @@ fn busy(observed: &Observed<'_>) -> Option<Until> {
     rotation.filter(|rotation| rotation.stage != PasswordStage::Switched).map(|_| Until::RotationEnds)
 }
 
-/// `files_written`: members that start now find the passwords of this stage.
+/// Decides the next step of a rotation.
+///
+/// `files_written`: a member that starts now reads the passwords of this stage.
 pub(super) fn rotation(observed: &Observed<'_>, files_written: bool) -> RotationStep {
     let wanted = observed.quorum.metadata.annotations.as_ref().and_then(|all| all.get(ROTATE_PASSWORDS_ANNOTATION));
     rotation::decide(&rotation::Input {
@@ -91,7 +96,9 @@ pub(super) fn rotation(observed: &Observed<'_>, files_written: bool) -> Rotation
     })
 }
 
-/// The input of the conditions. Until the first apply of this term nothing is known of updates and rotations.
+/// The input of the conditions.
+///
+/// Before the first apply of this term, the state of updates and rotations is unknown.
 pub(super) fn overview(observed: &Observed<'_>) -> Overview {
     let applied = observed.applied.as_ref();
     let rotation = |Applied { config_kept, .. }: &Applied| {
@@ -112,7 +119,7 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
     }
 }
 
-/// The message of the condition; `None` without TLS.
+/// The condition of TLS. `None` without TLS.
 fn tls(observed: &Observed<'_>) -> Option<Condition> {
     let served = observed.own().iter().filter_map(|member| {
         let (_, state) = observed.link(&member.name)?;

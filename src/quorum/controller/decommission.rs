@@ -1,8 +1,8 @@
-//! The deletion of a quorum. The leader closes its members, and the quorum goes when they can promise nothing any more.
-//! Nothing is created during that time.
+//! The deletion of a quorum. The leader closes its members, and removes the quorum when all their promises have expired.
+//! The leader creates nothing during that time.
 //!
-//! No single member has to answer. An unreachable member is left behind when the others share a member with every
-//! majority. Then nothing can be granted without them, and everything that was granted has expired.
+//! No single member is needed for it. The leader leaves an unreachable member behind when the other members share a member with
+//! every majority. Then no grant is possible without them, and every earlier grant has expired.
 
 use std::time::Duration;
 
@@ -39,10 +39,12 @@ const NAMED: usize = 10;
 /// The progress of a member to its end.
 pub(super) enum Ending {
     Ended,
-    /// No replica can close it. It can vote until that moment at the latest, or until there is evidence of its end,
-    /// which the text names.
+    /// No replica can close it.
+    ///
+    /// It can vote until that moment at the latest, or until there is evidence of its end. The text describes the
+    /// evidence.
     Unconfirmed(Option<Monotonic>, String),
-    /// Waits, at the latest until then. The text names the event.
+    /// It waits until that moment at the latest. The text names the event.
     Waits(Option<Monotonic>, String),
 }
 
@@ -79,8 +81,8 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration, Error> {
 
 /// Takes all steps of a member's end that are possible now.
 ///
-/// `plan` is that of the quorum, if its specification is valid. `deleted`: the quorum is deleted, so no later fence of it waits for
-/// earlier promises.
+/// `plan` is the plan of the quorum, if its specification is valid. With `deleted`, the quorum is under deletion, so no later fence
+/// of it waits for earlier promises.
 pub(super) async fn end_member(
     sources: &Sources<'_>,
     link: &MemberLink,
@@ -89,7 +91,7 @@ pub(super) async fn end_member(
 ) -> Result<Ending, Error> {
     let (cluster, closed) = (sources.cluster, &sources.memory.closed);
     let (name, state, quorum) = (link.name(), link.state(), sources.session.quorum());
-    // Without a floor no member was ever admitted, and nothing was promised.
+    // Without a floor no member was ever admitted, so no promise exists.
     let lingers = deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
     let record = record_named(&quorum, name.as_str());
     if link.plan().is_external() {
@@ -125,7 +127,7 @@ pub(super) async fn end_member(
             if let Some(plan) = plan
                 && is_unclosable(sources, plan, is_refused).await?
             {
-                // Then its end is what there is to wait for.
+                // No operator can close it, so the leader ends it by the deletion of its StatefulSet.
                 remove::<StatefulSet>(sources, plan, name.as_str()).await?;
             }
             Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref()))
@@ -137,7 +139,9 @@ pub(super) async fn end_member(
     })
 }
 
-/// Neither closed nor ended: its admission is taken from the record.
+/// Withdraws the admission of an external member from the record.
+///
+/// The operator cannot close or end its process.
 async fn end_external(
     sources: &Sources<'_>,
     link: &MemberLink,
@@ -168,12 +172,12 @@ async fn end_external(
     })
 }
 
-/// The key of an external member's end in the leader's memory. A later member of this name is another member.
+/// The key of an external member's end in the leader's memory. A later member can have the same name.
 pub(super) fn end_of(name: &str) -> String {
     format!("external {name}")
 }
 
-/// Whether the member's secrets are lost: it refuses those that are known, or there are none.
+/// Whether the member's secrets are lost. Either it refuses the known ones, or there are none.
 async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> Result<bool, Error> {
     if sources.session.auth().is_some() {
         return Ok(is_refused);
@@ -199,7 +203,7 @@ async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -
     }
 }
 
-/// The closed process, the moment of its closing, and the end of its promises.
+/// Closes a process. Returns it with the moment of its closing and the end of its promises.
 async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<(String, Monotonic, Monotonic), Error> {
     let Sources { cluster, term, .. } = sources;
     let (name, delay) = (link.name().as_str(), effective::current(&sources.session.quorum()).rejoin_delay());
@@ -240,7 +244,7 @@ async fn publish_waits(sources: &Sources<'_>, waits: &[String]) -> Result<(), Er
     Ok(())
 }
 
-/// The Event for a user who deletes a quorum while locks are held; `None` if none are.
+/// The Event for a user who deletes a quorum while locks are held. `None` if no lock is held.
 fn lost_locks(held: &[String]) -> Option<QuorumEvent> {
     (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: listed_up_to(NAMED, held) })
 }
@@ -255,14 +259,14 @@ fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) 
     )
 }
 
-/// The members that were made, whatever the specification has become since.
+/// A plan for the existing members, even if the specification is invalid now.
 fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
     plan::validate(quorum).ok().or_else(|| {
         let mut quorum = quorum.clone();
         quorum.spec.clients.clear();
         (quorum.spec.tls, quorum.spec.expose) = Default::default();
         quorum.spec.external.clear();
-        // An odd number, and none of them missing: whom there is to close is read off the status.
+        // The plan needs an odd number that includes all of them. The status shows which members to close.
         let own = quorum.members().iter().filter(|member| member.external.is_none()).count();
         quorum.spec.members = i32::try_from(own | 1).ok()?;
         plan::validate(&quorum).ok()

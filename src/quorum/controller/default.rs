@@ -9,18 +9,20 @@ use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, Redis
 /// Why the default quorum could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DefaultQuorumError {
-    /// The chart value is no specification.
+    /// The chart value is not a valid specification.
     #[error("the specification of the default quorum is not valid")]
     Spec(#[source] serde_json::Error),
-    /// The API server refused.
+    /// The API server refused it.
     #[error("the API server did not create the default quorum")]
     Api(#[source] Box<kube::Error>),
 }
 
-/// Creates the quorum, for this installation, when there is none of that name. An existing one stays as it is, because it belongs to its users.
+/// Creates the quorum for this installation, if there is none of that name.
+///
+/// An existing quorum stays unchanged, because it belongs to its users.
 ///
 /// # Errors
-/// If `spec_json` is no specification, or the API server refuses it or does not answer.
+/// If `spec_json` is not a valid specification, or the API server refuses it or does not answer.
 pub async fn ensure_default_quorum(
     client: &Client,
     spec_json: &str,
@@ -48,7 +50,7 @@ fn default_quorum(spec_json: &str, name: &str, namespace: &str) -> Result<RedisQ
     if let Some(field) = unknown(&given, &serde_json::to_value(&spec)?, "spec") {
         return Err(serde::de::Error::custom(format!("{field} is no field of a RedisQuorum")));
     }
-    // Locks live in other namespaces than the operator; a default that refused them all would be of no use.
+    // Locks live in other namespaces than the operator. A default quorum that refuses all of them would be useless.
     if given.get("allowedNamespaces").is_none() {
         spec.allowed_namespaces.from = NamespacesFrom::All;
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::api::requests::RequestError;
 use crate::quorum::session::{ActError, FloorError};
 
-/// The pause before a quorum without news is reconciled again.
+/// The pause before a quorum without changes is reconciled again.
 pub(super) const RESYNC: Duration = Duration::from_secs(60);
-/// The pause after many failures, and the longest one.
+/// The maximum pause, which follows many failures.
 pub(super) const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Why a reconciliation ended early. None of them shows a password, key or value.
+/// Why a reconciliation ended early. No error contains a password, key or value.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]
@@ -19,7 +19,7 @@ pub(super) enum Error {
     Conflict,
     #[error("the quorum was deleted")]
     Gone,
-    /// Nothing more can be done with the state that this reconciliation began with.
+    /// No further step is possible with the state from the beginning of this reconciliation.
     #[error("the next reconciliation begins after {0:?}")]
     Later(Duration),
     #[error("handling the quorum panicked")]

@@ -13,7 +13,7 @@ use crate::time::Monotonic;
 
 /// Closes the users of a process whose record is Fenced.
 ///
-/// The rejoin delay begins with the confirmation.
+/// The rejoin delay begins when the member confirms it.
 pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
     let Some(process) = &snapshot.process else { return Ok(()) };
     let quorum = observer.sources.session.quorum();
@@ -22,14 +22,14 @@ pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapsh
     Ok(snapshot.link.admin_session(&process.run_id).await?.close(observer.term.epoch, &rules).await?)
 }
 
-/// Writes the record that a step leads to.
+/// Writes the record after a step.
 pub(super) async fn write(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: FenceStep) -> Result<(), Error> {
     let cluster = observer.cluster;
     let next = snapshot.record.after(step, snapshot.process.as_ref(), &snapshot.verdict);
-    // By the wall clock, for users. A step without a time leaves it as it is.
+    // A wall-clock time for users. A step without a time leaves the published time unchanged.
     let rejoin_at = match step {
         FenceStep::WriteFenced { rejoin_at, .. } => rejoin_at,
-        // The count begins with this record.
+        // The wait begins with this record.
         FenceStep::WritePredecessorDead => Some(snapshot.now + effective::rejoin_delay_of(&snapshot.quorum)),
         _ => None,
     };
@@ -67,7 +67,7 @@ pub(super) async fn publish_fenced_event(
     cluster.publish_event(event).await;
 }
 
-/// How far the clock of the process that answers was stepped.
+/// The size of the clock step of the answering process, as text.
 fn step_text(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> String {
     let clocks = observer.sources.session.clocks();
     let step = snapshot.process.as_ref().and_then(|process| clocks.step_of(&process.run_id));

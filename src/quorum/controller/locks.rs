@@ -12,7 +12,7 @@ use crate::runtime::keys;
 /// A lock with a hold on the quorum, with the votes of its last renewal by this replica.
 pub(super) type HeldLock = (Arc<DistributedLock>, Option<Votes>);
 
-/// The votes of the hold that the status of a lock names, by the last renewal of this process.
+/// The votes of the hold in the status of a lock, from the last renewal by this process.
 pub type HeldVotes = Arc<dyn Fn(&DistributedLock) -> Option<Votes> + Send + Sync>;
 
 /// All locks with a hold on the quorum.
@@ -24,7 +24,7 @@ pub(super) fn held(context: &Context, votes: &HeldVotes, quorum: &RedisQuorum) -
     locks.map(|lock| (lock.clone(), votes(&lock))).collect()
 }
 
-/// `namespace/name` of those that are meant, sorted. One that cannot be read always is.
+/// `namespace/name` of the selected locks, sorted. A lock that cannot be read is always selected.
 fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock, Option<Votes>) -> bool) -> Vec<String> {
     let meant = held.iter().filter(|(lock, votes)| lock.spec.unreadable.is_some() || is_meant(lock, *votes));
     let mut names: Vec<String> = meant.map(|(lock, _)| lookup::full_name(&**lock)).collect();
@@ -42,7 +42,7 @@ pub(super) fn all(held: &[HeldLock]) -> Vec<String> {
 /// `members` is the number of members. `dead` of them leave the quorum, and no step waits for them. A hold that ends needs no vote.
 pub(super) fn incomplete(held: &[HeldLock], members: usize, dead: usize) -> Vec<String> {
     names(held, |lock, votes| {
-        // The count as well: votes from before a member joined say of the others only that they have the key.
+        // The number of members must match. Votes from before a member joined show only that the other members have the key.
         let enough = votes.is_some_and(|votes| votes.of == members && votes.yes >= members - dead);
         lock.ending().is_none() && !enough
     })

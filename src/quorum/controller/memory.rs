@@ -1,4 +1,4 @@
-//! The leader's memory of one quorum during its term. A later leader can find out all of it again.
+//! The leader's memory of one quorum during its term. A later leader can determine all of it again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU32;
@@ -14,30 +14,30 @@ use crate::quorum::model::tls::Certificate;
 use crate::redlock::RunId;
 use crate::time::Monotonic;
 
-/// Each part alone. A step gets the part that it needs.
+/// The parts have separate locks. A step locks only the part that it needs.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) applied: Mutex<Option<Applied>>,
     pub(super) kept: Mutex<KeptObjects>,
-    /// When a process was confirmed closed for good, by its `run_id`.
-    /// An external member stands here by its name, with the time when it was recorded as leaving.
+    /// When a process was confirmed as permanently closed, by its `run_id`.
+    /// An external member has an entry by its name, with the time of its record as leaving.
     pub(super) closed: Mutex<HashMap<String, Monotonic>>,
     pub(super) lowering: Mutex<Option<Lowering>>,
-    /// Failed acts on members that delay a change of the members.
+    /// Failures at members that delay a change of the members.
     pub(super) change_failures: Mutex<Vec<String>>,
     pub(super) tls: Mutex<Option<ReadTls>>,
     /// The certificate to serve, or its fault. `None` if members use plain TCP.
     pub(super) certificate: Mutex<Option<Result<Certificate, String>>>,
     pub(super) passwords: Mutex<Passwords>,
-    /// Since when the auth Secret has been missing, with no copy here.
+    /// Since when the auth Secret has been missing without a copy at this leader.
     pub(super) auth_missing_since: Mutex<Option<Monotonic>>,
-    /// The refusals of the API server to write the auth Secret, whose passwords are in use.
+    /// The refusals of the API server to write the auth Secret while its passwords are in use.
     pub(super) auth_obstacles: Mutex<BTreeMap<AuthWrite, String>>,
-    /// Since when each member has been away, as far as this leader observed.
+    /// Since when each member has been away, as this leader observed it.
     pub(super) away: Mutex<BTreeMap<String, Monotonic>>,
     /// Members without a pod.
     pub(super) podless: Mutex<BTreeMap<String, Podless>>,
-    /// Reconciliations that failed one after the other.
+    /// The number of consecutive failed reconciliations.
     pub(super) failures: AtomicU32,
 }
 
@@ -53,7 +53,7 @@ pub(super) enum AuthWrite {
 }
 
 impl Memory {
-    /// Records whether the API server refused this step. Returns whether it did not refuse it before.
+    /// Records whether the API server refused this step. Returns whether the step had no earlier refusal.
     pub(super) fn record_auth_refusal(&self, write: AuthWrite, refusal: Option<String>) -> bool {
         let mut obstacles = self.auth_obstacles.lock();
         let before = obstacles.remove(&write);
@@ -65,28 +65,30 @@ impl Memory {
 /// The result of the last apply.
 #[derive(Clone)]
 pub(super) struct Applied {
-    /// The Secrets that were asked for.
+    /// The requested Secrets.
     pub(super) secrets: (Secret, Vec<Secret>),
     /// Client Secrets that could not be written, with the reason.
     pub(super) blocked_clients: Vec<String>,
     /// The obstacle to the config Secret.
     pub(super) blocked_config: Option<String>,
-    /// The config Secret is as it should be.
+    /// Whether the config Secret has the wanted state.
     pub(super) config_kept: bool,
-    /// An object that is in the way.
+    /// An object in the way.
     pub(super) obstacle: Option<Problem>,
     /// When Secrets were read.
     pub(super) at: Monotonic,
-    /// When it has to be applied again.
+    /// When the next apply is due.
     pub(super) due: Duration,
 }
 
-/// How long the operator relies on a Secret that it has read. A reconciliation often follows the one before within
-/// milliseconds, and the operator cannot watch Secrets. Everything else is compared every time with the watched state.
+/// How long the operator relies on a Secret that it has read.
+///
+/// A reconciliation often follows the previous one within milliseconds, and the operator cannot watch Secrets. Every reconciliation
+/// compares all other objects with the watched state.
 pub(super) const SECRETS_PERIOD: Duration = Duration::from_secs(10);
 
 impl Applied {
-    /// How long the Secrets need not be read; `None` if they have to be read now.
+    /// How long the read Secrets are still fresh. `None` if they must be read now.
     pub(super) fn fresh_for(&self, now: Monotonic) -> Option<Duration> {
         let due = self.at + SECRETS_PERIOD;
         (now < due).then(|| due.since(now))
@@ -96,7 +98,7 @@ impl Applied {
 /// Objects in the last state that the operator confirmed, by kind and name.
 pub(super) type KeptObjects = HashMap<(String, String), Kept>;
 
-/// SHA-256 of an object, which is kept in its place.
+/// SHA-256 of an object, which the memory keeps instead of the object.
 ///
 /// The objects of one quorum are some hundred kilobytes of JSON.
 pub(super) type Digest = [u8; 32];
@@ -106,7 +108,7 @@ pub(super) type Digest = [u8; 32];
 pub(super) struct Kept {
     /// The applied object.
     pub(super) wanted: Digest,
-    /// The object in the API server's answer.
+    /// The object in the reply of the API server.
     pub(super) is: Digest,
     /// Its UID.
     pub(super) uid: Option<String>,
@@ -124,26 +126,28 @@ pub(super) struct ReadTls {
 /// A member that has no pod.
 #[derive(Clone, Debug)]
 pub(super) struct Podless {
-    /// When to ask again.
+    /// When to read the Events again.
     pub(super) due: Monotonic,
     /// The report of the StatefulSet controller.
     pub(super) why: Option<String>,
 }
 
-/// The passwords of the present stage of a rotation.
+/// The passwords of the current stage of a rotation.
 #[derive(Default)]
 pub(super) struct Passwords {
-    /// By process, the passwords that it is known to accept.
+    /// The generation of the passwords that each process is known to accept.
     pub(super) confirmed: HashMap<RunId, u64>,
-    /// Since when these have been known here.
+    /// Since when this leader has known this generation.
     since: Option<(u64, Monotonic)>,
 }
 
-/// Replicas read the passwords of a stage as soon as they learn of it. They have them after this.
+/// The time in which every replica reads the passwords of a new stage.
+///
+/// Replicas read them when they observe the stage.
 const SETTLE: Duration = Duration::from_secs(10);
 
 impl Passwords {
-    /// How long the other replicas are still given to read the passwords of this generation.
+    /// The rest of the time for the other replicas to read the passwords of this generation.
     pub(super) fn settle(&mut self, generation: u64, now: Monotonic) -> Option<Duration> {
         let (_, since) =
             *self.since.insert(self.since.filter(|(of, _)| *of == generation).unwrap_or((generation, now)));

@@ -1,5 +1,5 @@
 //! One quorum at one moment, for the leader: caches, members' answers, records and locks. Each step of the controller
-//! decides on one observation and takes the next one after each act.
+//! decides on one observation. After each change the controller makes a new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::time::{Boottime, Monotonic};
 
-/// The label by which a StatefulSet marks its pods with the revision of their template.
+/// The label of a pod with the revision of its template, which the StatefulSet controller sets.
 const REVISION_LABEL: &str = "controller-revision-hash";
 
 /// The sources of observations, and the plan and secrets that the quorum should have.
@@ -59,20 +59,22 @@ pub(super) struct Observed<'a> {
     pub(super) now: Monotonic,
     pub(super) boottime: Boottime,
     pub(super) quorum: Arc<RedisQuorum>,
-    /// The voters by this state of the quorum. The plan can be of another one.
+    /// The voters in this state of the quorum. The plan can be made from another state.
     pub(super) lists: Lists,
     pub(super) rejoin_delay: Duration,
     /// The members of the plan, the operator's own first.
     pub(super) members: Vec<MemberSummary>,
-    /// The links to them and to members that leave. This replica perhaps follows a new member a moment later.
+    /// The links to them and to members that leave.
+    ///
+    /// This replica can lack the link to a new member for a moment.
     pub(super) links: Vec<(Arc<MemberLink>, LinkState)>,
     /// The objects of the operator's own members, in the order of the plan.
     pub(super) own_objects: Vec<OwnObjects<'a>>,
     pub(super) locks: Vec<HeldLock>,
-    /// Those of its clients.
+    /// The namespaces of its clients.
     pub(super) namespaces: Vec<Arc<Namespace>>,
     pub(super) agreement: Agreement,
-    /// The secrets that this replica observed now.
+    /// The secrets that this replica has at this moment.
     pub(super) stored_auth: Option<Auth>,
     pub(super) watched: Watched,
     pub(super) former_closed_since: Option<Monotonic>,
@@ -80,7 +82,7 @@ pub(super) struct Observed<'a> {
     pub(super) certificate: Option<Result<Certificate, String>>,
     pub(super) change_failures: Vec<String>,
     pub(super) podless: BTreeMap<String, Podless>,
-    /// How long the other replicas are still given to read the passwords.
+    /// The rest of the time for the other replicas to read the passwords.
     pub(super) passwords_settle: Option<Duration>,
 }
 
@@ -88,19 +90,19 @@ pub(super) struct Observed<'a> {
 pub(super) struct OwnObjects<'a> {
     pub(super) member: &'a MemberPlan,
     pod: Option<Arc<Pod>>,
-    /// The Service for peers outside.
+    /// The Service for clients outside the cluster.
     service: Option<Arc<Service>>,
-    /// Where such peers reach the member.
+    /// Where such clients reach the member.
     pub(super) external_address: Option<Address>,
 }
 
 impl<'a> Observer<'a> {
-    /// The quorum now.
+    /// Observes the quorum now.
     pub(super) fn observe(&self) -> Observed<'a> {
         self.observe_at(self.sources.session.quorum())
     }
 
-    /// By this state of the object.
+    /// Observes the quorum with this state of its object.
     pub(super) fn observe_at(&self, quorum: Arc<RedisQuorum>) -> Observed<'a> {
         let (context, session, plan, memory) = (self.context, self.sources.session, self.plan, self.memory);
         let (now, boottime, namespace) = (context.clock.monotonic(), context.clock.boottime(), &plan.namespace);
@@ -165,7 +167,7 @@ impl<'a> Observer<'a> {
         let has_confirmed =
             |run_id| self.memory.passwords.lock().confirmed.get(run_id) == Some(&self.auth.generation());
         let set = self.owned.stateful_sets.named(&self.plan.namespace, &plan.name);
-        // A user's edit, or an older template than the one just written, does not describe the right pod.
+        // A StatefulSet that a user edited, or that has an older template than the last written one, does not describe the right pod.
         let set = set.filter(|set| own && is_kept(&self.memory.kept, set.as_ref()));
         let pod = observed.pod(&plan.name);
         let outdated = set.zip(pod).and_then(|(set, pod)| is_outdated(&set, pod));
@@ -173,7 +175,7 @@ impl<'a> Observer<'a> {
         let refuses = own && record.admitted && observed.refuses(&plan.name);
         let lost = refuses && observed.stored_auth.as_ref().is_some_and(runs_with_others);
         let standing = match record.state {
-            // Not while it ends: it is waited for then.
+            // A pod under deletion is excluded, because its end is awaited.
             _ if lost && outdated == Some(true) => Standing::Lost,
             State::Admitted => Standing::Admitted,
             State::Unreachable if record.admitted => Standing::Silent,
@@ -183,7 +185,7 @@ impl<'a> Observer<'a> {
         MemberSummary {
             external,
             standing,
-            // The operator does not replace an external master; it has to vote while another member is replaced.
+            // The operator does not replace an external master. It must vote while another member is replaced.
             outdated: if external { Some(false) } else { outdated },
             started_with: started_with(pod, plan, self.auth),
             answers: answering.is_some(),
@@ -199,7 +201,7 @@ impl<'a> Observer<'a> {
     }
 }
 
-/// The keys of the operator's own members. External masters have keys of other programs, too.
+/// The keys of the operator's own members. External masters have keys of other programs as well.
 fn own_keys(links: &[(Arc<MemberLink>, LinkState)]) -> Option<Keys> {
     let own = links.iter().filter(|(link, state)| !link.plan().is_external() && state.processes.answers());
     let observed = own.filter_map(|(_, state)| state.observation());
@@ -209,7 +211,7 @@ fn own_keys(links: &[(Arc<MemberLink>, LinkState)]) -> Option<Keys> {
 }
 
 impl Observed<'_> {
-    /// The lists are still those that the plan was made from.
+    /// Whether the plan was made from the lists of this state.
     pub(super) fn is_of_plan(&self) -> bool {
         self.lists == self.plan.lists
     }
@@ -219,12 +221,12 @@ impl Observed<'_> {
         self.members.get(..self.plan.members.len()).unwrap_or_default()
     }
 
-    /// The link to a member; `None` if this replica does not follow it yet.
+    /// The link to a member. `None` if this replica does not have it yet.
     pub(super) fn link(&self, name: &str) -> Option<(&Arc<MemberLink>, &LinkState)> {
         self.links.iter().find(|(link, _)| link.name().as_str() == name).map(|(link, state)| (link, state))
     }
 
-    /// The link to a member with a process that answers.
+    /// The link to a member with an answering process.
     pub(super) fn answering(&self, name: &str) -> Option<(&Arc<MemberLink>, &LinkState)> {
         self.link(name).filter(|(_, state)| state.processes.answers())
     }
@@ -234,7 +236,7 @@ impl Observed<'_> {
         self.own_objects.iter().find(|own| own.member.name == name)?.pod.as_deref()
     }
 
-    /// Whether a member's pod speaks TLS; `None` if there is no pod of it.
+    /// Whether a member's pod uses TLS. `None` if it has no pod.
     pub(super) fn speaks_tls(&self, name: &str) -> Option<bool> {
         let is_its = |pod: &&Pod| pod.labels().get(MEMBER_LABEL).is_some_and(|of| of == name);
         self.pod(name).filter(is_its).map(facts::speaks_tls)
@@ -258,7 +260,7 @@ impl Observed<'_> {
         self.own_objects.iter().filter_map(|own| balancer_host(own.service.as_deref()?)).collect()
     }
 
-    /// The addresses that clients get in place of the members' names, by index.
+    /// The addresses that clients get instead of the members' names, by index.
     pub(super) fn given_addresses(&self) -> Vec<Option<Address>> {
         let Some(expose) = &self.plan.expose else { return Vec::new() };
         self.own_objects.iter().map(|own| expose.given(own.member.index, own.service.as_deref())).collect()
@@ -276,7 +278,7 @@ fn started_with(pod: Option<&Pod>, member: &MemberPlan, auth: &Auth) -> StartedW
 
 /// Whether a pod was made from an older template than its StatefulSet has now.
 ///
-/// `None` while that is not known yet.
+/// `None` if that is unknown yet.
 fn is_outdated(set: &StatefulSet, pod: &Pod) -> Option<bool> {
     let status = set.status.as_ref()?;
     let current = status.observed_generation.is_some() && status.observed_generation == set.metadata.generation;

@@ -1,11 +1,11 @@
 //! Repairs objects of a quorum that a user or a tool has deleted, edited or extended.
 //!
-//! The operator replaces an object as a whole, so that fields of other writers go too. A server-side apply would leave
-//! them. The answer of the API server has its defaults and the fields of other admission. An object that differs from
-//! the last answer was therefore edited since, and an equal one is right.
+//! The operator replaces an object as a whole, which removes the fields of other writers. A server-side apply would keep
+//! them. The reply of the API server contains its defaults and the fields of admission webhooks. So an object that differs from
+//! the last reply was edited since, and an equal one is correct.
 //!
-//! Annotations and finalizers on the object itself stay. Controllers and tools keep their notes there, and removing
-//! them would start a quarrel.
+//! Annotations and finalizers on the object itself stay. Controllers and tools keep their data there, and would restore
+//! removed ones in an endless loop.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service};
@@ -31,7 +31,9 @@ use crate::quorum::model::plan::Plan;
 use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
 
-/// The watches of the objects that quorums consist of. Secrets are not watched, because the operator cannot list them.
+/// The watches of the objects of quorums.
+///
+/// Secrets are not watched, because the operator cannot list them.
 #[derive(Clone)]
 pub(super) struct Owned {
     pub(super) stateful_sets: Cache<StatefulSet>,
@@ -41,7 +43,9 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// Empty caches, and the future that fills them. No step waits for that: an object that is not in its cache is asked for.
+    /// Empty caches, and the future that fills them.
+    ///
+    /// No step waits for the caches, because the operator reads an object that is not in its cache from the API server.
     pub(super) fn new(context: &Context) -> (Self, impl Future<Output = ()> + Send + 'static + use<>) {
         let (client, scope, clock) = (&context.client, &context.replica.settings.quorums, &context.clock);
         let ours = || watcher::Config::default().labels(QUORUM_LABEL);
@@ -56,8 +60,10 @@ impl Owned {
     }
 }
 
-/// Makes an object what it should be; `live` is the watched object, if there is one. The result names the obstacle, if there is one:
-/// another owner's object has the name, ours is being deleted, or the API server refuses.
+/// Gives an object its desired state, and returns the obstacle, if there is one.
+///
+/// `live` is the watched object, if there is one. There are three obstacles: another owner's object has the name, our object is being
+/// deleted, or the API server refuses the write.
 pub(super) async fn keep<K: Namespaced + Serialize>(
     sources: &Sources<'_>,
     plan: &Plan,
@@ -77,7 +83,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     }
     let name = desired.name_any();
     let found = cluster.get::<K>(&plan.namespace, &name).await?;
-    // The watch lags, or there is none.
+    // The watch lags, or does not have the object.
     if found.as_ref().is_some_and(|found| is_kept(&found)) {
         return Ok(None);
     }
@@ -99,13 +105,13 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
 
 /// Deletes an object of a member, if this quorum owns it.
 ///
-/// Returns whether the object no longer exists. It reads from the API server, because a new watch does not have the object.
+/// Returns whether the object no longer exists. It reads from the API server, because a new watch does not have the object yet.
 pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, name: &str) -> Result<bool, Error> {
     let Sources { cluster, memory, .. } = sources;
     let found = cluster.get::<K>(&plan.namespace, name).await?;
     let Some(found) = found.filter(|found| is_ours(found, &plan.uid)) else { return Ok(true) };
     if found.meta().deletion_timestamp.is_none() {
-        // Its end is as it should be, and is not to be undone.
+        // The deletion is intended, so the operator must not undo it.
         memory.kept.lock().remove(&key_of(&found));
         cluster.delete(&found).await?;
     }
@@ -124,7 +130,7 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 /// Why the operator must not touch an existing object.
 fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, kept_before: Option<&Kept>) -> Option<String> {
     let (kind, name) = (K::kind(&()).into_owned(), found.name_any());
-    // Ours, although a user has removed its owner.
+    // The object is ours, although a user has removed its owner.
     let made = kept_before.is_some_and(|kept_before| kept_before.uid.is_some() && kept_before.uid == found.uid());
     if !is_ours(found, &plan.uid) && !made {
         Some(Blocked::Foreign { kind, name }.to_string())
@@ -144,7 +150,7 @@ fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Re
 
 /// Writes a Secret over the version that was read. Returns the refusal of the API server.
 ///
-/// It fails with a conflict if another leader was quicker. The next reconciliation reads what that leader wrote.
+/// It fails with a conflict if another leader wrote first. The next reconciliation reads the Secret of that leader.
 pub(super) async fn write_secret(
     cluster: &Cluster<'_>,
     plan: &Plan,
@@ -152,7 +158,7 @@ pub(super) async fn write_secret(
     found: Option<&Secret>,
 ) -> Result<Option<String>, Error> {
     if let Some(found) = found {
-        // It cannot be changed.
+        // The type of a Secret cannot be changed.
         secret.type_.clone_from(&found.type_);
     }
     let name = secret.name_any();
@@ -162,9 +168,9 @@ pub(super) async fn write_secret(
     }
 }
 
-/// The object that takes the place of `found`.
+/// The object that replaces `found`.
 ///
-/// It carries the version of `found`, so that a change in between is refused, and it keeps the annotations of others.
+/// It has the version of `found`, so that the API server refuses it after a change in between. It keeps the annotations of other writers.
 fn over<K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned>(desired: &K, found: &K) -> K {
     let mut next = with_load_balancer(desired.clone(), found);
     let mut annotations = found.annotations().clone();
@@ -179,9 +185,9 @@ fn over<K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned>(de
 /// Fields of a Service that controllers of load balancers write, and the operator never does.
 const OF_LOAD_BALANCERS: [&str; 3] = ["loadBalancerIP", "loadBalancerClass", "healthCheckNodePort"];
 
-/// The object with those fields as they are.
+/// The object with those fields of `found`.
 ///
-/// A class cannot be taken away, and a controller would write the others again.
+/// A class cannot be removed, and a controller would write the other fields again.
 fn with_load_balancer<K: Serialize + DeserializeOwned>(next: K, found: &K) -> K {
     let fields = |object: &K| serde_json::to_value(object).ok();
     let Some((mut value, found)) = fields(&next).zip(fields(found)) else { return next };
@@ -196,7 +202,7 @@ fn with_load_balancer<K: Serialize + DeserializeOwned>(next: K, found: &K) -> K 
     serde_json::from_value(value).unwrap_or(next)
 }
 
-/// Whether an object has the annotations that it should have; others do not matter.
+/// Whether an object has the desired annotations. Other annotations do not matter.
 fn has_notes<K: Resource>(desired: &K, found: &K) -> bool {
     desired.annotations().iter().all(|(key, value)| found.annotations().get(key) == Some(value))
 }
@@ -205,7 +211,7 @@ fn digest<K: Resource + Serialize>(object: &K) -> Digest {
     Sha256::digest(canonical(object).to_string()).into()
 }
 
-/// All of an object that only the operator can change.
+/// All fields of an object that only the operator can change.
 fn canonical<K: Resource + Serialize>(object: &K) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     let meta = object.meta();

@@ -1,5 +1,5 @@
-//! Members without a pod: why their StatefulSets make none. A quota, an admission policy, a PriorityClass or a service account is named
-//! in Events only.
+//! Members without a pod: why their StatefulSets make none. If a quota, an admission policy, a PriorityClass or a service account
+//! prevents the pod, only Events name the cause.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::memory::Podless;
 use super::observe::Observer;
 use crate::time::Monotonic;
 
-/// A StatefulSet makes its pod at once, so nothing is asked before this time.
+/// The time in which a StatefulSet normally makes its pod. No Events are read before it ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two requests.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Asks for each own member that has had no pod for a while, and returns when to ask again.
+/// Reads the Events of each own member without a pod, and returns when to read them again.
 pub(super) async fn ask(observer: &Observer<'_>) -> Monotonic {
     let (cluster, memory, observed) = (observer.cluster, &observer.memory.podless, observer.observe());
     let now = cluster.now();

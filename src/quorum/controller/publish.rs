@@ -25,15 +25,15 @@ use crate::quorum::model::unanswered::Unanswered;
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
-/// Maximum difference in milliseconds between an announced time and the count.
+/// Maximum difference in milliseconds between an announced time and the calculated one.
 ///
-/// Two readings of two clocks never agree.
+/// Readings of two clocks always differ a little.
 const ANNOUNCED_WITHIN: i64 = 1_000;
 
-/// Publishes first what everything else rests on.
+/// Publishes first the data on which all other steps depend.
 ///
-/// That is the membership epoch, and the settings that fences have to outlast before a replica can use them. Settings
-/// that are being lowered are checked again at the returned time.
+/// This is the membership epoch, and the settings that fences must outlast before a replica can use them. The returned time is
+/// when to check settings again that are being lowered.
 pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
     let quorum = &observed.quorum;
@@ -50,11 +50,11 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     Ok(due.unwrap_or_else(|| cluster.after(RESYNC)))
 }
 
-/// Publishes everything that follows from what was observed: columns, conditions and messages.
+/// Publishes the results of the observation: columns, conditions and messages.
 ///
-/// It is the last write of a reconciliation. Steps before it write only the record that their next act depends on. It
-/// also corrects the times when fenced members can vote. A leader that observed a process later than the leader before
-/// it counts longer, and larger settings make the count longer, too.
+/// It is the last write of a reconciliation. Steps before it write only the record on which their next change depends. It
+/// also corrects the times when fenced members can vote. The wait is longer if this leader observed a process later than the
+/// previous leader, or if settings grow.
 pub(super) async fn conclude(observer: &Observer<'_>) -> Result<(), Error> {
     let (cluster, observed) = (observer.cluster, observer.observe());
     let (overview, now) = (decide::overview(&observed), cluster.api_time());
@@ -68,7 +68,7 @@ pub(super) async fn conclude(observer: &Observer<'_>) -> Result<(), Error> {
     cluster.replace(&observed.quorum, everything).await
 }
 
-/// Says that a quorum cannot be carried out.
+/// Publishes that the operator cannot execute the spec of a quorum.
 pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem: &Problem) -> Result<(), Error> {
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
     let refused = |status: &mut RedisQuorumStatus| {
@@ -92,7 +92,7 @@ fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observ
     }
 }
 
-/// Until when a member still waits for its announced time, though its count has ended.
+/// Until when a member waits for its announced time after its own wait has ended.
 ///
 /// This replica's estimate of the API server's clock can be better now than at the announcement, and users compare by
 /// that clock.
@@ -101,14 +101,14 @@ pub(super) fn wait_for_announced(cluster: &Cluster<'_>, snapshot: &MemberSnapsho
     (left > 0).then(|| cluster.now() + Duration::from_millis(left))
 }
 
-/// The time of an admission that is decided, in milliseconds of Unix time.
+/// The time of a decided admission, in milliseconds of Unix time.
 ///
-/// The announced time has passed by then. Later answers of the API server can move the estimate of its clock back.
+/// The announced time has passed by then, but later replies of the API server can move the estimate of its clock back.
 pub(super) fn admitted_at(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> i64 {
     cluster.api_now().0 + until_announced(cluster, snapshot).map_or(0, |left| left.max(0))
 }
 
-/// Milliseconds until the announced time. `None` without one, and where a wrong clock has announced it.
+/// Milliseconds until the announced time. `None` if there is none, or if a wrong clock announced it.
 fn until_announced(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Option<i64> {
     let published = snapshot.quorum.member(snapshot.name())?;
     let left = published.rejoin_at?.as_millis() - cluster.api_now().0;
@@ -124,7 +124,7 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
         if !status.members.iter().any(|published| published.name == member.name) {
             status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
         }
-        // Before anything depends on it: a member that leaves has to be reached when the specification no longer names it.
+        // This precedes all uses, because the operator must reach a leaving member that the specification no longer names.
         let Some(external) = &member.external else { continue };
         let Some(published) = status.member_mut(&member.name) else { continue };
         // Another address is another master.
@@ -134,12 +134,12 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
     }
 }
 
-/// The lists of this very status, because this write can change them.
+/// The lists of this status, because this write can change them.
 fn lists_of(status: &RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
     Lists::of_status(Some(status), observed.plan.lists.wanted.clone())
 }
 
-/// Everything that follows from the rest, besides the conditions.
+/// Refreshes all fields that follow from the observation, except the conditions.
 fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     basics(status, observed.plan);
     for OwnObjects { member, external_address, .. } in &observed.own_objects {
@@ -155,7 +155,7 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             }
         }
     }
-    // In the same write as the condition, because a client that reads the agreement uses the agreed values.
+    // The same write has the condition, because a client that reads the agreement uses the agreed values.
     if let Some(settled) = observed.agreement.settled(observed.boottime) {
         effective::settle(status, &observed.quorum, settled);
     }

@@ -11,7 +11,9 @@ use crate::quorum::model::problems::Problem;
 use crate::quorum::model::status::refused;
 use crate::runtime::context::Context;
 
-/// Publishes the refusal of a quorum beyond the limit, and checks it again later. Nothing is created for it.
+/// Publishes the refusal of a quorum beyond the limit, and checks it again later.
+///
+/// It creates no objects.
 pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {
     let mut next = quorum.clone();
     let (namespace, limit) = (quorum.namespace().unwrap_or_default(), context.replica.settings.limits.quorums);

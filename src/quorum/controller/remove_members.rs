@@ -1,5 +1,5 @@
 //! Removes members that are in no list any more. The leader closes them permanently and then removes their objects. The
-//! status forgets a member when none of its promises, and no process of it, can matter any more.
+//! status drops a member when all its promises have expired and no process of it can vote.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use crate::time::Monotonic;
 
 /// The pause between two checks of a member that leaves.
 ///
-/// The controller does not watch the end of its objects.
+/// The controller does not watch the deletion of its objects.
 const RECHECK_AFTER: Duration = Duration::from_secs(2);
 
-/// Takes the members that leave as far as they can go.
+/// Takes all possible steps for the members that leave, and returns when to check them again.
 ///
-/// It returns when to check them again. They wait for no other member, and no other member waits for them.
+/// They wait for no other member, and no other member waits for them.
 pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let (sources, plan, cluster) = (&observer.sources, observer.plan, observer.cluster);
     let (closed, mut wake) = (&observer.memory.closed, cluster.after(RESYNC));
     for link in sources.session.links().iter() {
         let name = link.name().as_str();
         if plan.member(name).is_some() {
-            // It was added again before it had left. A later end begins with its own time.
+            // The member was added again before it had left. A later removal starts with its own time.
             closed.lock().remove(&end_of(name));
             continue;
         }
         let standing = end_member(sources, link, Some(plan), false).await?;
-        // Only its record names these objects, so they go first. An external master has none.
+        // Only its record names these objects, so they are removed before the record. An external master has none.
         let removed = link.plan().is_external()
             || (remove::<StatefulSet>(sources, plan, name).await? & remove::<Service>(sources, plan, name).await?);
         match standing {

@@ -16,15 +16,15 @@ use crate::quorum::model::rollout::RolloutStep;
 use crate::quorum::session::{ActError, MemberLink};
 use crate::time::Monotonic;
 
-/// How often an update that waits checks the locks.
-/// The controller does not hear of their renewals.
+/// How often a waiting update checks the locks.
+/// The controller gets no notification of their renewals.
 const LOCKS_PERIOD: Duration = Duration::from_secs(1);
 
-/// Gives members the pods and the certificates that they are to have, and returns when to check again.
+/// Gives members their desired pods and certificates, and returns when to check again.
 pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied) -> Result<Monotonic, Error> {
     let pause = if tls.obstacle().is_none() { roll(observer).await? } else { None };
     let rolled = observer.cluster.after(pause.unwrap_or(RESYNC));
-    // Whom to trust must be written down before any member serves a certificate of theirs.
+    // The config Secret must contain the trusted authorities before any member serves a certificate of theirs.
     Ok(if applied.config_kept { rolled.min(certificates::reload(observer, tls).await) } else { rolled })
 }
 
@@ -37,7 +37,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
         RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => name,
         _ => return Ok(None),
     };
-    // Asked of the API server: a leader that was frozen must not act on what was true before.
+    // This reads the API server, because a leader that was frozen must not act on an old state.
     let observed = observer.observe_at(cluster.read().await?);
     let is_still = observed.is_of_plan() && decide::rollout(&observed) == step;
     let Some((link, _)) = observed.link(name) else { return Ok(Some(LOCKS_PERIOD)) };
@@ -48,7 +48,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
         match close_for_update(observer, link, observed.quorum.clone()).await {
             Ok(true) => {}
             Ok(false) => return Ok(Some(LOCKS_PERIOD)),
-            // It is recorded as closed, so it is replaced next, and its successor waits for its death.
+            // The record shows it as closed, so it is replaced next, and its successor waits for its death.
             Err(Error::Member(error)) => {
                 tracing::info!(member = %name, %error, "not closed before its update");
                 return Ok(Some(LOCKS_PERIOD));
@@ -64,8 +64,9 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     Ok(None)
 }
 
-/// Closes an admitted member whose pod is about to go, in the fence's order: the record first. False if the fence has
-/// something else to do with it.
+/// Closes an admitted member before its pod is replaced. As in the fence, the record comes first.
+///
+/// Returns false if the fence needs another step for it.
 async fn close_for_update(
     observer: &Observer<'_>,
     link: &Arc<MemberLink>,
@@ -78,7 +79,7 @@ async fn close_for_update(
     if snapshot.process.is_none() {
         return Err(ActError::OtherProcess.into());
     }
-    // No time brings it back: its successor gets one.
+    // The time alone does not bring it back. Its successor gets a time.
     let step = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
     write(observer, &snapshot, step).await?;
     publish_fenced_event(observer, &snapshot, Reason::Updating, None).await;

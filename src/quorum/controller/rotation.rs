@@ -1,5 +1,5 @@
 //! Rotation of passwords carried out: what [`crate::quorum::model::rotation`] decides, one step after the other. Its state is in the auth
-//! Secret, so any leader continues where another one was.
+//! Secret, so any leader can continue it.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::quorum::session::ActError;
 use crate::redis_member::acl::OPERATOR_USER;
 use crate::time::Monotonic;
 
-/// A member that failed is tried again after this.
+/// The pause before the next attempt at a failed member.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Takes steps until there is nothing to do but wait, and returns when to check again.
+/// Takes steps until the rotation must wait, and returns when to check again.
 pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Result<Monotonic, Error> {
     let pause = pause_after_steps(observer, files_written).await?;
     Ok(observer.cluster.after(pause.unwrap_or(RESYNC)))
@@ -29,7 +29,7 @@ pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Resu
 
 async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Result<Option<Duration>, Error> {
     let (auth, plan) = (observer.auth, observer.plan);
-    // Neither disturbs the other: a change waits for passwords that are under way before it is joint.
+    // A joint change and a rotation exclude each other. A change becomes joint only after the end of a rotation stage in progress.
     if plan.lists.is_joint() {
         return Ok(None);
     }
@@ -55,7 +55,7 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
                     tracing::info!(member = %name, %error, "passwords not set yet");
                     return Ok(Some(AFTER_FAILURE));
                 }
-                // One member in each reconciliation: the next one when its connections are back.
+                // Each reconciliation cuts the connections of one member. The next one follows when its connections are back.
                 if cut {
                     return Ok(Some(AFTER_FAILURE));
                 }
@@ -72,7 +72,7 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mut
     let (link, state) = observed.link(name).ok_or(ActError::NoAddress)?;
     let last = state.processes.last().ok_or(ActError::OtherProcess)?;
     let operator = auth.accepted(name, OPERATOR_USER);
-    // The next epoch's user can be open already, and waits for a change of the members.
+    // The user of the next epoch can be open already, before a change of the members.
     let mut users = observed.plan.user_rules(auth, name);
     users.push(observed.plan.next_locker(auth, name));
     link.admin_session(&last.run_id).await?.set_passwords(observed.epoch, &operator, &users, cut).await?;
@@ -81,7 +81,9 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mut
     Ok(())
 }
 
-/// Writes the Secret, and only over the state that this was decided on. Returns the pause before the next step.
+/// Writes the Secret, but only over the state on which this was decided.
+///
+/// Returns the pause before the next step.
 async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Result<Duration, Error> {
     let stored = auth::store(&observer.sources, observer.plan, observer.auth, next).await?;
     let is_new = observer.memory.record_auth_refusal(AuthWrite::Rotate, stored.refusal());
@@ -91,7 +93,7 @@ async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Resu
             Ok(Duration::ZERO)
         }
         Stored::InTheWay => Err(Error::Conflict),
-        // The next reconciliation publishes it.
+        // The next reconciliation publishes the refusal.
         Stored::Refused(_) if is_new => Ok(AFTER_FAILURE),
         Stored::Refused(_) => Ok(LONGEST_BACKOFF),
     }

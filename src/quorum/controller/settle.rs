@@ -1,5 +1,5 @@
-//! The members one by one: what the fence decides, carried out until there is nothing left to do but wait. To an external master
-//! nothing is done but reading, the record of its operators, and the counter of tokens: what makes its votes count is the status.
+//! The members one by one: what the fence decides, carried out until there is nothing left to do but wait. On an external master the
+//! operator only reads, keeps the record of the operators, and raises the token counter. Its votes count only by the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,26 +21,26 @@ use crate::time::Monotonic;
 
 /// Maximum number of steps that one reconciliation takes for a member.
 ///
-/// The steps of one admission fit in: raise the epoch, record the process, its predecessor's death, the admission. More
-/// steps mean that two parties work against each other, and the next reconciliation continues.
+/// The steps of one admission fit into it: raise the epoch, record the process, its predecessor's death, the admission. More
+/// steps mean that two parties work against each other. The next reconciliation continues.
 const STEPS: usize = 8;
 
-/// The pause before a failed member is tried again, unless its link announces a change.
+/// The pause before the next attempt at a failed member, unless its link announces a change.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Carries every member as far as it goes; until when nothing has to be done unless something happens.
+/// Takes all possible steps for every member, and returns when to check them again without an event.
 pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let cluster = observer.cluster;
     let mut wake = cluster.now() + RESYNC;
     for link in observer.sources.links_of(observer.plan) {
         match settle_one(observer, &link).await {
             Ok(until) => wake = wake.min(until.unwrap_or(wake)),
-            // One member that fails must not keep the others waiting.
+            // A failed member must not delay the other members.
             Err(Error::Member(error)) => {
                 tracing::info!(member = %link.name(), %error, "fence not carried out");
                 wake = wake.min(cluster.now() + AFTER_FAILURE);
             }
-            // Nor one whose record the API server refuses.
+            // A member whose record the API server refuses must not delay them either.
             Err(Error::Request(error)) if error.refusal(&[422]).is_some() => {
                 tracing::warn!(member = %link.name(), %error, "record of a member refused");
                 wake = wake.min(cluster.now() + AFTER_FAILURE);
@@ -51,7 +51,7 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
     Ok(wake)
 }
 
-/// Steps until there is nothing left to do but wait; until when, at the latest.
+/// Takes steps until the member must wait. Returns the latest end of that wait.
 async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>, Error> {
     let cluster = observer.cluster;
     for _ in 0..STEPS {
@@ -83,8 +83,8 @@ async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
 
 /// Makes this term's epoch the one that opens and closes users of the process.
 ///
-/// A process with a higher epoch obeys nothing of this term. The Lease was perhaps deleted while clocks differed. The
-/// term then ends, and the next one begins above that epoch.
+/// A process with a higher epoch refuses every command of this term. The Lease was perhaps deleted while clocks differed. The
+/// term then ends, and the next term begins above that epoch.
 pub(super) async fn raise_epoch(term: &Term, admin: &mut AdminSession<'_>) -> Result<(), Error> {
     let raised = admin.raise_epoch(term.epoch).await;
     if let Err(ActError::Outdated(higher)) = raised
@@ -101,7 +101,7 @@ async fn fence(
     (reason, rejoin_at, close): (Reason, Option<Monotonic>, bool),
 ) -> Result<(), Error> {
     let step = FenceStep::WriteFenced { reason, rejoin_at, close };
-    // A busy process obeys no command.
+    // A busy process executes no command.
     let close = close && reason != Reason::Busy;
     if close && snapshot.record.admitted && !is_still_to_be_fenced(observer, snapshot).await? {
         return Ok(());
@@ -123,7 +123,7 @@ async fn is_still_to_be_fenced(observer: &Observer<'_>, snapshot: &MemberSnapsho
 
 /// Records later evidence about an admitted process of an external member.
 ///
-/// Its record was perhaps not read before.
+/// Possibly its record had not been read before.
 async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
     let (recorded, Some(now)) = (snapshot.recorded_memory(), snapshot.memory()) else { return Ok(()) };
     let memory = merged(recorded, now);
@@ -140,9 +140,9 @@ async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result
 
 /// Deletes the pod of a process that must end.
 ///
-/// There are three reasons. Its clock was stepped, so its keys end at wrong moments and must go, and the operator's
-/// Redis user cannot shut a process down. Or a script keeps it busy. Or no later evidence could prove its end, because
-/// no status of its pod will show its container. The pod is deleted by its UID, so that no later pod is meant.
+/// There are three reasons. First, its clock was stepped, so its keys have wrong expiry times and must be dropped, and the operator's
+/// Redis user cannot shut a process down. Second, a script keeps it busy. Third, no later evidence could prove its end, because
+/// no status of its pod will show its container. The pod is deleted by its UID, which excludes a later pod.
 async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
     let Some(process) = snapshot.process.as_ref().or_else(|| snapshot.record.may_be_open()) else { return Ok(()) };
     let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);

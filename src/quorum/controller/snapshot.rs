@@ -28,37 +28,37 @@ use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
-/// Everything that the leader has of one quorum in its term.
+/// The sources of the leader's data about one quorum in its term.
 ///
-/// These are caches, sessions, the API server and its memory.
+/// These are caches, sessions, the API server and the leader's memory.
 #[derive(Clone, Copy)]
 pub(super) struct Sources<'a> {
     pub(super) context: &'a Context,
-    /// They have the histories of nodes.
+    /// All sessions, which share the histories of nodes.
     pub(super) sessions: &'a Sessions,
     pub(super) session: &'a QuorumSession,
     pub(super) cluster: &'a Cluster<'a>,
     pub(super) votes: &'a HeldVotes,
     pub(super) memory: &'a Memory,
-    /// Its epoch opens and closes users.
+    /// The term, whose epoch opens and closes users.
     pub(super) term: &'a Term,
 }
 
-/// All that is known of a member at one moment.
+/// The state of a member at one moment.
 #[derive(Clone)]
 pub(super) struct MemberSnapshot {
     pub(super) now: Monotonic,
     pub(super) link: Arc<MemberLink>,
-    /// The state of the quorum that this is about.
+    /// The state of the quorum for this snapshot.
     pub(super) quorum: Arc<RedisQuorum>,
     pub(super) record: Record,
     pub(super) state: LinkState,
     pub(super) reach: Reach,
-    /// The process that answers, and where it runs.
+    /// The answering process, and the place where it runs.
     pub(super) process: Option<Process>,
     /// Whether the pod shows the container of `process`.
     pub(super) container_report: ContainerReport,
-    /// The verdict on the process that `process` has to wait for.
+    /// The verdict on the process whose death `process` must await.
     pub(super) verdict: Verdict,
     epoch_raised: bool,
     clock_jumped: bool,
@@ -79,7 +79,7 @@ impl Sources<'_> {
 
     /// Observes a member.
     ///
-    /// The snapshot also has the verdict on the process that votes, or voted last, by this state of the quorum.
+    /// The snapshot also has the verdict on the process that votes, or voted last, in this state of the quorum.
     pub(super) async fn observe(
         &self,
         link: &Arc<MemberLink>,
@@ -108,7 +108,7 @@ impl Sources<'_> {
         })
     }
 
-    /// External masters have no pod or node, so only the connection counts.
+    /// The place of an external master. It has no pod or node, so only the connection matters.
     fn at_external(
         &self,
         record: &Record,
@@ -139,7 +139,7 @@ impl Sources<'_> {
         now: Monotonic,
     ) -> Result<(Reach, Option<Process>, ContainerReport, Verdict), Error> {
         let pod = self.pod_of(link, quorum);
-        // The link has not followed to a new pod yet: its process is not in this one.
+        // The link still follows an earlier pod, so its process is not in this one.
         let elsewhere = pod.as_ref().is_some_and(|pod| state.pod_uid.is_some() && state.pod_uid != pod.uid());
         let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
         let reach = match state.processes.reach(runs, now) {
@@ -164,7 +164,7 @@ impl Sources<'_> {
         self.context.pods.named(&quorum.namespace().unwrap_or_default(), &link.plan().pod_name())
     }
 
-    /// Where the process runs that answers.
+    /// The place where the answering process runs.
     fn whereabouts(
         &self,
         link: &MemberLink,
@@ -186,7 +186,7 @@ impl Sources<'_> {
         )
     }
 
-    /// Is the process that could vote before dead? (Rule 4.)
+    /// Whether the process that was able to vote before is dead (rule 4).
     pub(super) async fn verdict(
         &self,
         quorum: &RedisQuorum,
@@ -201,7 +201,7 @@ impl Sources<'_> {
         let has_ended = |id: &String| pods.any(|pod| container_state(pod, id) == ContainerEvidence::Dead);
         let terminated = process.container_id.as_ref().is_some_and(has_ended);
         let node = process.node_name.as_deref().map(|name| self.sessions.nodes().facts(name)).unwrap_or_default();
-        // Several nodes can share the recorded IDs by now.
+        // Several nodes can share the recorded IDs now.
         let is_shared = |machine: &_| self.sessions.nodes().is_shared(machine);
         let identity = process.node.clone().map(|node| facts::with_unique_ids(node, is_shared));
         let declared_dead = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str);
@@ -217,7 +217,7 @@ impl Sources<'_> {
         }
     }
 
-    /// Asks the API server, because a watch that does not progress shows a node Ready without end.
+    /// Reads the API server, because a stalled watch would show a node as Ready without end.
     async fn is_still_ready(&self, node: &str) -> Result<bool, Error> {
         let api: Api<Node> = Api::all(self.context.client.clone());
         let live = request(api.get_opt(node)).await?;
@@ -227,7 +227,7 @@ impl Sources<'_> {
 
     /// Whether this member can be restarted for a script that keeps it busy.
     ///
-    /// Members are restarted one at a time. Otherwise a client could have all locks of the quorum forgotten at once.
+    /// Members are restarted one at a time. Otherwise a client could make the quorum lose all locks at once.
     fn may_be_restarted(&self, quorum: &RedisQuorum, name: &str, now: Monotonic) -> bool {
         let is_away = |member: &MemberStatus| {
             let answers = self.session.link(&member.name).is_some_and(|link| link.answers());
@@ -244,12 +244,12 @@ impl MemberSnapshot {
         self.link.name().as_str()
     }
 
-    /// The same snapshot, by another state of the quorum.
+    /// The same snapshot, with another state of the quorum.
     pub(super) fn by(&self, quorum: Arc<RedisQuorum>) -> Self {
         Self { record: record_named(&quorum, self.name()), quorum, ..self.clone() }
     }
 
-    /// The decision, with the settings of this very state of the quorum.
+    /// The decision, with the settings of this state of the quorum.
     pub(super) fn step(&self) -> FenceStep {
         let external = self.link.plan().is_external();
         let (members, observation) = (self.quorum.members(), self.state.observation());
@@ -277,7 +277,7 @@ impl MemberSnapshot {
         self.quorum.member(self.name())?.memory.as_ref()
     }
 
-    /// The same of the process that answers.
+    /// The current evidence, from the answering process.
     pub(super) fn memory(&self) -> Option<MemoryStatus> {
         self.process.as_ref()?;
         self.state.observation().map(|observation| memory(observation, self.state.record_since()))
@@ -287,7 +287,7 @@ impl MemberSnapshot {
 /// Whether every other member that went away within the rejoin delay is back.
 ///
 /// A member that has been away for longer perhaps never comes back. `since` has the time when each member went away, as
-/// far as this leader observed it.
+/// this leader observed it.
 fn are_all_back(since: &mut BTreeMap<String, Monotonic>, away: &[&str], now: Monotonic, delay: Duration) -> bool {
     since.retain(|name, _| away.contains(&name.as_str()));
     let mut all = true;
@@ -310,9 +310,9 @@ mod tests {
         assert!(are_all_back(&mut since, &[], at(0), DELAY));
         assert!(!are_all_back(&mut since, &["m0"], at(10), DELAY), "it was sent away a moment ago");
         assert!(!are_all_back(&mut since, &["m0"], at(39), DELAY));
-        assert!(are_all_back(&mut since, &["m0"], at(40), DELAY), "it may never come back");
+        assert!(are_all_back(&mut since, &["m0"], at(40), DELAY), "it possibly never comes back");
         assert!(!are_all_back(&mut since, &["m0", "m1"], at(41), DELAY));
         assert!(are_all_back(&mut since, &[], at(42), DELAY), "all answer");
-        assert!(!are_all_back(&mut since, &["m0"], at(43), DELAY), "another time");
+        assert!(!are_all_back(&mut since, &["m0"], at(43), DELAY), "it is away for a second time");
     }
 }

@@ -1,5 +1,5 @@
-//! The members' token counters are kept level (`docs/dev/algorithm.md`, "Tokens"). Otherwise a member that was restored by a clock, or that
-//! has missed many tokens, would cost each acquisition without all votes a second round, and deny clients their tokens.
+//! The members' token counters are kept level (`docs/dev/algorithm.md`, "Tokens"). Otherwise a counter that was restored from a clock, or
+//! that missed many tokens, has two effects. An acquisition without all votes needs a second round, and clients get no tokens.
 
 use std::time::Duration;
 
@@ -13,10 +13,12 @@ use crate::redlock::{FencingToken, MemberError, RunId};
 
 /// The pause between two checks.
 const PERIOD: Duration = Duration::from_secs(5);
-/// For one member.
+/// Timeout for one member.
 const TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Levels the counters of all quorums every few seconds, as long as this leader leads. Raising a counter is right whichever replica does it.
+/// Levels the counters of all quorums every few seconds while this leader leads.
+///
+/// Each replica can raise a counter safely.
 pub(super) async fn run(sessions: Sessions) {
     loop {
         for session in sessions.all() {
@@ -28,9 +30,9 @@ pub(super) async fn run(sessions: Sessions) {
     }
 }
 
-/// Raises every admitted counter that is behind, as far as members can be asked.
+/// Raises every admitted counter that is behind, on members that answer.
 ///
-/// It is raised to the highest counter that was read and counts, and at least to `at_least`.
+/// The new value is the highest plausible counter, and at least `at_least`.
 pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingToken) {
     let (quorum, links) = (session.quorum(), session.links());
     let counters = links.iter().filter_map(|link| {
@@ -50,7 +52,7 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
             Err(error) => tracing::debug!(member = %link.name(), %error, "token counter not raised yet"),
         }
     }
-    // Tokens of clients outside are among them: the floor goes above those, too.
+    // The highest counter includes tokens of clients outside the operator, so the floor rises above those as well.
     session.observe_token(highest);
 }
 

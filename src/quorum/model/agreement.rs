@@ -1,9 +1,9 @@
-//! Operators that share masters have to agree, and claim a record on each of them (`docs/dev/rules.md`, rule 8). Pure: what one replica knows
-//! of the records, and what follows from it: whether votes count, and whether its claim can be made.
+//! Operators that share masters have to agree, and claim a record on each of them (`docs/dev/rules.md`, rule 8). This module is pure. From the
+//! records that one replica has read it decides whether votes count, and whether the operator can make its claim.
 //!
 //! A claim names the member list and the longest time to live. A *conflict* is an operator with another list or another
-//! time to live. While one is known, on whatever member, no votes count, and no claim is made or renewed. Votes of a
-//! member count while our own claim *stands* there, which holds while it is renewed.
+//! time to live. During a known conflict on any member, no votes count, and no claim is made or renewed. Votes of a
+//! member count while our own claim *stands* there, which means that the member confirmed its renewal recently.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::redis_member::{Claim, OtherClaim, RecordState};
 use crate::redlock::{MemberName, RunId};
 use crate::time::Boottime;
 
-/// A member's votes count for this time after its record held our claim.
+/// How long a member's votes count after a reading in which its record contained our claim.
 pub const FRESH: Duration = Duration::from_secs(5);
 
-/// Added to twice the rejoin delay. See [`lives`].
+/// The addition to twice the rejoin delay. See [`lives`].
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// How much earlier a claim ends for the operator that renewed it than in the record.
@@ -29,16 +29,16 @@ const BELIEVED_SHORTER: Duration = MARGIN;
 
 /// How long a claim is valid without a renewal.
 ///
-/// Votes count for [`FRESH`] after the last renewal of the claim, and promises that were made with them live for less
-/// than the rejoin delay. The result is twice that delay and a margin. During that time a member's clock can run fast,
-/// and an operator can restart.
+/// Votes count for [`FRESH`] after the last renewal of the claim, and promises from such votes live for less
+/// than the rejoin delay. The result is twice that delay and a margin. The margin covers a fast clock of a member
+/// and a restart of an operator.
 pub fn lives(rejoin_delay: Duration) -> Duration {
     rejoin_delay.saturating_mul(2).saturating_add(MARGIN)
 }
 
 /// The claim of a quorum.
 ///
-/// `None` while the settings that its fences rest on are not published.
+/// `None` until the settings are published from which its fences follow.
 pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
     effective::Effective::published(quorum)?;
     let (current, lists) = (effective::current(quorum), Lists::of(quorum));
@@ -64,7 +64,7 @@ pub enum Conflict {
     MaxTtl(OtherClaim),
 }
 
-/// The state of the agreement, for users.
+/// The state of the agreement, as users see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// There are no external members.
@@ -73,28 +73,30 @@ pub enum Sharing {
     Conflict(Conflict),
     /// The member list changes.
     Paused,
-    /// Before the first vote every external member has to hold our claim. These do not yet.
+    /// Before the first vote, every external member must hold our claim. These members do not hold it yet.
     Joining(Vec<MemberName>),
-    /// Our claim stands. The claims of others, if there are any.
+    /// Our claim stands. The list has the claims of other operators, if there are any.
     Agreed(Vec<OtherClaim>),
 }
 
 /// One external member.
 #[derive(Clone, Debug, Default)]
 struct SharedMaster {
-    /// It is in the list that is claimed. Our claim on another one expires.
+    /// Whether it is in the claimed list. Our claim on other masters expires.
     claimed: bool,
-    /// It has been asked, or has failed to answer.
+    /// Whether its record was read, or an attempt to read it failed.
     tried: bool,
     /// The process that the status admits.
     admitted: Option<RunId>,
     last: Option<Reading>,
-    /// Claims of others here, by UID, and until when they count. Kept when the process is another one, which has forgotten them.
+    /// The claims of other operators here, by UID, with their ends.
+    ///
+    /// They stay after a restart of the process, which has forgotten them.
     others: BTreeMap<String, (OtherClaim, Boottime)>,
     trouble: Option<String>,
 }
 
-/// The record as it was read last.
+/// The record at the last reading.
 #[derive(Clone, Debug)]
 struct Reading {
     run_id: RunId,
@@ -109,17 +111,17 @@ struct Reading {
 pub struct Agreement {
     claim: Option<Claim>,
     masters: BTreeMap<MemberName, SharedMaster>,
-    /// The list that is claimed, members of our own included.
+    /// The claimed list, including the operator's own members.
     list: Vec<MemberName>,
-    /// The list changes, and external members are in it before or after.
+    /// Whether the list changes, with external members in the old or the new list.
     paused: bool,
-    /// Until when our claim stands unless it is renewed.
-    /// Set once the claim has stood on every external member, and kept as long as it has not lapsed.
+    /// Until when our claim stands without a renewal.
+    /// It is set when the claim stands on every external member, and stays set until the claim lapses.
     joined_until: Option<Boottime>,
 }
 
 impl Agreement {
-    /// The list that is claimed from now on, and all external members. What is known of those that stay is kept.
+    /// Sets the claimed list and all external members. The data of remaining members is kept.
     pub fn set_members(&mut self, list: Vec<MemberName>, external: impl IntoIterator<Item = MemberName>, paused: bool) {
         let mut former = std::mem::take(&mut self.masters);
         for name in external {
@@ -129,7 +131,7 @@ impl Agreement {
         (self.list, self.paused) = (list, paused);
     }
 
-    /// Our claim from now on; `None` while the settings that fences rest on are not known.
+    /// Sets our claim. `None` until the settings are known from which the fences follow.
     pub fn set_claim(&mut self, claim: Option<Claim>) {
         let holds = |is_so: fn(&Claim, &Claim) -> bool| {
             self.claim.as_ref().zip(claim.as_ref()).is_some_and(|(old, new)| is_so(old, new))
@@ -143,7 +145,7 @@ impl Agreement {
         self.claim = claim;
     }
 
-    /// The process that the status admits, if one.
+    /// Sets the process that the status admits, if there is one.
     pub fn admitted(&mut self, member: &MemberName, run_id: Option<RunId>) {
         if let Some(master) = self.masters.get_mut(member) {
             master.admitted = run_id;
@@ -152,20 +154,21 @@ impl Agreement {
 
     /// The request to this process: our claim, and whether the process can accept it.
     ///
-    /// A newcomer claims only where the process has waited for its admission. An earlier operator has renewed its own
-    /// claim by then, which the process forgot when it started. No claim is made before every other member was asked or
-    /// did not answer.
+    /// A new operator claims only on a process that has waited for its admission. By then an earlier operator has renewed its own
+    /// claim, which the process lost at its start. No claim is made until every other member has a reading or a failed attempt.
     pub fn question(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> Option<(Claim, bool)> {
         let master = self.masters.get(member).filter(|master| master.claimed)?;
         let claim = self.claim.clone()?;
         let (is_admitted, is_joined) = (master.admitted.as_ref() == Some(run_id), self.is_joined(now));
-        // It is read from processes that are admitted only.
+        // `joined` is read from admitted processes only.
         let claim = Claim { joined: is_joined && is_admitted, ..claim };
         let others_tried = self.claimed().all(|(name, master)| master.tried || name == member);
         Some((claim, (is_admitted || is_joined) && others_tried && self.conflict(now).is_none()))
     }
 
-    /// Takes a member's record, which was read for this claim. Whether what follows from all of them has changed.
+    /// Takes a member's record, which was read for this claim.
+    ///
+    /// Returns whether the result of all records changed.
     pub fn read(
         &mut self,
         member: &MemberName,
@@ -184,7 +187,7 @@ impl Agreement {
             master.others.retain(|_, (_, until)| *until > now);
         }
         for other in &state.others {
-            // Its end is kept besides it, so that the same claim is the same at every reading.
+            // The end is stored separately, so that the same claim is equal at every reading.
             let recorded = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);
             master.others.insert(other.uid.clone(), recorded);
         }
@@ -194,8 +197,8 @@ impl Agreement {
         (master.tried, master.trouble) = (true, trouble);
         let (kept, stood, epoch) = (state.kept, state.stood, state.epoch);
         master.last = Some(Reading { run_id: run_id.clone(), at: now, kept, stood, epoch });
-        // Alone it joins where its claim stands on every one. A claim of ours that stands on a majority has not lapsed, whichever replica made it,
-        // so no replica need join again.
+        // A single operator joins when its claim stands on every external member. If our claim stands on a majority, it has not lapsed, and no
+        // replica needs to join again. This holds for a claim of each replica.
         let goes_on = self.is_joined(now) && self.on_majority(now, |last| last.kept);
         if goes_on || self.is_kept_everywhere(now) || self.on_majority(now, |last| last.stood) {
             self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives.saturating_sub(BELIEVED_SHORTER));
@@ -203,7 +206,11 @@ impl Agreement {
         recovered || before != self.summary(now)
     }
 
-    /// The member did not answer, or its record cannot be read. Whether that is news; never of a member of our own.
+    /// Records that the member did not answer, or that its record cannot be read.
+    ///
+    /// Returns whether this is new.
+    ///
+    /// It is never new for the operator's own members.
     pub fn missed(&mut self, member: &MemberName, trouble: &str) -> bool {
         let Some(master) = self.masters.get_mut(member) else { return false };
         let recorded = master.trouble.as_deref() == Some(trouble);
@@ -211,7 +218,7 @@ impl Agreement {
         !recorded
     }
 
-    /// Whether votes of members count at all.
+    /// Whether votes count in general.
     pub fn may_vote(&self, now: Boottime) -> bool {
         !self.paused && (!self.is_shared() || (self.is_joined(now) && self.conflict(now).is_none()))
     }
@@ -223,13 +230,15 @@ impl Agreement {
 
     /// Whether the votes of this process count, if votes count at all.
     ///
-    /// They count on a member of our own, and on one that holds our claim.
+    /// They count on the operator's own members, and on members that hold our claim.
     pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let Some(master) = self.masters.get(member) else { return true };
         master.last.as_ref().is_some_and(|last| last.run_id == *run_id && master.claimed && last.stands(now))
     }
 
-    /// Whether a majority of the list has an admitted process with such a record, as of a moment ago. Our own members have none.
+    /// Whether a majority of the list has an admitted process with such a record, by a fresh reading.
+    ///
+    /// Own members have no record and count as such.
     fn on_majority(&self, now: Boottime, is_such: impl Fn(&Reading) -> bool) -> bool {
         let has = |name: &&MemberName| {
             let Some(master) = self.masters.get(*name) else { return true };
@@ -241,13 +250,13 @@ impl Agreement {
 
     /// The longest time to live that can be brought into force.
     ///
-    /// Every external member holds a claim of it at this moment. `None` while one of them does not.
+    /// Every external member holds a claim of it at this moment. `None` if one of them does not.
     pub fn settled(&self, now: Boottime) -> Option<Duration> {
         let claim = self.claim.as_ref().filter(|_| self.is_kept_everywhere(now) && self.may_vote(now))?;
         Some(claim.ttl)
     }
 
-    /// For users.
+    /// The state of the agreement for users.
     pub fn sharing(&self, now: Boottime) -> Sharing {
         if let Some(conflict) = self.conflict(now) {
             return Sharing::Conflict(conflict);
@@ -270,7 +279,7 @@ impl Agreement {
         self.masters.get(member)?.trouble.as_deref()
     }
 
-    /// The epoch that the record of this process knew when it was read last.
+    /// The epoch in the record of this process at the last reading.
     pub fn epoch_at(&self, member: &MemberName, run_id: &RunId) -> Option<i64> {
         let last = self.masters.get(member)?.last.as_ref()?;
         (last.run_id == *run_id).then_some(last.epoch)
@@ -281,7 +290,7 @@ impl Agreement {
         self.claim.as_ref()
     }
 
-    /// The claims of other operators, each once.
+    /// The claims of other operators, one for each operator.
     pub fn others(&self, now: Boottime) -> Vec<OtherClaim> {
         let by_uid: BTreeMap<_, _> = self.live(now).map(|other| (&other.uid, other)).collect();
         by_uid.into_values().cloned().collect()
@@ -302,7 +311,7 @@ impl Agreement {
 
     fn conflict(&self, now: Boottime) -> Option<Conflict> {
         let claim = self.claim.as_ref()?;
-        // Always the same one, so that what is published does not flicker. Of one operator two claims can be known.
+        // The choice is stable, so that the published conflict does not alternate. Two claims of one operator can be known.
         let disagreeing = self.live(now).filter(|other| (&other.list, other.ttl) != (&claim.list, claim.ttl));
         let other = disagreeing.min_by(|one, other| one.uid.cmp(&other.uid))?.clone();
         Some(if other.list == claim.list { Conflict::MaxTtl(other) } else { Conflict::List(other) })

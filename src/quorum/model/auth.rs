@@ -1,8 +1,8 @@
 //! The secrets of a quorum. The key of the lock values is always derived from one seed. The passwords are derived from
 //! the same seed until passwords are rotated. Then they have a seed of their own, and two during the rotation.
 //!
-//! Each member has passwords of its own, so that a wrong address (a reused pod IP) never authenticates, and each membership epoch has
-//! users, and so passwords, of its own. Those of clients end with their clients (see `auth/grants.rs`).
+//! Each member has passwords of its own, so that a wrong address (a reused pod IP) never authenticates. Each membership epoch has
+//! users, and so passwords, of its own. The passwords of clients end with their clients (see `auth/grants.rs`).
 
 mod grants;
 
@@ -22,14 +22,14 @@ use grants::Grants;
 
 /// Key of the seed in the auth Secret.
 pub const SEED_KEY: &str = "seed";
-/// Key of the state of rotation.
+/// Key of the state of the rotation.
 const PASSWORDS_KEY: &str = "passwords";
-/// Key of its proof: only an operator that knew the seed can have written it.
+/// Key of the proof of that state. Only an operator with the seed can have written it.
 const PROOF_KEY: &str = "passwords-proof";
 
 /// Bytes of a seed.
 const SEED_BYTES: usize = 32;
-/// Bytes of an id: enough to tell one from another, and too few to be of any other use.
+/// Bytes of an id. They distinguish ids, and are too few for any other use.
 const ID_BYTES: usize = 5;
 
 type Seed = [u8; SEED_BYTES];
@@ -44,14 +44,14 @@ pub struct Auth {
 /// The passwords in use.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Passwords {
-    /// Rises with every change, so that an older state is known as such.
+    /// Rises with every change, so that an older state can be recognized.
     generation: u64,
-    /// Their seed, or `None` for that of the quorum before the first rotation.
+    /// The seed of the passwords. `None` before the first rotation, which means the seed of the quorum.
     seed: Option<Seed>,
     rotation: Option<Rotation>,
-    /// The last request that was carried out.
+    /// The last executed request.
     rotated: Option<String>,
-    /// When they were made in place of lost ones, in milliseconds of Unix time.
+    /// When they replaced lost passwords, in milliseconds of Unix time.
     /// It is 0 for the first secrets of a quorum.
     #[serde(default)]
     made_anew: i64,
@@ -60,7 +60,7 @@ struct Passwords {
     grants: Grants,
 }
 
-/// A rotation under way.
+/// A rotation in progress.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotation {
     seed: Seed,
@@ -78,7 +78,7 @@ impl Auth {
 
     /// New secrets in place of lost ones, which members still use.
     ///
-    /// `now` is Unix time. It must be later than that of earlier replacements.
+    /// `now` is Unix time. It must be later than the times of earlier replacements.
     pub fn replacement(now: UnixMillis) -> Self {
         let passwords = Passwords { made_anew: now.0.max(1), ..Passwords::default() };
         Self { seed: rand::random(), passwords }
@@ -86,7 +86,7 @@ impl Auth {
 
     /// A public name of these secrets.
     ///
-    /// `None` for the first secrets of a quorum, so that nothing shows in its objects.
+    /// `None` for the first secrets of a quorum, so that its objects do not contain an id.
     pub fn id(&self) -> Option<String> {
         (self.passwords.made_anew != 0).then(|| hex(&derive(&self.seed, &["id"])[..ID_BYTES]))
     }
@@ -112,7 +112,7 @@ impl Auth {
     pub fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::from([(SEED_KEY.to_owned(), ByteString(self.seed.to_vec()))]);
         if self.passwords != Passwords::default() {
-            // It has no key and no number that JSON lacks.
+            // Serialization cannot fail, because every key and number is valid in JSON.
             let passwords = serde_json::to_vec(&self.passwords).unwrap_or_default();
             data.insert(PROOF_KEY.to_owned(), ByteString(self.proof(&passwords)));
             data.insert(PASSWORDS_KEY.to_owned(), ByteString(passwords));
@@ -125,8 +125,9 @@ impl Auth {
         derive(&self.seed, &[&key, &hex(passwords)]).to_vec()
     }
 
-    /// Whether this is a later state of the same secrets, or was made when the others were lost. From then on members are started
-    /// with these, so the others do not come back, even if a replica still has a copy of them.
+    /// Whether this is a later state of the same secrets, or replaced the other secrets after their loss.
+    ///
+    /// Members are then started with these secrets. So the other secrets never come back, even if a replica still has a copy of them.
     pub fn supersedes(&self, other: &Self) -> bool {
         self.passwords.made_anew > other.passwords.made_anew
             || (self.seed == other.seed && self.generation() > other.generation())
@@ -137,12 +138,12 @@ impl Auth {
         self.passwords.generation
     }
 
-    /// The rotation under way.
+    /// The rotation in progress.
     pub const fn rotation(&self) -> Option<&Rotation> {
         self.passwords.rotation.as_ref()
     }
 
-    /// The last request to rotate that was carried out.
+    /// The last executed request to rotate.
     pub fn rotated(&self) -> Option<&str> {
         self.passwords.rotated.as_deref()
     }
@@ -192,7 +193,7 @@ impl Auth {
 
     /// The other password that a process perhaps has.
     ///
-    /// While passwords are rotated, a process that started with an older file knows that one.
+    /// During a rotation, a process that started with an older file has that password.
     pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
         let rotation = self.rotation()?;
         Some(match rotation.stage {
@@ -210,13 +211,13 @@ impl Auth {
 
     /// The password of the readiness probe of a member.
     ///
-    /// It is not rotated. A rotation would have to wait for the kubelet, which brings a new file into a running pod at
-    /// a time of its own. This password opens `ECHO` only.
+    /// It is not rotated. A rotation would have to wait for the kubelet, which writes a new file into a running pod at an
+    /// unknown time. This password permits `ECHO` only.
     pub fn probe_password(&self, member: &str) -> Secret {
         Secret::new(hex(&derive(&self.seed, &["password", member, PROBE_USER])))
     }
 
-    /// Signs the values of locks. Its key never changes: values that were signed are on the members.
+    /// Signs the values of locks. Its key never changes, because the members store signed values.
     pub fn signer(&self) -> ValueSigner {
         ValueSigner::new(&derive(&self.seed, &["lock values"]))
     }
@@ -226,7 +227,7 @@ fn derive(seed: &Seed, labels: &[&str]) -> [u8; 32] {
     let mut mac = mac(seed);
     for label in labels {
         mac.update(label.as_bytes());
-        // NUL is in no name, so that no two lists of parts give the same text.
+        // No name contains NUL, so different lists of parts give different texts.
         mac.update(&[0]);
     }
     mac.finalize().into_bytes().into()

@@ -1,5 +1,5 @@
-//! Plan to objects, without IO: one builder per kind. Nothing in them depends on the time or on the operator's version, so that
-//! an operator upgrade alone changes no pod template.
+//! Plan to objects, without IO: one builder per kind. The objects do not depend on the time or on the operator's version, so an
+//! upgrade of the operator alone changes no pod template.
 
 mod config;
 mod disruption;
@@ -30,29 +30,29 @@ pub use stateful_set::{ACL_FILE, CONFIG_VOLUME, TLS_VOLUME};
 /// Name of the container whose end is the end of a member's process.
 pub const REDIS_CONTAINER: &str = "redis";
 
-/// The connections to members now, which differ from the specification during an update.
+/// The current connections to members, which differ from the specification during an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transport {
-    /// Whether the pod of each member speaks TLS, by index.
+    /// Whether the pod of each member uses TLS, by index.
     pub tls: Vec<bool>,
     /// The trusted authorities, in PEM.
     pub authorities: Option<String>,
-    /// Addresses that clients are given in place of the member's name, by index.
+    /// Addresses that clients get instead of the members' names, by index.
     pub addresses: Vec<Option<Address>>,
 }
 
-/// Everything that a quorum needs in its own namespace, except the auth Secret.
+/// All objects of a quorum in its own namespace, except the auth Secret.
 ///
 /// The auth Secret is made once, and never applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     /// redis.conf and ACL files.
     pub config: Secret,
-    /// One headless Service per member, and with `expose` another one.
+    /// One headless Service per member, and a second one with `expose`.
     pub services: Vec<Service>,
-    /// One for all members; none if all are external.
+    /// One budget for all members. `None` if all members are external.
     pub disruption_budget: Option<PodDisruptionBudget>,
-    /// The policy for connections to the members; none if all members are external.
+    /// The policy for connections to the members. `None` if all members are external.
     pub network_policy: Option<NetworkPolicy>,
     /// One Secret per client.
     pub clients: Vec<Secret>,
@@ -60,7 +60,7 @@ pub struct Objects {
     pub stateful_sets: Vec<StatefulSet>,
 }
 
-/// Builds everything.
+/// Builds all objects of a quorum.
 pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Transport) -> Objects {
     let has_members = !plan.members.is_empty();
     Objects {
@@ -100,7 +100,7 @@ fn member_labels(plan: &Plan, member: &MemberPlan) -> BTreeMap<String, String> {
     labels
 }
 
-/// The labels that identify the owner of a Secret, in whatever namespace.
+/// The labels that identify the owner of a Secret in every namespace.
 fn client_labels(plan: &Plan, client: &ClientPlan) -> BTreeMap<String, String> {
     let mut labels = quorum_labels(plan);
     labels.insert(QUORUM_NAMESPACE_LABEL.into(), plan.namespace.clone());
@@ -118,7 +118,7 @@ fn owned(plan: &Plan, name: String, labels: BTreeMap<String, String>) -> ObjectM
     }
 }
 
-/// A Secret whose content has no layout of Kubernetes.
+/// A Secret of the type `Opaque`.
 fn opaque(metadata: ObjectMeta, data: BTreeMap<String, ByteString>) -> Secret {
     Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() }
 }

@@ -8,13 +8,13 @@ use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_conditio
 /// The content of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Which one.
+    /// The condition.
     pub type_: QuorumCondition,
     /// Whether it holds.
     pub holds: Status,
-    /// Why.
+    /// The reason.
     pub reason: CommonReason,
-    /// In words.
+    /// The message for users.
     pub message: String,
 }
 
@@ -29,7 +29,7 @@ impl Condition {
         Self { type_, holds: holds.into(), reason, message: message.into() }
     }
 
-    /// Sets it.
+    /// Sets it in the status.
     pub fn set(self, status: &mut RedisQuorumStatus, generation: Option<i64>, now: Timestamp) {
         let Self { type_, holds, reason, message } = self;
         set_condition(&mut status.conditions, type_, holds, reason, message, (generation, now));

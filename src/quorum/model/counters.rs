@@ -2,11 +2,11 @@
 
 use crate::redlock::FencingToken;
 
-/// Counters that are no further behind stay as they are: the next vote brings them along.
+/// The maximum difference of counters that stay unchanged, because the next vote raises them.
 const APART: u32 = 1_000;
-/// Whom to raise to which number.
+/// The number to which counters are raised, and the members whose counters are behind.
 ///
-/// That is the highest number that counts, and at least `at_least`. A number from [`FencingToken::OUTLIER`] on is never copied.
+/// The number is the highest plausible one, and at least `at_least`. A number from [`FencingToken::OUTLIER`] on is never copied.
 pub fn behind<M>(counters: Vec<(M, FencingToken)>, at_least: FencingToken) -> (FencingToken, Vec<M>) {
     let read = counters.iter().map(|(_, counter)| *counter).chain([at_least]);
     let highest = read.filter(|number| *number < FencingToken::OUTLIER).max().unwrap_or_default();

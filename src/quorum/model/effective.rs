@@ -1,8 +1,8 @@
-//! `maxTTL` can change while locks are held (`docs/dev/rules.md`, "Changing settings"). A fence has to outlast every
-//! promise, so the largest value of a possible promise counts. `clockDrift` and `nodeTimeout` never change. Pure.
+//! `maxTTL` can change while locks are held (`docs/dev/rules.md`, "Changing settings"). A fence must outlast every
+//! promise, so it uses the largest value of a possible promise. `clockDrift` and `nodeTimeout` never change. Pure.
 //!
-//! A larger value is written to the status before anybody uses it. A smaller one is in force only when nothing held with the
-//! larger one has been renewed for as long as such a promise lives.
+//! The leader writes a larger value to the status before any use of it. A smaller value comes into force later. Before that, no hold
+//! with the larger value has been renewed for the lifetime of such a promise.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ pub fn settings(quorum: &RedisQuorum) -> Settings {
     Settings { drift, node_timeout: quorum.spec.node_timeout.get() }
 }
 
-/// The settings that a fence rests on.
+/// The settings from which the duration of a fence follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effective {
-    /// The longest lock.
+    /// The maximum time to live of a lock.
     pub max_ttl: Duration,
-    /// How far clocks run apart.
+    /// How much the speeds of clocks can differ.
     pub drift: Drift,
-    /// For one command.
+    /// The timeout of one command.
     pub node_timeout: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Effective {
         Self { max_ttl: quorum.spec.max_ttl.get(), drift, node_timeout }
     }
 
-    /// The published maxTTL, with the rest as specified.
+    /// The published maxTTL, with the other settings of the specification.
     pub fn published(quorum: &RedisQuorum) -> Option<Self> {
         let max_ttl = quorum.status.as_ref()?.max_ttl_in_force?.get();
         Some(Self { max_ttl, ..Self::wanted(quorum) })
@@ -47,28 +47,28 @@ impl Effective {
         rejoin_delay(self.max_ttl, self.drift, self.node_timeout)
     }
 
-    /// Publishes these.
+    /// Publishes these settings.
     pub fn publish(self, status: &mut RedisQuorumStatus) {
         status.max_ttl_in_force = Some(whole_millis(self.max_ttl));
     }
 }
 
-/// Durations in the API are whole milliseconds.
+/// Rounds to whole milliseconds, the unit of durations in the API.
 fn whole_millis(duration: Duration) -> GoDuration {
     GoDuration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The largest settings of a promise that was made under this very state of the quorum.
+/// The largest settings of a promise that was made under this state of the quorum.
 pub fn current(quorum: &RedisQuorum) -> Effective {
     let wanted = Effective::wanted(quorum);
     let published = Effective::published(quorum).unwrap_or(wanted);
     Effective { max_ttl: published.max_ttl.max(wanted.max_ttl), ..wanted }
 }
 
-/// How long a fence waits under this very state of the quorum.
+/// How long a fence waits under this state of the quorum.
 ///
-/// An admission is written with the resourceVersion of this state. Without a published maxTTL nothing is known about
-/// earlier promises, and no time is long enough.
+/// An admission is written with the resourceVersion of this state. Without a published maxTTL, earlier promises are unknown,
+/// and no time is sufficient.
 pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
     if Effective::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
 }
@@ -82,26 +82,26 @@ pub fn promised(quorum: &RedisQuorum) -> Effective {
     Effective { max_ttl: wanted.max_ttl.min(published.max_ttl), ..wanted }
 }
 
-/// The rule by which the members' clocks are judged.
+/// The rule for the judgement of the members' clocks.
 pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
     let Effective { max_ttl, drift, .. } = current(quorum);
     Rule { drift, window: max_ttl }
 }
 
-/// The shortest maxTTL that there is.
+/// The minimum of maxTTL.
 pub(in crate::quorum) const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The settings that can be published where masters are shared with other operators.
+/// The settings that can be published if masters are shared with other operators.
 ///
-/// A longer time to live comes into force only when their fences wait for it too, up to `settled`.
+/// A longer time to live comes into force only when the fences of those operators wait for it, up to `settled`.
 pub fn shared(next: Effective, quorum: &RedisQuorum, settled: Option<Duration>) -> Effective {
     let published = Effective::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
     Effective { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
 }
 
-/// Brings into force the time to live for which all operators that share the masters wait.
+/// Brings the time to live into force for which all operators that share the masters wait.
 ///
-/// It is never more than the specification wants.
+/// It is never more than the specification has.
 pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Duration) {
     let larger = whole_millis(settled.min(quorum.spec.max_ttl.get()));
     if status.max_ttl_in_force.is_some_and(|in_force| in_force < larger) {
@@ -114,14 +114,16 @@ pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Dur
 /// Another leader begins the wait again, because a late change is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowering {
-    /// The specification that it belongs to.
+    /// The generation of the specification for this wait.
     ///
-    /// A specification that was raised and lowered again is another one, even if no leader observed the time between,
-    /// because the larger value was perhaps used again.
+    /// A value that was raised and lowered again has another generation, even if no leader observed the time between. The
+    /// larger value was perhaps used again, so the wait must start again.
     generation: Option<i64>,
-    /// Nothing held with a larger value has been renewed from then on.
+    /// Since this time no hold with a larger value has been renewed.
     since: Monotonic,
-    /// A lock was held with a larger value at the last check, and can be renewed until the next one.
+    /// Whether a lock with a larger value was held at the last check.
+    ///
+    /// It can be renewed until the next check.
     held: bool,
 }
 
@@ -159,7 +161,7 @@ pub fn next(
 mod tests {
     use super::*;
 
-    /// With this maxTTL in milliseconds specified, and that published.
+    /// A quorum with this maxTTL in milliseconds in its specification, and that one in its status.
     fn quorum(wanted: u64, published: Option<u64>) -> RedisQuorum {
         let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
         quorum.spec.max_ttl = GoDuration::from_millis(wanted);
@@ -171,7 +173,7 @@ mod tests {
         Monotonic::new(Duration::from_secs(seconds))
     }
 
-    /// Publishes what is next at each of these seconds, as the leader does.
+    /// Publishes the next settings at each of these seconds, as the leader does.
     ///
     /// It returns the maxTTL in force after each of them.
     fn in_force(quorum: &mut RedisQuorum, count: &mut Option<Lowering>, steps: &[(u64, bool)]) -> Vec<u64> {
@@ -203,10 +205,10 @@ mod tests {
             (values.max_ttl.as_secs(), current(&quorum).max_ttl.as_secs())
         };
         assert_eq!(publish(30_000, None, None), (1, 30), "fences wait for it from the start");
-        assert_eq!(publish(30_000, Some(1_000), Some(10)), (10, 30), "the others' fences wait for 10 s");
+        assert_eq!(publish(30_000, Some(1_000), Some(10)), (10, 30), "the fences of the other operators wait for 10 s");
         assert_eq!(publish(30_000, Some(10_000), None), (10, 30), "one of the masters is away");
         assert_eq!(publish(30_000, Some(10_000), Some(30)), (30, 30));
-        assert_eq!(publish(30_000, Some(30_000), Some(10)), (30, 30), "what is promised is promised");
+        assert_eq!(publish(30_000, Some(30_000), Some(10)), (30, 30), "a value in force stays");
     }
 
     #[test]
@@ -223,17 +225,17 @@ mod tests {
     fn a_smaller_value_waits_for_holds_with_the_larger_one() {
         let mut lowered = quorum(10_000, Some(30_000));
         let mut count = None;
-        // 30.66 s for the old value.
+        // The wait for the old value is 30.66 s.
         assert_eq!(in_force(&mut lowered, &mut count, &[(100, false), (130, false), (131, false)]), [30, 30, 10]);
         assert_eq!(count, None);
         let mut held = quorum(10_000, Some(30_000));
-        // It can have been renewed until the check at 220, which found it gone.
+        // It can have been renewed until the check at 220, when it was gone.
         let steps = [(100, true), (200, true), (220, false), (231, false), (250, false), (251, false)];
         assert_eq!(in_force(&mut held, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
         let mut again = quorum(10_000, Some(30_000));
         let steps = [(300, false), (320, true), (325, false), (331, false), (355, false), (356, false)];
         assert_eq!(in_force(&mut again, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
-        // Another leader begins again.
+        // Another leader starts the wait again.
         let mut other = quorum(10_000, Some(30_000));
         assert_eq!(in_force(&mut other, &mut None, &[(130, false)]), [30]);
         let mut count = None;
@@ -249,13 +251,15 @@ mod tests {
         let mut second = quorum(20_000, Some(30_000));
         second.metadata.generation = Some(2);
         assert_eq!(in_force(&mut second, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 20]);
-        // Raised again before it was lowered: nothing is to be waited for.
+        // It was raised again before the smaller value came into force, so there is no wait.
         let mut back = quorum(30_000, Some(30_000));
         assert_eq!(in_force(&mut back, &mut count, &[(163, false)]), [30]);
         assert_eq!(count, None);
     }
 
-    /// Raised and lowered again before the leader checked. A grant of that time counts.
+    /// The value was raised and lowered again between two checks of the leader.
+    ///
+    /// A grant is possible in that time, so the wait starts again.
     #[test]
     fn the_same_target_in_another_specification_begins_anew() {
         let mut count = None;
@@ -271,10 +275,10 @@ mod tests {
         let delay = |wanted, published| rejoin_delay_of(&quorum(wanted, published)).as_millis();
         for (wanted, published, expected) in [
             (old, Some(old), 30_659),
-            // Lowered, and not yet in force.
+            // Lowered, but not in force yet.
             (10_000, Some(old), 30_659),
             (10_000, Some(10_000), 10_255),
-            // Raised. No grant can use this state of the object, and grants can use its successor.
+            // Raised. No grant can use this state of the object, but grants can use the next one.
             (60_000, Some(old), 61_265),
         ] {
             assert!(delay(wanted, published).abs_diff(expected) <= 10, "{wanted:?} {published:?}");

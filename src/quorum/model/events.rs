@@ -56,7 +56,7 @@ messages! {
     ///
     /// When: A pod was replaced, and its node has not reported the end of its process.
     ///
-    /// To do: bring the node of that process back. Or make sure that it is off, and annotate as status.members says.
+    /// To do: bring the node of that process back. Or make sure that it is off, and annotate it as status.members describes.
     PredecessorUnconfirmed { member: String } => ("PredecessorUnconfirmed", EventType::Warning),
     /// The clock of {member} was stepped{by}. The operator fences the member and ends its process
     ///
@@ -111,7 +111,7 @@ messages! {
     MembersChanged { members: String } => ("MembersChanged", EventType::Normal),
     /// {kind} {name} was changed or deleted, and the operator has restored it. Change the RedisQuorum instead
     ///
-    /// When: A person or a program changed an object of the quorum.
+    /// When: A user or a program changed an object of the quorum.
     ///
     /// To do: edit the RedisQuorum if you want another object. To restart a member, delete its pod.
     Mended { kind: String, name: String } => ("Mended", EventType::Warning),
@@ -123,7 +123,7 @@ messages! {
     AuthLost { secret: String } => ("AuthLost", EventType::Warning),
     /// The operator gives the members new passwords. They accept both from now on
     ///
-    /// When: A person asked for new passwords.
+    /// When: An administrator requested new passwords.
     ///
     /// To do: nothing.
     RotationBegins => ("RotatingPasswords", EventType::Normal),
@@ -135,7 +135,7 @@ messages! {
     RotationSwitched => ("RotatingPasswords", EventType::Normal),
     /// The operator takes the old passwords from one member after the other
     ///
-    /// When: A person annotated `finish`, or the quorum has no clients.
+    /// When: An administrator annotated `finish`, or the quorum has no clients.
     ///
     /// To do: nothing.
     RotationEnds => ("RotatingPasswords", EventType::Normal),

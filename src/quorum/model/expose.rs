@@ -13,10 +13,10 @@ use crate::api::{Expose, ExposeType};
 
 /// Port of every member.
 pub const PORT: u16 = 6379;
-/// Ends the name of a Service by which a member is reached from outside.
+/// Suffix of the name of the Service by which clients outside reach a member.
 pub const SUFFIX: &str = "-external";
 
-/// A host, and a port if one was given. Shown as `host:port`.
+/// A host, with a port if one was given. Displayed as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// A DNS name, or an IP address without brackets.
@@ -63,17 +63,17 @@ pub struct ExposePlan {
     pub type_: &'static str,
     /// Annotations of the Services.
     pub annotations: BTreeMap<String, String>,
-    /// The addresses that the user gave, by member.
+    /// The addresses that the user set, by member.
     pub addresses: Vec<Address>,
-    /// Networks of the allowed peers. If it is empty, all peers are allowed.
+    /// Networks of the allowed clients. If it is empty, all clients are allowed.
     pub source_ranges: Vec<String>,
 }
 
 impl ExposePlan {
-    /// From a specification; `None` if members are not exposed.
+    /// Reads the plan from a specification. `None` if members are not exposed.
     ///
     /// # Errors
-    /// The first address, or network, that is none.
+    /// If an address or network is invalid. The error names the first one.
     pub fn new(expose: &Expose) -> Result<Option<Self>, Invalid> {
         let type_ = match expose.type_ {
             ExposeType::None => return Ok(None),
@@ -82,7 +82,7 @@ impl ExposePlan {
         };
         let parse = |text: &String| Address::parse(text).ok_or_else(|| Invalid::Address(text.clone()));
         let addresses = expose.addresses.iter().map(parse).collect::<Result<_, _>>()?;
-        // The API server's pattern also matches invalid values. They would be refused in the objects, or match no peer.
+        // The pattern in the API server also matches invalid values. The objects with them would be refused, or match no client.
         let is_network = |text: &&String| text.parse::<IpNet>().is_ok();
         if let Some(text) = expose.source_ranges.iter().find(|text| !is_network(text)) {
             return Err(Invalid::SourceRange(text.clone()));
@@ -91,9 +91,9 @@ impl ExposePlan {
         Ok(Some(Self { type_, annotations, addresses, source_ranges }))
     }
 
-    /// The address that the user gave for a member.
+    /// The address that the user set for a member.
     ///
-    /// It has the port of the member's Service if the user gave none. `None` as long as that port is not known.
+    /// It has the port of the member's Service if the user set none. `None` if that port is not known yet.
     pub fn given(&self, index: usize, service: Option<&Service>) -> Option<Address> {
         let given = self.addresses.get(index)?.clone();
         match (given.port, self.type_) {
@@ -103,10 +103,10 @@ impl ExposePlan {
         }
     }
 
-    /// Where peers outside reach a member.
+    /// Where clients outside reach a member.
     ///
-    /// They reach it at the address that the user gave, else by its load balancer, or by the node that it is on (any
-    /// other node works, too).
+    /// They use the address that the user set, otherwise its load balancer, or the node of its pod. (Every other node works as
+    /// well.)
     pub fn address(&self, index: usize, service: Option<&Service>, node: Option<&Node>) -> Option<Address> {
         if self.addresses.get(index).is_some() {
             return self.given(index, service);
@@ -117,7 +117,7 @@ impl ExposePlan {
         Some(Address { host: balancer_host(service?)?, port: Some(PORT) })
     }
 
-    /// The hosts that a member's certificate has to name as well: the given ones.
+    /// The additional hosts in a member's certificate, which the user set.
     pub fn hosts(&self) -> impl Iterator<Item = String> {
         self.addresses.iter().map(|address| address.host.clone())
     }

@@ -18,7 +18,9 @@ fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
     statuses.iter().find(|status| status.name == REDIS_CONTAINER)
 }
 
-/// The running redis container, in the kubelet's last report. It can be an earlier one because the status lags.
+/// The running redis container in the kubelet's last report.
+///
+/// It can be an earlier one because the status lags.
 pub fn running_container(pod: &Pod) -> Option<&str> {
     redis_status(pod).filter(|_| runs(pod))?.container_id.as_deref().filter(|id| !id.is_empty())
 }
@@ -30,7 +32,7 @@ pub fn runs(pod: &Pod) -> bool {
 
 /// Why the member `name` in `namespace` has no process, and the command that shows details.
 ///
-/// `refused`: the answer of the StatefulSet controller, of a member without a pod.
+/// `refused`: for a member without a pod, the reply of the StatefulSet controller.
 pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: Option<&str>) -> Option<String> {
     let Some(pod) = pod else {
         let why =
@@ -47,7 +49,7 @@ pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: O
     Some(format!("{why}. The kubelet or the scheduler tries again automatically. See: {command}"))
 }
 
-/// Whether a member's pod speaks TLS; the other kind does not.
+/// Whether a member's pod uses TLS. A pod uses either TLS or plain TCP.
 pub fn speaks_tls(pod: &Pod) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     volumes.is_some_and(|volumes| volumes.iter().any(|volume| volume.name == TLS_VOLUME))
@@ -67,19 +69,19 @@ pub fn pod_ip(pod: &Pod) -> Option<String> {
     pod.status.as_ref()?.pod_ip.clone().filter(|ip| !ip.is_empty())
 }
 
-/// A process that answers, with the evidence of where it runs.
+/// An answering process, with the evidence of its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Whereabouts<'a> {
-    /// Which process.
+    /// The process.
     pub run_id: &'a RunId,
     /// Its pod.
     pub pod_uid: &'a str,
-    /// The present pod with the member's name, and the deleted one.
+    /// The current pod with the member's name, and the deleted one.
     ///
-    /// One of them is the pod of the process, or it was deleted by force. The record of the same process stays in that
-    /// case, because it names the node where the process perhaps still runs.
+    /// One of them is the pod of the process, or the pod was deleted by force. In that case the record of the same process
+    /// stays, because it names the node where the process perhaps still runs.
     pub pods: [Option<&'a Pod>; 2],
-    /// The container that its pod showed running before it answered last.
+    /// The container that its pod showed as running before its last answer.
     /// The process is in that container, or in a later one.
     pub container: Option<&'a str>,
     /// The published record.
@@ -89,16 +91,18 @@ pub struct Whereabouts<'a> {
 /// Whether the pod's status shows the container of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerReport {
-    /// It shows the container, running.
+    /// It shows the container as running.
     Running,
     /// A later status can show it.
     NotYet,
-    /// No later status can. The pod shows another container, and does not say that the recorded one has ended: it restarted twice
-    /// between two statuses, or the runtime has lost a container.
+    /// No later status can show it.
+    ///
+    /// The pod shows another container, and does not report the end of the recorded one. Either the container restarted twice between two statuses,
+    /// or the runtime lost a container.
     Never,
 }
 
-/// Where a process runs, and whether its pod shows that.
+/// The place of a process, and whether its pod shows its container.
 ///
 /// `node` returns the identity of a node by its name. `is_shared` returns whether several nodes report the same IDs.
 pub fn process(
@@ -108,16 +112,15 @@ pub fn process(
 ) -> (Process, ContainerReport) {
     let recorded =
         of.record.process.as_ref().filter(|process| process.run_id == *of.run_id && process.pod_uid == of.pod_uid);
-    // A container that another process of the pod was in has ended with that one.
+    // A container of another process of the pod ended with that process.
     let others = [&of.record.process, &of.record.predecessor].into_iter().flatten();
     let taken: Vec<_> = others
         .filter(|other| other.run_id != *of.run_id && other.pod_uid == of.pod_uid)
         .filter_map(|other| other.container_id.as_deref())
         .collect();
     let its_pod = of.pods.into_iter().flatten().find(|pod| pod.uid().as_deref() == Some(of.pod_uid));
-    // A container that the runtime has lost can still run, and its process can answer instead of the one that the pod
-    // shows. A recorded container therefore stays until it is known to have ended. For a new process nothing is
-    // recorded where such a container can be its own.
+    // A container that the runtime lost can still run, and its process can answer instead of the shown one. So a recorded
+    // container stays until its end is known. For a new process no container is recorded if a lost one can be its own.
     let recorded_id = recorded.and_then(|recorded| recorded.container_id.as_deref());
     let may_be_in_running = match recorded_id {
         Some(recorded_id) => its_pod.is_some_and(|pod| container_state(pod, recorded_id) == ContainerEvidence::Dead),
@@ -131,7 +134,7 @@ pub fn process(
         _ => ContainerReport::NotYet,
     };
     let node_name = its_pod.and_then(node_name).or_else(|| recorded?.node_name.clone());
-    // Once it is recorded it stays, because another machine can take the name while the process still runs.
+    // A recorded node stays, because another machine can take the name while the process still runs.
     let recorded_node = recorded.and_then(|recorded| recorded.node.clone());
     let node = recorded_node.or_else(|| node(node_name.as_deref()?)).map(|node| with_unique_ids(node, is_shared));
     let process = Process {
@@ -144,7 +147,7 @@ pub fn process(
     (process, report)
 }
 
-/// Whether the kubelet has lost the redis container before the present one.
+/// Whether the kubelet lost the redis container before the current one.
 fn has_lost_a_container(pod: &Pod) -> bool {
     let last = redis_status(pod).and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
     last.is_some_and(is_unknown)

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use crate::api::{RedisQuorum, RedisQuorumStatus};
 use crate::redis_member::acl::UserRule;
 
-/// No quorum has more members.
+/// The maximum number of members of a quorum.
 pub const MOST: usize = 9;
 
 /// The member lists of a quorum at one moment, by name.
@@ -29,7 +29,9 @@ impl Lists {
         Self::of_status(quorum.status.as_ref(), wanted(quorum))
     }
 
-    /// The lists that a status names. One that names none is of a version without changes: every member in it votes.
+    /// The lists in a status.
+    ///
+    /// A status without lists is from a version without changes of members, so all its members vote.
     pub fn of_status(status: Option<&RedisQuorumStatus>, wanted: Vec<String>) -> Self {
         let named = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
         let made = || named(&status?.members.iter().map(|member| member.name.clone()).collect::<Vec<_>>());
@@ -41,24 +43,24 @@ impl Lists {
         }
     }
 
-    /// The lists of which a majority is needed: one, or two while a change is joint.
+    /// The lists that need a majority. There is one, or two while a change is joint.
     pub fn in_force(&self) -> impl Iterator<Item = &[String]> + Clone {
         std::iter::once(self.voters.as_slice()).chain(self.former.as_deref())
     }
 
-    /// Two lists are in force.
+    /// Whether two lists are in force.
     pub fn is_joint(&self) -> bool {
         self.former.is_some()
     }
 
     /// The epoch in records on shared masters.
     ///
-    /// It rises at the beginning and at the end of the joint part. Votes are given under the number of the end.
+    /// It rises at the beginning and at the end of the joint part. Votes use the number of the end.
     pub const fn record_epoch(&self) -> i64 {
         2 * self.epoch - if self.former.is_some() { 1 } else { 0 }
     }
 
-    /// Nothing is changing.
+    /// Whether no change is in progress.
     pub fn is_settled(&self) -> bool {
         !self.is_joint() && set(&self.voters) == set(&self.wanted)
     }
@@ -68,25 +70,27 @@ impl Lists {
         self.in_force().any(|list| list.iter().any(|member| member == name))
     }
 
-    /// Whether these members share one with every majority of each list.
+    /// Whether these members include one of every majority of each list.
     ///
-    /// Then nothing can be granted without them.
+    /// If so, no grant is possible without them.
     pub fn meet_every_majority(&self, members: &[String]) -> bool {
         self.in_force()
             .all(|list| list.iter().filter(|member| members.contains(member)).count() >= meets_every_majority(list))
     }
 
-    /// Whether the member learns: it is to vote and does not yet.
+    /// Whether the member learns: the specification has it, but it does not vote yet.
     pub fn is_learner(&self, name: &str) -> bool {
         !self.counts(name) && self.wanted.iter().any(|member| member == name)
     }
 
-    /// Clients outside know one list only, so they wait while two are in force.
+    /// Whether clients outside can use this member.
+    ///
+    /// They know one list only, so they wait while two are in force.
     pub fn lets_clients_in(&self, name: &str) -> bool {
         !self.is_joint() && self.voters.iter().any(|member| member == name)
     }
 
-    /// Every member that votes or is to vote, each once. A member that is not among them leaves.
+    /// Every member that votes now or will vote, without duplicates. Any other member leaves.
     pub fn members(&self) -> Vec<String> {
         let mut names = self.wanted.clone();
         for name in self.in_force().flatten() {
@@ -99,12 +103,12 @@ impl Lists {
 
     /// The list of which a majority has stored every token so far.
     ///
-    /// While a change is joint it is the old list, because no other has the tokens from before the switch.
+    /// While a change is joint it is the old list, because only that list has the tokens from before the switch.
     pub fn token_list(&self) -> &[String] {
         self.former.as_ref().unwrap_or(&self.voters)
     }
 
-    /// How many votes make a majority of the newest list.
+    /// The size of a majority of the newest list.
     pub fn majority(&self) -> usize {
         majority(&self.voters)
     }
@@ -117,17 +121,19 @@ impl Lists {
     }
 }
 
-/// A user can have lowered the epoch, or removed it. Users of earlier epochs must never be used again, because a
-/// replica that still has their passwords counts an earlier list.
+/// The highest epoch in the status, because a user can have lowered or removed the membership epoch.
+///
+/// Users of earlier epochs must never be used again. A replica that still has their passwords uses an earlier list.
 fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
     status.members.iter().map(|member| member.epoch).chain([status.membership_epoch]).max().flatten()
 }
 
-/// The epoch to continue with, when the status has lost one. `found`: the highest epoch of users on members. `open`: the users that each
-/// member has open.
+/// The epoch to continue with, if the status has lost one.
 ///
-/// The operator opens its user of the next epoch before a change, besides that of the epoch of the status. A member that has only the next one
-/// open, or one of a later epoch, has obeyed another status. Which lists that one had is not known.
+/// `found` is the highest epoch of users on members. `open` has the open users of each member.
+///
+/// The operator opens its user of the next epoch before a change, in addition to that of the current epoch. Possibly only the next one, or
+/// that of a later epoch, is open on a member. Then the member followed another status, whose lists are unknown.
 pub fn lost_epoch<'a>(lists: &Lists, found: Option<i64>, open: impl IntoIterator<Item = &'a [String]>) -> Option<i64> {
     let next = lists.epoch + 1;
     let (own_user, next_user) = (UserRule::locker_name(lists.epoch), UserRule::locker_name(next));
@@ -136,12 +142,12 @@ pub fn lost_epoch<'a>(lists: &Lists, found: Option<i64>, open: impl IntoIterator
     (found > next || is_ahead).then_some(found + 1)
 }
 
-/// How many votes make a majority of a list.
+/// The size of a majority of a list.
 pub fn majority(list: &[String]) -> usize {
     list.len() / 2 + 1
 }
 
-/// The number of members that share one with every majority, whichever they are.
+/// The smallest number of members that always includes a member of every majority.
 pub fn meets_every_majority(list: &[String]) -> usize {
     list.len() - majority(list) + 1
 }
@@ -150,7 +156,7 @@ fn set(list: &[String]) -> BTreeSet<&str> {
     list.iter().map(String::as_str).collect()
 }
 
-/// The names of the members that the specification asks for.
+/// The names of the members in the specification.
 pub fn wanted(quorum: &RedisQuorum) -> Vec<String> {
     let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(MOST);
     let own = (0..count).map(|index| format!("{}-{index}", quorum.name_any()));

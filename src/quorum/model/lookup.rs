@@ -34,8 +34,8 @@ messages! {
 
 /// The quorum that a lock uses.
 ///
-/// `find` gives a quorum by its name, `default` is the quorum of locks that name none, and `namespace` is the object of
-/// the lock's namespace, if it is known. Errors do not show whether a quorum exists that does not allow the namespace.
+/// `find` returns a quorum by its name, `default` is the quorum of locks that name none, and `namespace` is the object of
+/// the lock's namespace, if it is known. If a quorum does not allow the namespace, errors do not show whether it exists.
 pub fn quorum_of(
     lock: &DistributedLock,
     find: impl FnOnce(&ObjectRef<RedisQuorum>) -> Option<Arc<RedisQuorum>>,
@@ -69,9 +69,9 @@ pub fn quorum_of(
     }
 }
 
-/// Whether the hold of a lock, ending or not, can be on this very quorum.
+/// Whether the hold of a lock, ending or not, can be on this quorum.
 ///
-/// The record of the hold decides this, not the specification and not the present default. If a user has removed the record, the lock
+/// The record of the hold decides this, not the specification and not the current default. If a user removed the record, the lock
 /// can be held on every quorum.
 pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum) -> bool {
     let Some(holder) = lock.holder() else { return false };
@@ -83,7 +83,9 @@ pub fn full_name(object: &impl ResourceExt) -> String {
     object.namespace().map_or_else(|| object.name_any(), |ns| format!("{ns}/{}", object.name_any()))
 }
 
-/// Whether locks of `namespace` can use the quorum. A selector needs the Namespace object; without it the answer is no.
+/// Whether locks of `namespace` can use the quorum.
+///
+/// A selector needs the Namespace object, and is false without it.
 pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespace>) -> bool {
     let AllowedNamespaces { from, selector } = &quorum.spec.allowed_namespaces;
     match from {
@@ -96,7 +98,7 @@ pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespa
     }
 }
 
-/// An unreadable selector (the schema refuses it) allows nothing.
+/// Whether a selector matches. An unreadable selector, which the schema refuses, matches nothing.
 fn selects(selector: &LabelSelector, object: &Namespace) -> bool {
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(object.labels()))
 }
@@ -174,7 +176,7 @@ mod tests {
             quorum.metadata.uid = Some(format!("uid of {name}"));
             Arc::new(quorum)
         };
-        // Its namespace is not allowed any more, and the default has moved.
+        // Its namespace is no longer allowed, and the default is another quorum.
         let (old, new) = (with_uid("old", false, json!({})), with_uid("new", true, all()));
         let on = |lock: &DistributedLock, quorum| holds_on(lock, quorum);
         let recorded = held(json!({}), Some("uid of old"));
@@ -185,7 +187,7 @@ mod tests {
         assert!(on(&ending, &old));
         assert!(!on(&lock(json!({})), &new), "nothing is held");
         let unrecorded = held(json!({}), None);
-        assert!(on(&unrecorded, &new) && on(&unrecorded, &old), "nobody can tell");
+        assert!(on(&unrecorded, &new) && on(&unrecorded, &old), "the record is missing");
     }
 
     #[test]
@@ -196,10 +198,10 @@ mod tests {
         };
         let (main, tenants) = (quorum("redlock-system", "main", false, all()), quorum("shop", "mine", true, all()));
         let both = [tenants.clone(), main];
-        assert_eq!(of(&both, Some(&platform)), Ok("redlock-system/main".into()), "whatever a tenant annotates");
+        assert_eq!(of(&both, Some(&platform)), Ok("redlock-system/main".into()), "not by an annotation");
         let missing = LookupError::DefaultNotFound { namespace: "redlock-system".into(), name: "main".into() };
         assert_eq!(of(&[tenants], Some(&platform)), Err(missing));
-        assert_eq!(of(&[quorum("shop", "main", true, all())], Some(&platform)).ok(), None, "of another namespace");
+        assert_eq!(of(&[quorum("shop", "main", true, all())], Some(&platform)).ok(), None, "another namespace");
         assert_eq!(of(&both, None), Err(LookupError::NoDefault));
     }
 

@@ -1,11 +1,10 @@
 //! Decides about the secrets of a quorum whose Secret can be lost: which secrets count, when the operator makes new
 //! ones, and which members still run with lost ones. Pure.
 //!
-//! Secrets are made where there are no members. Under members they are kept, and a replica writes an edited or deleted
-//! Secret back from its memory. New ones are made only when the Secret is gone and no replica has come forward with a
-//! copy.
+//! Secrets are made if there are no members. If there are members, their secrets are kept, and a replica restores an edited or
+//! deleted Secret from its memory. New secrets are made only if the Secret is gone and no replica has written a copy back.
 //!
-//! The operator can then no longer log in to the members, to vote or to close them. They are replaced one at a time
+//! The operator then cannot log in to the members, so it can neither vote nor close them. They are replaced one at a time
 //! ([`super::rollout`]), and each successor waits like after any other restart. A hold of a client outside therefore
 //! stays safe.
 
@@ -17,7 +16,7 @@ use super::progress::Doing;
 use super::rollout::Progress;
 use crate::time::Monotonic;
 
-/// How long a replica with a copy has to write it back.
+/// How long the leader waits for a replica that writes its copy back.
 ///
 /// The time begins when the status requests the copy. The replica needs one reading of the Secret.
 pub const COPY_WITHIN: Duration = Duration::from_secs(10);
@@ -27,22 +26,22 @@ pub const COPY_WITHIN: Duration = Duration::from_secs(10);
 pub enum Found {
     /// There is no Secret.
     Nothing,
-    /// Another owner has it, or its content is not that of the operator.
+    /// Another owner has it, or its content is not from the operator.
     Useless,
     /// The secrets in it.
     Secrets(Auth),
 }
 
-/// All that the decision depends on.
+/// The input of the decision.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
-    /// In the API server.
+    /// The content of the Secret in the API server.
     pub found: &'a Found,
-    /// In this replica's memory.
+    /// The secrets in this replica's memory.
     pub in_use: Option<&'a Auth>,
-    /// Members perhaps run that were started with secrets.
+    /// Whether members with secrets possibly run.
     pub has_members: bool,
-    /// Since when the Secret has been missing for this leader, and the status has recorded it.
+    /// Since when the Secret has been missing for this leader, with a record of it in the status.
     pub missing_since: Option<Monotonic>,
     /// Now.
     pub now: Monotonic,
@@ -56,19 +55,20 @@ pub enum SecretsStep {
     Keep(Auth),
     /// Use the stored secrets.
     Adopt(Auth),
-    /// Write these secrets, which are in memory, in place of stored ones.
+    /// Write these secrets from memory over the stored ones.
     WriteBack(Auth),
     /// Make the quorum's first secrets.
     MakeFirst,
-    /// Publish that they are lost. Until then another replica can write its copy back.
+    /// Publish the loss. Until the end of the wait another replica can write its copy back.
     AwaitCopy {
         /// The end of the wait.
         until: Monotonic,
     },
-    /// Make secrets in place of the lost ones.
+    /// Make secrets that replace the lost ones.
     MakeAnew,
-    /// An administrator has to check the Secret that is there. It can be an accident, and its content worth more than
-    /// new secrets.
+    /// An administrator must check the existing Secret.
+    ///
+    /// Its content is possibly an accident, and possibly worth more than new secrets.
     AwaitPerson,
 }
 
@@ -76,10 +76,10 @@ pub enum SecretsStep {
 pub fn decide(input: &Input<'_>) -> SecretsStep {
     match (input.found, input.in_use) {
         (Found::Secrets(stored), Some(in_use)) if stored == in_use => SecretsStep::Keep(stored.clone()),
-        // Another leader was further with a rotation, or has made new ones.
+        // Another leader has advanced a rotation, or has made new secrets.
         (Found::Secrets(stored), Some(in_use)) if stored.supersedes(in_use) => SecretsStep::Adopt(stored.clone()),
         (Found::Secrets(stored), None) => SecretsStep::Adopt(stored.clone()),
-        // The members run with what is known, or are being restarted with it.
+        // The members run with the known secrets, or are being restarted with them.
         (_, Some(in_use)) => SecretsStep::WriteBack(in_use.clone()),
         (Found::Useless, None) => SecretsStep::AwaitPerson,
         (Found::Nothing, None) if !input.has_members => SecretsStep::MakeFirst,
@@ -90,10 +90,10 @@ pub fn decide(input: &Input<'_>) -> SecretsStep {
     }
 }
 
-/// The message of the status while members run with lost secrets; `None` when none does.
+/// The message of the status while members run with lost secrets. `None` if no member does.
 ///
-/// `was_recorded`: the status has recorded the loss. A member that was deleted and is not back yet is still one of
-/// them.
+/// `was_recorded`: the status has recorded the loss. A member that was deleted and is not back yet still counts as one with
+/// lost secrets.
 pub fn loss(auth: &Auth, was_recorded: bool, members: &[MemberSummary], rollout: Option<&Progress>) -> Option<String> {
     let back = |member: &&MemberSummary| member.started_with == StartedWith::These && member.answers;
     let others = members.iter().any(|member| member.started_with == StartedWith::Others);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn lost_ones_do_not_come_back() {
         let (lost, replacement) = (Auth::random(), Auth::replacement(UnixMillis(7)));
-        // Restored by a user, or known to a replica that was cut off.
+        // A user restored them, or they come from a replica that was cut off.
         assert_eq!(
             step(&Found::Secrets(lost.clone()), Some(&replacement), true, None, 5),
             SecretsStep::WriteBack(replacement.clone())
@@ -181,8 +181,8 @@ mod tests {
             );
         }
         assert_eq!(loss(&replacement, true, &all([&new; 3]), None), None);
-        assert_eq!(loss(&replacement, true, &[], None), None, "all members are others'");
-        // Long after, a member restarts; or the Secret was restored in time.
+        assert_eq!(loss(&replacement, true, &[], None), None, "all members are external");
+        // Much later a member restarts, or the Secret was restored in time.
         assert_eq!(loss(&replacement, false, &all([&new, &new, &starting]), None), None);
         assert_eq!(loss(&first, true, &all([&new, &starting, &gone]), None), None);
         assert!(loss(&first, false, &all([&new, &old, &new]), None).is_some(), "restored too late");

@@ -5,30 +5,33 @@
 pub struct MemberSummary {
     /// Its name.
     pub name: String,
-    /// An external member.
+    /// Whether it is an external member.
     pub external: bool,
     /// Its state in the record.
     pub standing: Standing,
-    /// Its pod was made from another template than its StatefulSet has now. `None`: not known yet, because there is no pod,
-    /// or the StatefulSet controller has not processed the newest template.
+    /// Whether its pod was made from another template than its StatefulSet has now.
+    ///
+    /// `None` if this is not known yet, because there is no pod, or the StatefulSet controller has not processed the newest template.
     pub outdated: Option<bool>,
-    /// Which secrets its pod was started with.
+    /// The secrets of its pod's first process.
     pub started_with: StartedWith,
-    /// A process of it answers.
+    /// Whether a process of it answers.
     pub answers: bool,
-    /// That process takes orders of this leader, and of no other.
+    /// Whether that process accepts only commands of this leader.
     pub obeys: bool,
-    /// That process is the one that the record admits.
+    /// Whether the record admits that process.
     pub admitted: bool,
-    /// It is admitted, open, and obeys this leader. The operator does not open or close an external master: there the record alone decides.
+    /// Whether it is admitted, open, and obeys this leader.
+    ///
+    /// For an external master the record alone decides.
     pub votes: bool,
-    /// The operator's user of the next epoch is open on it.
+    /// Whether the operator's user of the next epoch is open on it.
     pub ready_for_next: bool,
-    /// Its process is known to accept the passwords that it should and no others.
+    /// Whether its process is known to accept exactly the required passwords.
     pub confirmed: bool,
-    /// No vote is possible under the epoch before with it: see [`super::membership::is_closed`].
+    /// Whether no vote is possible under the previous epoch with it: see [`super::membership::is_closed`].
     pub closed: bool,
-    /// It leaves, does not answer, and an administrator declared it dead.
+    /// Whether it leaves, does not answer, and was declared dead by an administrator.
     /// See [`super::membership::is_declared_dead`].
     pub dead: bool,
 }
@@ -38,31 +41,31 @@ pub struct MemberSummary {
 pub enum Standing {
     /// It can vote.
     Admitted,
-    /// It can vote and does not answer. Other replicas and clients perhaps reach it.
+    /// It can vote but does not answer. Other replicas and clients perhaps reach it.
     Silent,
-    /// It was closed for this update, which is finished first.
+    /// It was closed for this update. The update of this member ends first.
     ClosedForUpdate,
-    /// It cannot vote, so there is nothing to lose.
+    /// It cannot vote, so it has no lock to lose.
     #[default]
     Out,
-    /// Its process was started with secrets that were lost since, and refuses those that took their place.
+    /// Its process started with secrets that were lost since, and refuses the new ones.
     /// The operator cannot close it, and does not count its votes.
     Lost,
 }
 
-/// Which secrets the first process of a member's pod was started with.
+/// The secrets with which the first process of a member's pod was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartedWith {
     /// The current secrets.
     These,
     /// Other secrets.
     Others,
-    /// It has no pod, or one that ends.
+    /// It has no pod, or its pod is being deleted.
     #[default]
     Nothing,
 }
 
-/// The names of the members that are meant.
+/// The names of the selected members.
 pub(super) fn names(members: &[MemberSummary], is_meant: impl Fn(&MemberSummary) -> bool) -> Vec<String> {
     members.iter().filter(|member| is_meant(member)).map(|member| member.name.clone()).collect()
 }

@@ -2,12 +2,12 @@
 //! step of a change? Pure.
 //!
 //! A change has three phases. New members **learn**: they are fenced and admitted like any other, and get the keys of
-//! all held locks, but their votes do not count. Then one write of the status makes the change **joint**. From there on
-//! a majority of the old list and of the new one is needed, under users of a new epoch. The users of the epoch before
-//! are closed on the old members. When all promises of the old list alone have expired, one more write **ends** it.
+//! all held locks, but their votes do not count. Then one write of the status makes the change **joint**. From then on a grant needs
+//! a majority of the old list and of the new one, with users of a new epoch. The operator closes the users of the previous epoch
+//! on the old members. When all promises of the old list alone have expired, one more write **ends** the change.
 //!
-//! The operator cannot close users on an external master. There the record of its operators names the epoch, and votes under an
-//! earlier one are refused. A quorum with such a master grants and renews nothing while a change is joint: a pause.
+//! The operator cannot close users on an external master. There the record of its operators contains the epoch, and the master refuses
+//! votes under an earlier one. A quorum with such a master grants and renews nothing during a joint change. This is a pause.
 
 use std::time::Duration;
 
@@ -26,21 +26,22 @@ mod describe;
 
 pub use describe::describe;
 
-/// Users of earlier epochs than this are closed on every process of the member that can run.
+/// The first epoch whose users are not known to be closed on the member.
+///
+/// Users of earlier epochs are closed on every process of the member that can run.
 pub fn users_since(quorum: &RedisQuorum, name: &str, lists: &Lists) -> i64 {
-    // A version without changes recorded none, and had one epoch only.
+    // A version without changes recorded no epoch, and had one epoch only.
     let unknown = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
     quorum.member(name).and_then(|member| member.epoch).unwrap_or(unknown)
 }
 
-/// Whether no vote is possible under the epoch before with this member.
+/// Whether no vote is possible under the previous epoch with this member.
 ///
 /// Its users are closed on the process that can be open, or no process can be open. It stays so, because every later
-/// admission opens users of the present epoch only.
+/// admission opens users of the current epoch only.
 ///
-/// On an external master it is the record on the process that refuses those users. Another process has forgotten
-/// the record, but a replica that still has the epoch before has not admitted that process. A master that joins has no such
-/// votes.
+/// On an external master the record on the process refuses those users. A new process has lost the record. But a replica that still
+/// has the previous epoch has not admitted that process. A master that joins has no such votes.
 pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
     users_since(quorum, name, lists) >= lists.epoch
         || record_named(quorum, name).may_be_open().is_none()
@@ -52,32 +53,34 @@ fn is_external(quorum: &RedisQuorum, name: &str) -> bool {
     quorum.member(name).is_some_and(|member| member.external.is_some())
 }
 
-/// Whether an administrator declared the process of this external member dead, by its `run_id`. No pod and no node proves it.
+/// Whether an administrator declared the process of this external member dead, by its `run_id`.
+///
+/// Without a pod or node there is no other proof.
 pub fn is_declared_dead(quorum: &RedisQuorum, name: &str) -> bool {
     let Some(declared) = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION) else { return false };
     let recorded = quorum.member(name).filter(|member| member.external.is_some());
     recorded.and_then(|member| member.run_id.as_deref()).is_some_and(|run_id| declares(declared, run_id))
 }
 
-/// Whether the old list of a joint change can promise nothing any more.
+/// Whether no promise of the old list is possible in a joint change, from now on.
 pub fn former_is_closed(quorum: &RedisQuorum) -> bool {
     let lists = Lists::of(quorum);
     let closed = |name: &String| is_closed(quorum, name, &lists);
     lists.former.as_ref().is_some_and(|former| former.iter().all(closed))
 }
 
-/// All that the decision depends on.
+/// The input of the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// Now.
     pub now: Monotonic,
     /// The lists.
     pub lists: &'a Lists,
-    /// All of [`Lists::members`].
+    /// The summaries of [`Lists::members`].
     pub members: &'a [MemberSummary],
     /// Held locks that one of these members lacks, as `namespace/name`.
     pub incomplete_locks: &'a [String],
-    /// Something else changes the members, and ends first.
+    /// Another activity that changes the members, and must end first.
     ///
     /// It is an update of the pods that is not paused, or a rotation of passwords.
     pub busy: Option<&'a Until>,
@@ -85,7 +88,7 @@ pub struct Input<'a> {
     ///
     /// It is empty when the new list keeps one of these masters.
     pub left_behind: &'a [String],
-    /// Since when this replica has known that the old list can promise nothing any more.
+    /// Since when this replica has known that the old list alone can make no promise.
     pub former_closed_since: Option<Monotonic>,
     /// How long a promise lives.
     pub rejoin_delay: Duration,
@@ -95,19 +98,19 @@ pub struct Input<'a> {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeStep {
-    /// The list is what the specification asks for.
+    /// The list is that of the specification.
     Nothing,
-    /// Only news can change the decision.
+    /// Only an observation can change the decision.
     Wait(Until),
-    /// On a process of these members users of the epoch before can be open, and cannot be closed.
+    /// On a process of these members users of the previous epoch are possibly open, and cannot be closed.
     Unclosed(Vec<String>),
     /// Open the operator's user of the next epoch on these members.
     OpenNext(Vec<String>),
     /// Write the next epoch, with both lists: [`Lists::switch`].
     Switch,
-    /// Close the users of the epoch before on these members, and record it.
+    /// Close the users of the previous epoch on these members, and record it.
     Close(Vec<String>),
-    /// Promises of the old list run out until then.
+    /// Wait until this time for the promises of the old list to expire.
     WaitUntil(Monotonic),
     /// Raise the counters of the new list, and end the joint part.
     Finish,
@@ -123,7 +126,9 @@ pub fn decide(input: &Input<'_>) -> ChangeStep {
     }
 }
 
-/// Before the switch every member, old and new, has everything that a majority of the new list needs.
+/// The next step before the switch.
+///
+/// Before it, every member, old and new, must have everything that a majority of the new list needs.
 fn learning(input: &Input<'_>) -> ChangeStep {
     let away = names(input.members, |member| !member.votes && !member.dead);
     if !away.is_empty() {
@@ -143,7 +148,7 @@ fn learning(input: &Input<'_>) -> ChangeStep {
 }
 
 fn joint(input: &Input<'_>, former: &[String]) -> ChangeStep {
-    // Those that only join have not voted under the epoch before, so nothing waits for them.
+    // Members that only join have not voted under the previous epoch, so no step waits for them.
     let closable = names(input.members, |member| !member.closed && member.votes);
     if !closable.is_empty() {
         return ChangeStep::Close(closable);
@@ -152,7 +157,7 @@ fn joint(input: &Input<'_>, former: &[String]) -> ChangeStep {
     if !unclosed.is_empty() {
         return ChangeStep::Unclosed(unclosed);
     }
-    // Without a count nothing is known to be over.
+    // Without a start time, no promise is known to have expired.
     let until = input.former_closed_since.unwrap_or(input.now) + input.rejoin_delay;
     if input.former_closed_since.is_none() || input.now < until {
         return ChangeStep::WaitUntil(until);

@@ -16,13 +16,15 @@ use crate::redis_member::acl::{KeyPrefix, UserRule};
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
 
-/// Least memory limit of a member, in bytes. With less neither the sandbox of the pod nor Redis starts.
+/// Minimum memory limit of a member, in bytes.
+///
+/// With less, neither the sandbox of the pod nor Redis starts.
 const LEAST_MEMORY: u64 = 32 * 1024 * 1024;
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlan {
-    /// Position among the operator's own, from 0. External ones have none, and all the same number.
+    /// The position among the operator's own members, from 0. All external members have the same number.
     pub index: usize,
     /// Its name: `<quorum>-<index>`, also the name of its StatefulSet and Service.
     pub name: String,
@@ -42,7 +44,7 @@ impl MemberPlan {
         self.name == other.name && address(self) == address(other)
     }
 
-    /// The address by which operators that share members name this one, and that clients use.
+    /// The address that clients use. Operators that share masters identify the member by it.
     pub fn address(&self, namespace: &str) -> String {
         match &self.external {
             Some(external) => external.address.clone(),
@@ -60,7 +62,7 @@ impl MemberPlan {
         format!("{}.{namespace}.svc", self.name)
     }
 
-    /// Name of the Service by which it is reached from outside the cluster.
+    /// Name of the Service that exposes it outside the cluster.
     pub fn external_name(&self) -> String {
         format!("{}{SUFFIX}", self.name)
     }
@@ -76,7 +78,7 @@ impl MemberPlan {
 pub struct ClientPlan {
     /// Its name.
     pub name: String,
-    /// Where its pods are.
+    /// The namespace of its pods.
     pub namespace: String,
     /// The allowed keys.
     pub key_prefix: KeyPrefix,
@@ -94,16 +96,16 @@ impl ClientPlan {
     }
 }
 
-/// Where the members' certificate comes from.
+/// The source of the members' certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPlan {
     /// The Secret that members mount.
     pub secret: String,
-    /// The operator writes it itself.
+    /// Whether the operator writes it.
     pub managed: bool,
 }
 
-/// A specification that can be carried out.
+/// A valid specification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Name of the RedisQuorum.
@@ -112,11 +114,13 @@ pub struct Plan {
     pub namespace: String,
     /// Its UID.
     pub uid: String,
-    /// Owner of everything in the same namespace.
+    /// The owner of all objects in the same namespace.
     pub owner: OwnerReference,
-    /// The operator's own members that vote or are to vote, by index. Those that leave are not among them.
+    /// The operator's own members that vote now or will vote, by index.
+    ///
+    /// Members that leave are not included.
     pub members: Vec<MemberPlan>,
-    /// The external members that vote or are to vote.
+    /// The external members that vote now or will vote.
     pub external: Vec<MemberPlan>,
     /// The member lists that decide whose votes count, now and after a change.
     pub lists: Lists,
@@ -126,9 +130,9 @@ pub struct Plan {
     pub promised: Effective,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
-    /// Members speak TLS.
+    /// The plan of TLS, if members use it.
     pub tls: Option<TlsPlan>,
-    /// Members are reached from outside the cluster.
+    /// How members are exposed outside the cluster, if they are.
     pub expose: Option<ExposePlan>,
     /// Pod settings.
     pub pod: MemberPod,
@@ -140,7 +144,7 @@ impl Plan {
         self.members.iter().chain(&self.external)
     }
 
-    /// The member with this name, if it votes or is to vote.
+    /// The member with this name, if it votes now or will vote.
     pub fn member(&self, name: &str) -> Option<&MemberPlan> {
         self.all_members().find(|member| member.name == name)
     }
@@ -160,13 +164,13 @@ impl Plan {
         format!("{}-ca", self.name)
     }
 
-    /// The names that the members' certificate has to prove: those that clients, and the operator, check.
+    /// The names that the members' certificate must prove. Clients and the operator check them.
     pub fn server_names(&self) -> Vec<String> {
         let given = self.expose.iter().flat_map(ExposePlan::hosts);
         self.members.iter().map(|member| member.dns_name(&self.namespace)).chain(given).collect()
     }
 
-    /// All names in a certificate that the operator makes; `others` are hosts of load balancers.
+    /// All names in a certificate that the operator makes. `others` are hosts of load balancers.
     pub fn issued_names(&self, others: &[String]) -> Vec<String> {
         let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
         let mut names = self.server_names();
@@ -190,12 +194,12 @@ pub fn auth_name(quorum: &str) -> String {
     format!("{quorum}-auth")
 }
 
-/// The members of a quorum that the operator runs, and that vote or are to vote.
+/// The operator's own members that vote now or will vote.
 pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     Lists::of(quorum).members().iter().filter_map(|name| own_member(quorum, name)).collect()
 }
 
-/// All members that there are: also those that leave, until the status forgets them.
+/// All existing members, including those that leave until the status drops them.
 pub fn recorded_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let mut members = all_members(quorum);
     let leaving = quorum.members().iter().filter(|recorded| !members.iter().any(|member| member.name == recorded.name));
@@ -208,7 +212,7 @@ pub fn recorded_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     members
 }
 
-/// The operator's own member with this name, whether or not the specification still asks for it.
+/// The operator's own member with this name, even if the specification no longer has it.
 fn own_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     let digits = name.strip_prefix(&quorum.name_any())?.strip_prefix('-')?;
     let index = digits.parse().ok().filter(|index: &usize| *index < MOST && digits.len() == 1)?;
@@ -237,7 +241,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     if !(0..=100_000).contains(&spec.clock_drift.ppm) {
         return Err(Invalid::Range("clockDrift.ppm"));
     }
-    // Without limits of its own Redis would be ended for its memory, and with it every lock.
+    // Redis without a limit would be killed when the memory is full, and lose every lock.
     let limits =
         spec.pod.as_ref().and_then(|pod| pod.resources.as_ref()).and_then(|resources| resources.limits.as_ref());
     let memory = limits.and_then(|limits| limits.get("memory"));
@@ -245,7 +249,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     if let Some(memory) = memory.filter(|memory| !is_enough(memory)) {
         return Err(Invalid::Memory(memory.0.clone()));
     }
-    // While the last external ones leave the operator cannot make users on them.
+    // While the last external members leave, the operator cannot make users on them.
     let clients = spec.clients.iter().filter(|_| external.is_empty());
     let mut clients = clients.map(client).collect::<Result<Vec<_>, _>>()?;
     clients.sort_by(|a, b| a.name.cmp(&b.name));
@@ -268,7 +272,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 
 /// The plan of TLS for the operator's own members, including those that leave.
 ///
-/// External masters have settings of their own.
+/// External masters have their own settings.
 fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
     let tls = &quorum.spec.tls;
     if recorded_members(quorum).iter().all(MemberPlan::is_external) {

@@ -29,7 +29,7 @@ proptest! {
         let (values, again) = effective::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));
         prop_assert!(again.is_none_or(|again| again >= Monotonic::new(Duration::from_millis(now))));
         values.publish(quorum.status.get_or_insert_default());
-        // Nothing is lowered at the first check, and no fence waits for less than was in force.
+        // The first check lowers no value, and no fence waits for less than the value in force.
         prop_assert!(before == Duration::MAX || effective::rejoin_delay_of(&quorum) >= before);
     }
 
@@ -41,7 +41,7 @@ proptest! {
             let mut published = member.clone();
             let stamps = Stamps { admitted_at: crate::api::MilliTime::from_millis(1), ..Stamps::default() };
             publish(&mut published, &record, stamps);
-            // A record without a process has no place for one; a reason without a place of its own became another.
+            // A record without a process has no place. A reason without its own place is replaced by another.
             prop_assert_eq!(record_of(&published), record);
         }
     }

@@ -2,7 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// A quantity as Kubernetes reads it, in whole bytes: a decimal number with a unit or an exponent. `None` if it is none, or too large.
+/// Reads a quantity like Kubernetes, in whole bytes: a decimal number with a unit or an exponent.
+///
+/// `None` if it is invalid or too large.
 pub fn bytes(quantity: &Quantity) -> Option<u64> {
     let text = quantity.0.trim_start_matches('+');
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -6,7 +6,7 @@ use crate::api::{
 use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Reason, Record, RunId, State};
 
-/// The record of a member, as published.
+/// The published record of a member.
 pub fn record_of(member: &MemberStatus) -> Record {
     let run_id = member.run_id.as_deref().map(RunId::from);
     let process = run_id.clone().map(|run_id| Process {
@@ -25,13 +25,13 @@ pub fn record_of(member: &MemberStatus) -> Record {
     });
     let admitted = match member.state {
         MemberState::Admitted => true,
-        // An admission that the silence did not end.
+        // The silence did not end the admission.
         MemberState::Unreachable => member.admitted_at.is_some(),
         MemberState::Pending | MemberState::Starting | MemberState::Fenced => false,
     };
     Record {
         state: member.state,
-        // To its fence, a member that joins is one that starts for the first time.
+        // For its fence, a member that joins is one that starts for the first time.
         reason: member.reason.map(|reason| if reason == Reason::Joining { Reason::FirstStart } else { reason }),
         admitted: admitted && run_id.is_some(),
         run_id,
@@ -40,36 +40,36 @@ pub fn record_of(member: &MemberStatus) -> Record {
     }
 }
 
-/// The record of the member with this name; an empty one if it has none yet.
+/// The record of the member with this name. It is empty if there is none yet.
 pub fn record_named(quorum: &RedisQuorum, name: &str) -> Record {
     quorum.member(name).map(record_of).unwrap_or_default()
 }
 
 /// The process of a member whose votes count.
 ///
-/// An `Unreachable` member that was admitted is included. The leader cannot reach it, other replicas perhaps can, and
-/// it has forgotten nothing. Only a fencing, or another process, ends an admission.
+/// An `Unreachable` member that was admitted is included. The leader cannot reach it, but other replicas perhaps can, and
+/// it has forgotten nothing. Only a fencing or another process ends an admission.
 pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
     let record = record_named(quorum, name);
     record.run_id.filter(|_| record.admitted)
 }
 
-/// The times that go with a record.
+/// The times and epochs that are published with a record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stamps {
     /// When it can vote if nothing else happens.
     pub rejoin_at: Option<MilliTime>,
-    /// When it was admitted; kept from before if the admission is not new.
+    /// When it was admitted. The earlier time stays if the admission is not new.
     pub admitted_at: Option<MilliTime>,
     /// The epoch of the leader that admits.
     pub operator_epoch: Option<i64>,
-    /// The membership epoch whose users it is opened with; kept from before if the admission is not new.
+    /// The membership epoch of its open users. The earlier epoch stays if the admission is not new.
     pub epoch: Option<i64>,
-    /// It is about to join the list: its first process is fenced for that.
+    /// Whether it will join the list, so that its first process is fenced for this reason.
     pub joins: bool,
 }
 
-/// Puts a record into the published status of its member.
+/// Writes a record into the published status of its member.
 pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
     member.state = record.state;
     member.reason = record.reason;
@@ -79,7 +79,7 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
     member.epoch = stamps.epoch.or(member.epoch);
     member.run_id = record.run_id.as_ref().map(ToString::to_string);
     if let Some(process) = &record.process {
-        // An external master has none.
+        // An external master has no pod.
         member.pod_uid = Some(process.pod_uid.clone()).filter(|uid| !uid.is_empty());
         member.container_id.clone_from(&process.container_id);
         member.node_name.clone_from(&process.node_name);
@@ -102,7 +102,7 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
     member.message = message(record, &member.name);
 }
 
-/// Puts a record into the published status of the member with this name.
+/// Writes a record into the published status of the member with this name.
 pub fn publish_named(status: &mut RedisQuorumStatus, name: &str, record: &Record, stamps: Stamps) {
     if let Some(member) = status.member_mut(name) {
         publish(member, record, stamps);
@@ -129,7 +129,7 @@ fn message(record: &Record, name: &str) -> Option<String> {
 fn unconfirmed(record: &Record, name: &str) -> Option<String> {
     let before = record.predecessor.as_ref()?;
     let node = before.node_name.as_deref().unwrap_or("an unknown node");
-    // Without IDs of its own the Node object is all that identifies the machine.
+    // Without IDs, only the Node object identifies the machine.
     let same = match before.node.as_ref().and_then(|node| node.machine.as_ref()) {
         Some(_) => "",
         None => " (the same Node object, since its IDs identify no machine)",

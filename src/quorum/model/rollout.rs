@@ -1,19 +1,19 @@
 //! Rolling updates: which member is replaced next, and what is waited for? Pure.
 //!
 //! A replaced member forgets its locks. Members are therefore replaced one at a time, while every other one can vote
-//! and every held lock is on all of them. At no moment is a lock on fewer members than all but one.
+//! and every held lock is on all of them. So at every moment at most one member lacks a lock.
 
 use super::member::{MemberSummary, Standing, names};
 use super::progress::{Doing, Until};
 
-/// All that the decision depends on.
+/// The input of the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The members, in the order in which they are replaced.
     pub members: &'a [MemberSummary],
-    /// A user paused the rollout.
+    /// Whether a user paused the rollout.
     pub paused: bool,
-    /// The member list is changing, and must end first.
+    /// Whether the member list is changing. The change must end first.
     pub changing: bool,
     /// Held locks that some member lacks, as `namespace/name`.
     pub incomplete_locks: &'a [String],
@@ -25,7 +25,7 @@ pub struct Input<'a> {
 pub enum RolloutStep {
     /// Every member runs the newest template, as far as is known.
     Nothing,
-    /// A user paused it, and these are to be replaced.
+    /// A user paused it, and these members have an old template.
     Paused {
         /// The members.
         outdated: Vec<String>,
@@ -50,7 +50,7 @@ pub fn decide(input: &Input<'_>) -> RolloutStep {
     if outdated.is_empty() {
         return RolloutStep::Nothing;
     }
-    // Before the pause: left closed with its old pod, it would be admitted as it was, for nothing.
+    // This precedes the pause. Otherwise the member would stay closed with its old pod, and be admitted again without an update.
     let first = |standing| input.members.iter().find(|member| is_outdated(member) && member.standing == standing);
     if let Some(member) = first(Standing::ClosedForUpdate) {
         return RolloutStep::Replace(member.name.clone());
@@ -58,8 +58,8 @@ pub fn decide(input: &Input<'_>) -> RolloutStep {
     if input.paused {
         return RolloutStep::Paused { outdated };
     }
-    // A member without a vote has no lock to lose. So a bad image, which stops the update at the first member, is undone at once
-    // when the old one is written back.
+    // A member without a vote has no lock to lose. A bad image stops the update at the first member. So a return to the old image
+    // takes effect immediately.
     if let Some(member) = first(Standing::Out) {
         return RolloutStep::Replace(member.name.clone());
     }
@@ -75,9 +75,9 @@ pub fn decide(input: &Input<'_>) -> RolloutStep {
     }
 }
 
-/// The obstacle to an update. All members have to be ready, the next one to replace included.
+/// The obstacle to an update. All members must be admitted, including the next one to replace.
 ///
-/// A silent member could not be closed, and a lock cannot be on it.
+/// The operator could not close a silent member, and new locks are not stored on it.
 fn obstacle(input: &Input<'_>) -> Option<Until> {
     let away = names(input.members, |member| member.standing != Standing::Admitted);
     if !away.is_empty() {
@@ -93,10 +93,11 @@ fn obstacle(input: &Input<'_>) -> Option<Until> {
     (!input.incomplete_locks.is_empty()).then(|| Until::LocksComplete { locks: listed(input.incomplete_locks) })
 }
 
-/// A lost member is restarted as by a crash, and its successor waits like any other. Nothing that it holds can be
-/// repaired elsewhere first. The operator therefore waits neither for locks nor for a change of the member list, which
-/// need its vote or its closing and get neither. Members still restart one at a time: every member with a new process
-/// has to be back.
+/// The obstacle to the replacement of a lost member.
+///
+/// It is restarted as by a crash, and its successor waits like any other. No step can first repair its keys elsewhere. The operator
+/// therefore waits neither for locks nor for a change of the member list. Both need its vote or its closing, which are impossible.
+/// Members still restart one at a time, so every member with a new process must be back.
 fn obstacle_to_lost(input: &Input<'_>) -> Option<Until> {
     let is_of_before = |member: &MemberSummary| match member.standing {
         Standing::Lost => true,
@@ -115,13 +116,13 @@ fn obstacle_to_lost(input: &Input<'_>) -> Option<Until> {
 /// The status message of an unfinished update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// A user paused it.
+    /// Whether a user paused it.
     pub paused: bool,
-    /// How far it is, and what it waits for.
+    /// The progress, and the cause of the wait.
     pub message: String,
 }
 
-/// Locks and members are named up to this many.
+/// The maximum number of names of locks and members.
 const NAMED: usize = 5;
 
 /// Describes a step for users.
@@ -139,7 +140,7 @@ pub fn progress(step: &RolloutStep, members: &[MemberSummary]) -> Option<Progres
     Some(Progress { paused: matches!(step, RolloutStep::Paused { .. }), message: doing.to_string() })
 }
 
-/// Names for users, not too many.
+/// Names for users, up to a fixed number.
 pub fn listed(names: &[String]) -> String {
     listed_up_to(NAMED, names)
 }
@@ -223,14 +224,14 @@ mod tests {
 
     #[test]
     fn a_member_without_a_vote_is_replaced_at_once() {
-        // A bad image, written back: the first member has the bad one, the others are what they should be again.
+        // A bad image was set back. The first member has the bad one, and the other members are correct again.
         assert_eq!(step(&three([(true, Standing::Out), NEW, NEW])), RolloutStep::Replace("q-0".into()));
-        // Also while others are out, and with locks that are not everywhere.
+        // The same holds while other members are out, and while locks are incomplete.
         let members = three([NEW, (true, Standing::Out), (false, Standing::Out)]);
         let locks = ["shop/job".to_owned()];
         let replaced = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
         assert_eq!(replaced, RolloutStep::Replace("q-1".into()));
-        // Silence ends no admission.
+        // Silence does not end an admission.
         assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
     }
 
@@ -274,14 +275,14 @@ mod tests {
         assert_eq!(step(&three([NEW, LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert_eq!(step(&three([NEW, NEW, LOST])), RolloutStep::Replace("q-2".into()));
         assert_eq!(step(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
-        // Its process has started again in its pod, and knows the new secrets: closed first, like any other.
+        // Its process restarted in its pod, and knows the new secrets. It is closed first, like any other.
         assert_eq!(step(&three([NEW, NEW, OLD])), RolloutStep::CloseAndReplace("q-2".into()));
         assert_eq!(step(&three([NEW, LOST, OLD])), RolloutStep::Replace("q-1".into()));
     }
 
     #[test]
     fn a_lost_member_that_goes_is_waited_for() {
-        // Its pod ends, or there is none: not lost any more, and not yet back.
+        // Its pod ends, or there is none. The member is no longer lost, but not back yet.
         let mut members = three([(true, Standing::Silent), LOST, LOST]);
         members[0].outdated = None;
         assert!(
@@ -289,7 +290,7 @@ mod tests {
         );
         members[0].standing = Standing::Admitted;
         assert!(matches!(step(&members), RolloutStep::Wait { until: Until::TemplatesKnown { .. }, .. }));
-        // A member with an old pod on a node that is cut off can be away without end.
+        // A member with an old pod on a disconnected node can stay away without limit.
         assert_eq!(step(&three([(true, Standing::Silent), LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
     }

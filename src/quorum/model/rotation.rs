@@ -1,8 +1,8 @@
 //! Rotation of passwords: what is the next step, and what is waited for? Pure.
 //!
 //! At every moment every member accepts the passwords that the operator uses. Until the user sets `finish`, it also
-//! accepts those that clients perhaps still use. Adding a password disturbs no connection. Removing the old one ends
-//! the connections that were made with it, so that is done on one member at a time, while all others can vote.
+//! accepts those that clients perhaps still use. A new password disturbs no connection. The removal of the old one closes
+//! the connections that were made with it. So it is removed on one member at a time, while all other members can vote.
 
 use super::auth::Rotation;
 use super::member::{MemberSummary, names};
@@ -12,18 +12,18 @@ use crate::api::PasswordStage;
 /// The text of the annotation that ends a rotation.
 pub const FINISH: &str = "finish";
 
-/// All that the decision depends on.
+/// The input of the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The text of the annotation.
     pub wanted: Option<&'a str>,
-    /// The rotation under way.
+    /// The rotation in progress.
     pub rotation: Option<&'a Rotation>,
-    /// The last request that was carried out.
+    /// The last executed request.
     pub rotated: Option<&'a str>,
-    /// Members that start now find the passwords of this stage.
+    /// Whether a member that starts now reads the passwords of this stage.
     pub files_written: bool,
-    /// The other replicas have had the time to read the passwords of this stage.
+    /// Whether the other replicas had enough time to read the passwords of this stage.
     pub settled: bool,
     /// The members.
     pub members: &'a [MemberSummary],
@@ -33,15 +33,17 @@ pub struct Input<'a> {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RotationStep {
-    /// Nothing is under way, or nothing can be done but wait.
+    /// There is no rotation, or it must wait.
     Nothing,
     /// Begin the rotation for this request.
     Begin(String),
-    /// Give this member the passwords of this stage; `cut` the connections that were made with others.
+    /// Set the passwords of this stage on this member.
+    ///
+    /// With `cut`, close the connections that were made with other passwords.
     Confirm {
         /// The member.
         name: String,
-        /// Whether connections end.
+        /// Whether to close connections.
         cut: bool,
     },
     /// Begin the next stage, because every member is confirmed.
@@ -80,9 +82,9 @@ pub fn decide(input: &Input<'_>) -> RotationStep {
     }
 }
 
-/// The next step while no rotation is under way.
+/// The next step without a rotation in progress.
 ///
-/// A process can have started with an older file, so after the first rotation passwords are confirmed always.
+/// A process can have started with an older file, so passwords are always confirmed after the first rotation.
 fn idle(input: &Input<'_>) -> RotationStep {
     match input.wanted {
         Some(wanted) if ![FINISH, ""].contains(&wanted) && input.rotated != Some(wanted) => {
@@ -97,7 +99,7 @@ fn idle(input: &Input<'_>) -> RotationStep {
     }
 }
 
-/// For users: how far a rotation is, and what it waits for.
+/// Describes the progress of a rotation, and the cause of its wait, for users.
 pub fn progress(rotation: &Rotation, members: &[MemberSummary], step: &RotationStep) -> String {
     let confirmed = members.iter().filter(|member| member.confirmed).count();
     let all = members.len();
@@ -176,7 +178,7 @@ mod tests {
     fn nobody_uses_a_password_before_every_member_accepts_it() {
         assert_eq!(step(1, "t", [OLD, OLD, OLD]), confirm("q-0", false));
         assert_eq!(step(1, "t", [NEW, NEW, OLD]), confirm("q-2", false));
-        assert_eq!(step(1, "t", [NEW, AWAY, OLD]), confirm("q-2", false), "it disturbs nobody");
+        assert_eq!(step(1, "t", [NEW, AWAY, OLD]), confirm("q-2", false), "a new password disturbs no connection");
         assert_eq!(step(1, "t", [NEW, AWAY, NEW]), RotationStep::Wait(vec!["q-1".into()]));
         assert_eq!(step(1, "t", [NEW, NEW, FENCED]), RotationStep::Wait(vec!["q-2".into()]));
         assert_eq!(step(1, "t", [NEW, NEW, NEW]), RotationStep::Advance);
@@ -186,7 +188,7 @@ mod tests {
     fn old_passwords_stay_until_a_person_says_finish() {
         assert_eq!(step(2, "t", [NEW, NEW, NEW]), RotationStep::AwaitFinish);
         assert_eq!(step(2, "another", [NEW, NEW, NEW]), RotationStep::AwaitFinish);
-        assert_eq!(step(2, FINISH, [NEW, OLD, NEW]), confirm("q-1", false), "a process that has started meanwhile");
+        assert_eq!(step(2, FINISH, [NEW, OLD, NEW]), confirm("q-1", false), "a process that started during that time");
         assert_eq!(step(2, FINISH, [NEW, AWAY, NEW]), RotationStep::Wait(vec!["q-1".into()]));
         assert_eq!(step(2, FINISH, [NEW, NEW, NEW]), RotationStep::Advance);
     }
@@ -194,7 +196,7 @@ mod tests {
     #[test]
     fn connections_are_cut_on_one_member_at_a_time() {
         assert_eq!(step(3, FINISH, [OLD, OLD, OLD]), confirm("q-0", true));
-        assert_eq!(step(3, "t", [NEW, OLD, OLD]), confirm("q-1", true), "what was begun goes on");
+        assert_eq!(step(3, "t", [NEW, OLD, OLD]), confirm("q-1", true), "a begun stage continues");
         assert_eq!(step(3, FINISH, [FENCED, OLD, OLD]), RotationStep::Wait(vec!["q-0".into()]));
         assert_eq!(step(3, FINISH, [AWAY, OLD, OLD]), RotationStep::Wait(vec!["q-0".into()]));
         assert_eq!(step(3, FINISH, [NEW, NEW, NEW]), RotationStep::Advance);

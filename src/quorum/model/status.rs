@@ -15,12 +15,12 @@ pub use messages::{MemberWaits, QuorumMessage};
 pub use overview::{Overview, conditions, refused};
 pub use watches::{ClockReport, Keys, Watched, watch_conditions};
 
-/// Admitted members of all that vote in the newest list.
+/// The number of admitted members, and of all members in the newest list, as text.
 pub fn ready_column(status: &RedisQuorumStatus, lists: &Lists) -> String {
     format!("{}/{}", admitted_of(status, &lists.voters), lists.voters.len())
 }
 
-/// How many of these are admitted.
+/// The number of admitted members of this list.
 fn admitted_of(status: &RedisQuorumStatus, list: &[String]) -> usize {
     let admitted = |member: &&MemberStatus| member.state == MemberState::Admitted && list.contains(&member.name);
     status.members.iter().filter(admitted).count()

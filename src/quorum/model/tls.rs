@@ -19,11 +19,11 @@ use crate::redis_member::{Authorities, Fingerprint, TlsError};
 
 pub use report::{Served, report};
 
-/// Key of the certificate chain in a Secret, the server's own first.
+/// Key of the certificate chain in a Secret. The server's own certificate is the first.
 pub const CERTIFICATE_KEY: &str = "tls.crt";
 /// Key of its private key.
 pub const PRIVATE_KEY_KEY: &str = "tls.key";
-/// Key of the authorities to check it by.
+/// Key of the authorities that verify it.
 pub const AUTHORITIES_KEY: &str = "ca.crt";
 
 const END: &str = "-----END CERTIFICATE-----";
@@ -34,14 +34,14 @@ pub type Data = BTreeMap<String, ByteString>;
 /// When a certificate is valid, in seconds of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// From then on.
+    /// The beginning of the validity.
     pub not_before: i64,
-    /// Until then.
+    /// The end of the validity.
     pub not_after: i64,
 }
 
 impl Span {
-    /// The fingerprint of the first certificate in a text in PEM.
+    /// The validity of the first certificate in a text in PEM.
     pub fn of_pem(pem: &[u8]) -> Option<Self> {
         Self::of(&CertificateDer::from_pem_slice(pem).ok()?)
     }
@@ -52,7 +52,7 @@ impl Span {
         Some(Self { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() })
     }
 
-    /// Two thirds of its life are over: time to make the next one.
+    /// Whether two thirds of its life have passed, so that the operator must make the next one.
     pub const fn is_old(&self, now: i64) -> bool {
         now >= self.not_before + (self.not_after - self.not_before) / 3 * 2
     }
@@ -61,21 +61,21 @@ impl Span {
 /// A certificate that members can serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Which one.
+    /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// The authorities that it is checked by, in PEM.
+    /// The authorities that verify it, in PEM.
     pub authorities: String,
     /// When it is valid.
     pub span: Span,
 }
 
-/// Why the content of a Secret is of no use as a certificate.
+/// Why the content of a Secret cannot be used as a certificate.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unfit {
     /// A key of the Secret is missing or empty.
     #[error("it has no {0}: set tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does")]
     Missing(&'static str),
-    /// Its owner does not let this quorum use it.
+    /// Its owner does not permit its use by this quorum.
     #[error("it has no label {label}: {quorum}: set the label on the Secret", label = QUORUM_LABEL)]
     NotLent {
         /// The name of the quorum.
@@ -84,19 +84,19 @@ pub enum Unfit {
     /// The content has another format.
     #[error("its {0} is not in PEM, or not of a known kind")]
     Unreadable(&'static str),
-    /// Certificate and key do not belong together.
+    /// The key does not belong to the certificate.
     #[error("its tls.key is not the key of its tls.crt: set both from one and the same issuance")]
     OtherKey,
-    /// The certificate does not prove a name that it has to.
+    /// The certificate does not prove a required name.
     #[error(
         "its tls.crt does not prove the name {name} by its ca.crt ({error}): issue one that is valid now and has all of {names}"
     )]
     Unproved {
         /// The first such name.
         name: String,
-        /// Why not.
+        /// The cause.
         error: TlsError,
-        /// All that it has to prove.
+        /// All required names.
         names: String,
     },
 }
@@ -104,7 +104,7 @@ pub enum Unfit {
 /// Reads a certificate that has to prove all these names at `now`, in seconds of Unix time.
 ///
 /// # Errors
-/// Reads a certificate, or names the fault of the Secret and the content that it needs.
+/// If the Secret is unfit. The error names the fault and the required content.
 pub fn read(data: &Data, names: &[String], now: i64) -> Result<Certificate, Unfit> {
     let text = |key| data.get(key).map(|bytes| bytes.0.as_slice()).filter(|text| !text.is_empty());
     let text = |key| text(key).ok_or(Unfit::Missing(key));
@@ -125,18 +125,18 @@ pub fn read(data: &Data, names: &[String], now: i64) -> Result<Certificate, Unfi
         let unproved = |error| Unfit::Unproved { name: name.clone(), error, names: names.join(", ") };
         trusted.check(&chain, name, at).map_err(unproved)?;
     }
-    // Nothing but certificates: this is given to others.
+    // It has certificates only, because it is passed to clients.
     let authorities = union(&String::from_utf8_lossy(authorities), "");
     Ok(Certificate { fingerprint, authorities, span })
 }
 
-/// Whether the owner of a Secret lets this quorum use it, by its label.
+/// Whether the owner of a Secret permits its use by this quorum, with its label.
 #[must_use]
 pub fn is_lent(secret: &Secret, quorum: &str) -> bool {
     secret.labels().get(QUORUM_LABEL).is_some_and(|name| name == quorum)
 }
 
-/// All certificates of two texts in PEM, each once.
+/// All certificates of two texts in PEM, without duplicates.
 pub fn union(one: &str, other: &str) -> String {
     let mut all: Vec<&str> = Vec::new();
     for certificate in one.split_inclusive(END).chain(other.split_inclusive(END)) {

@@ -10,7 +10,7 @@ use crate::redis_member::acl::{PROBE_USER, UserRule};
 impl Plan {
     /// The users of this epoch on a member, with its own passwords.
     ///
-    /// The operator's user is the first. The users of clients that can vote follow, then those that only read.
+    /// The operator's user is the first. The users of voting clients follow, then those of clients that only read.
     pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
         let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
         rules.extend(self.reader_rules(auth, member));
@@ -52,8 +52,8 @@ impl Plan {
 
     /// The users that are open on a member while it can vote.
     ///
-    /// These are the operator's, the probe's, those of clients that only read, and, if clients know of this list alone,
-    /// those of clients that can vote.
+    /// These are the users of the operator, of the probe, and of clients that only read. The users of voting clients are included if
+    /// only this list is in force.
     pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
         let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
         if !self.lists.lets_clients_in(member) {
@@ -69,9 +69,9 @@ impl Plan {
         (since..self.lists.epoch).flat_map(|epoch| self.voting_rules_of(auth, member, epoch)).collect()
     }
 
-    /// All users that can be open on a member on which the users of epochs before `since` are closed.
+    /// All users that can be open on a member whose users of epochs before `since` are closed.
     ///
-    /// With all of them closed the member gives no votes.
+    /// If all of them are closed, the member gives no votes.
     pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
         let mut rules = self.former_rules(auth, member, since);
         rules.extend(self.user_rules(auth, member));
@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// The users whose state on a member is asked for: all of [`Plan::closing_rules`].
+/// The users whose state the operator reads on a member: all of [`Plan::closing_rules`].
 pub fn voting_users(quorum: &RedisQuorum, member: &str) -> Vec<String> {
     let lists = Lists::of(quorum);
     let since = users_since(quorum, member, &lists);

@@ -1,14 +1,16 @@
 //! Pure: versions of servers whose scripts have known faults.
 //!
-//! A client runs scripts on the members. A fault of the server then lets this client run anything there, with the rights of every user.
+//! A client runs scripts on the members. With a fault of the server, the client can run any code there, with the rights of every user.
 
-/// The least patch level of each minor version that has the fixes. A newer minor version than the last has them.
+/// The minimum patch level with the fixes for each minor version.
+///
+/// A minor version above the last one has them.
 const REDIS: [[u32; 3]; 4] = [[7, 2, 11], [7, 4, 6], [8, 0, 4], [8, 2, 2]];
 const VALKEY: [[u32; 3]; 3] = [[7, 2, 11], [8, 0, 6], [8, 1, 4]];
 
 /// The version to use instead, if this one lacks the fixes.
 ///
-/// Valkey reports its own version besides that of the Redis that it is compatible with. A version that is no three numbers proves nothing.
+/// Valkey reports its own version and that of the compatible Redis. A version without three numbers proves nothing.
 #[must_use]
 pub fn least_fixed(redis: &str, valkey: Option<&str>) -> Option<String> {
     let (name, version, fixed) = valkey.map_or(("Redis", redis, &REDIS[..]), |valkey| ("Valkey", valkey, &VALKEY[..]));

@@ -12,7 +12,7 @@ use crate::redlock::MemberName;
 
 /// The claims of the operators that share masters, as this replica observed them.
 ///
-/// The links read them, and the votes rest on them.
+/// The links read them, and the votes depend on them.
 #[derive(Clone)]
 pub struct SharedAgreement(Arc<Mutex<Agreement>>);
 
@@ -23,7 +23,7 @@ impl SharedAgreement {
         agreement
     }
 
-    /// The members and the claim are those of this state of the quorum.
+    /// Takes the members and the claim from this state of the quorum.
     pub(super) fn follow(&self, quorum: &RedisQuorum) {
         let lists = Lists::of(quorum);
         let external: Vec<_> =
@@ -35,7 +35,7 @@ impl SharedAgreement {
         agreement.set_claim(claim_of(quorum));
     }
 
-    /// For a moment.
+    /// Locks the claims. The caller must release the lock soon.
     pub fn lock(&self) -> MutexGuard<'_, Agreement> {
         self.0.lock()
     }

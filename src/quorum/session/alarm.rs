@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::runtime::panics::caught;
 
-/// Raised when a task of a session has panicked. Cloning shares it.
+/// A flag that is raised when a task of a session panics. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alarm(Arc<AtomicBool>);
 
 impl Alarm {
-    /// Runs a task; its panic raises the alarm and ends nothing else.
+    /// Runs a task. Its panic raises the alarm and ends no other task.
     pub(super) fn watching<F: Future<Output = ()>>(&self, task: F) -> impl Future<Output = ()> + use<F> {
         let alarm = self.clone();
         async move {

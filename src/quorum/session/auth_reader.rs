@@ -1,8 +1,8 @@
 //! Reads the auth Secret and the trusted authorities, without list or watch on Secrets.
 //!
-//! It reads until the Secret exists, then every five minutes (with TLS every minute), and when no member accepts the
-//! current secrets. It writes in one case only. A leader without a copy of a deleted Secret records the loss in the
-//! status, and a replica that has a copy writes it back.
+//! It reads every second until the Secret exists, then every five minutes (with TLS every minute). It also reads when no
+//! member accepts the current secrets. It writes in one case only. A leader without a copy of a deleted Secret records the loss in the
+//! status, and a replica with a copy writes it back.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(super) fn secrets(session: &QuorumSession) -> Api<Secret> {
     Api::namespaced(session.context.client.clone(), namespace)
 }
 
-/// The Secret as this replica would write it, if the leader has none and members accept what is in it.
+/// The Secret to write back, if the leader has none and members accept the secrets of this replica.
 fn copy(session: &QuorumSession) -> Option<Secret> {
     let quorum = session.quorum();
     let wanted = records_loss(&quorum) && quorum.metadata.deletion_timestamp.is_none();
@@ -59,7 +59,7 @@ fn copy(session: &QuorumSession) -> Option<Secret> {
     Some(auth_secret(&validate(&quorum).ok()?, &auth))
 }
 
-/// Makes the Secret, unless another replica has in the meantime.
+/// Creates the Secret, unless another replica was faster.
 async fn write_back(api: &Api<Secret>, secret: &Secret) {
     match within(SHORT_TIMEOUT, api.create(&as_operator(), secret)).await {
         Ok(_) => tracing::warn!(secret = secret.name_any(), "the auth Secret was gone, written back from memory"),
@@ -73,23 +73,25 @@ pub(crate) fn records_loss(quorum: &RedisQuorum) -> bool {
     ready.is_some_and(|ready| ready.reason == CommonReason::AuthLost.to_string())
 }
 
-/// Waits, and less if the session requests another reading. The session can end during that time.
+/// Waits, but not as long if the session requests another reading.
+///
+/// The session can end during that time.
 async fn rest(session: &Weak<QuorumSession>, wait: Duration) {
     let Some(wanted) = session.upgrade().map(|session| session.read_secrets.clone()) else { return };
-    // At most once in a second, however often it is asked for.
+    // The pause is at least one second, even with many requests.
     tokio::time::sleep(RETRY).await;
     let _ = timeout(wait.saturating_sub(RETRY), wanted.notified()).await;
 }
 
-/// Takes what was read; when to read again.
+/// Takes the read secrets, and returns when to read again.
 fn take(session: &QuorumSession, read: Option<Auth>) -> Duration {
     match (read, session.auth()) {
         (Some(read), None) => {
             session.set_auth(read);
             REREAD_UNAUTHENTICATED
         }
-        // The leader has rotated passwords, or made new ones in place of lost ones. Otherwise the members were started with what is known;
-        // the leader writes an edited Secret back. Only when no member accepts what is known can the other one be right.
+        // The leader has rotated passwords, or replaced lost ones. Otherwise the members were started with the known secrets, and the leader
+        // restores an edited Secret. The other secrets can be right only if no member accepts the known ones.
         (Some(read), Some(current))
             if read.supersedes(&current)
                 || (read != current && !current.supersedes(&read) && !session.is_authenticated()) =>
@@ -103,7 +105,7 @@ fn take(session: &QuorumSession, read: Option<Auth>) -> Duration {
     }
 }
 
-/// The leader writes them before any member serves a certificate of theirs.
+/// Takes the authorities. The leader writes them before any member serves a certificate of theirs.
 fn take_authorities(session: &QuorumSession, read: Option<&str>) -> Duration {
     if let Some(pem) = read
         && let Err(error) = session.set_authorities(pem)
@@ -118,7 +120,7 @@ fn take_authorities(session: &QuorumSession, read: Option<&str>) -> Duration {
     }
 }
 
-/// `Ok(None)`: the API server has none.
+/// Reads a Secret. `Ok(None)` if the API server has none.
 async fn read(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, RequestError> {
     let found = within(SHORT_TIMEOUT, api.get_opt(name)).await;
     found.inspect_err(|error| tracing::debug!(secret = name, %error, "Secret not read"))
@@ -130,8 +132,9 @@ pub(crate) fn authorities_of(secret: &Secret, uid: &str) -> Option<String> {
     String::from_utf8(pem.0.clone()).ok()
 }
 
-/// The secrets in an auth Secret that belongs to the quorum with this UID. One that another party has made would give it the
-/// passwords.
+/// The secrets in an auth Secret that belongs to the quorum with this UID.
+///
+/// A Secret of another party would give that party the passwords.
 pub(crate) fn auth_of(secret: &Secret, uid: &str) -> Option<Auth> {
     Auth::from_data(secret.data.as_ref()?).filter(|_| is_ours(secret, uid))
 }

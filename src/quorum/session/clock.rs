@@ -24,15 +24,15 @@ struct State {
     together: Option<(Step, Boottime)>,
 }
 
-/// The clock of the process that a member is.
+/// The clock of the current process of a member.
 struct Watched {
     run_id: RunId,
     users: Users,
     clock: ClockWatch,
-    /// Its clock against ours, by all readings together.
+    /// The offset of its clock to ours, from all readings together.
     reading: ClockOffset,
     answers: bool,
-    /// The step is this process's own. It stays so until another process takes its place.
+    /// The step of this process, if it was its own clock. It stays until another process replaces this one.
     convicted: Option<Step>,
 }
 
@@ -60,7 +60,7 @@ impl ClockGuard {
 
     /// Records a regular reading of a member's clock, and of this replica's clocks.
     ///
-    /// Returns whether another task has to act on it.
+    /// Returns whether another task must react to it.
     pub fn observe(
         &self,
         member: &MemberName,
@@ -80,7 +80,7 @@ impl ClockGuard {
         let reading = ClockOffset::of_reading(sample.time, Duration::ZERO, sample.sent, sample.received);
         let before = state.watched.get_mut(member).filter(|watched| watched.run_id == *run_id);
         let reading = before.as_ref().map_or(reading, |before| before.reading.narrowed_by(reading, rule.drift.ppm));
-        // Opened a moment ago: a step since the admission would be in what was recorded of its clock.
+        // It was opened a moment ago. A step since the admission would already be recorded.
         let is_opened = |watched: &Watched| users == Users::Open && watched.clock.jump().is_none();
         let goes_on = |watched: &Watched| watched.convicted.is_some() || watched.users == users || is_opened(watched);
         match before.filter(|watched| goes_on(watched)) {
@@ -88,7 +88,7 @@ impl ClockGuard {
                 watched.clock.observe(sample, rule);
                 (watched.answers, watched.users, watched.reading) = (true, users, reading);
             }
-            // Another process, or fenced only now; or a step from before its admission, which is in none of its keys.
+            // Another process, or one that was fenced now, starts again. So does one with a step from before its admission, which affects no key.
             None => {
                 let clock = ClockWatch::begin(sample);
                 let run_id = run_id.clone();
@@ -99,14 +99,14 @@ impl ClockGuard {
         state.attribute(sample.received)
     }
 
-    /// A member does not answer, so it is no witness.
+    /// Records that a member does not answer, so that it is no witness.
     pub fn lost(&self, member: &MemberName) {
         if let Some(watched) = self.state.lock().watched.get_mut(member) {
             watched.answers = false;
         }
     }
 
-    /// The step of this process's clock, if it was its own.
+    /// The step of this process's clock, if the process caused it.
     pub fn step_of(&self, run_id: &RunId) -> Option<Step> {
         self.state.lock().watched.values().find(|watched| watched.run_id == *run_id)?.convicted
     }
@@ -125,13 +125,13 @@ impl ClockGuard {
 }
 
 impl State {
-    /// Each clock is judged from its next reading on; what was found to be a process's own stays.
+    /// Judges each clock from its next reading on. Steps that were attributed to a process stay.
     fn begin_anew(&mut self) {
         self.watched.retain(|_, watched| watched.convicted.is_some());
     }
 
     fn attribute(&mut self, now: Boottime) -> bool {
-        // Clocks with a known step are no longer judged, and a silent one can neither show a step nor the lack of one.
+        // Clocks with an attributed step are no longer judged. A silent member shows neither a step nor the lack of one.
         let open: Vec<_> = self.watched.values().filter(|one| one.answers && one.convicted.is_none()).collect();
         let clocks: Vec<&ClockWatch> = open.iter().map(|watched| &watched.clock).collect();
         match attribute(&clocks, self.members) {
@@ -151,7 +151,7 @@ impl State {
         for (member, watched) in &mut self.watched {
             let Some(jump) = watched.clock.jump().copied().filter(|_| watched.convicted.is_none()) else { continue };
             if watched.users == Users::Closed {
-                // It holds no votes yet.
+                // It has no votes yet.
                 watched.clock = ClockWatch::begin(*watched.clock.last());
                 continue;
             }
@@ -164,7 +164,7 @@ impl State {
 }
 
 impl ClockCheck for ClockGuard {
-    /// Without a baseline nothing is known against a clock: this replica has just connected.
+    /// Without a baseline the clock counts as steady, because this replica has just connected.
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
         let mut state = self.state.lock();
         let rule = state.rule;

@@ -42,7 +42,7 @@ pub(super) async fn follow(session: Weak<QuorumSession>) {
         let Some(session) = session.upgrade() else { return };
         session.set_credentials(found, &missing);
         drop(session);
-        // Another member, or another Secret, is not waited for.
+        // The wait ends early if another member or Secret is needed.
         let others = quorums.wait_for(|quorum| externals(quorum) != members);
         if let Ok(Err(_)) = timeout(wait, others).await {
             return;
@@ -93,7 +93,9 @@ impl Secrets<'_> {
     }
 }
 
-/// The Secret, if its owner lets this quorum use it. Otherwise the writer of a quorum could have any Secret sent to any address.
+/// The Secret, if its owner permits its use by this quorum.
+///
+/// Otherwise the author of a quorum could send the content of any Secret to any address.
 fn lent(secret: SecretObject, quorum: &str) -> Result<SecretObject, String> {
     if is_lent(&secret, quorum) {
         return Ok(secret);

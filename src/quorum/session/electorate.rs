@@ -18,9 +18,9 @@ impl QuorumSession {
 
     /// The members that can vote at this moment.
     ///
-    /// These are the admitted processes (rule 5), while their clocks run as they did (rule 9), and while no operator
-    /// that shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers.
-    /// Members that join are asked, too, so that they get the keys, but they are in no list.
+    /// These are the admitted processes (rule 5) with steady clocks (rule 9), if no operator that shares them disagrees (rule 8).
+    /// A member without a connection counts as one that never answers. Members that join get requests as well, so that they get
+    /// the keys, but they are in no list.
     pub fn electorate(&self) -> Electorate {
         let quorum = self.quorum();
         let lists = Lists::of(&quorum);
@@ -29,7 +29,7 @@ impl QuorumSession {
         let electors = links.iter().filter(|link| members.iter().any(|name| name == link.name().as_str()));
         let electors = electors.filter_map(|link| {
             let admitted = self.voting_run_id(&quorum, link);
-            // The users of this very epoch: those of another one belong to other lists.
+            // It uses the users of this epoch, because users of another epoch belong to other lists.
             let member = timed(&self.context.metrics, &self.reference, link.voter(lists.epoch)?);
             Some(Elector { member, admitted })
         });
@@ -38,8 +38,9 @@ impl QuorumSession {
         Electorate::joint(electors.collect(), names(former), names(&lists.voters)).with_clock_check(self.clocks.clone())
     }
 
-    /// Whether a majority of the members answers this replica, where it votes. A fenced member answers, too: it is fenced for every
-    /// replica.
+    /// Whether a majority of the members answers this replica.
+    ///
+    /// A fenced member counts as answering, because it is fenced for every replica.
     pub fn is_reached(&self) -> bool {
         let quorum = self.quorum();
         let lists = Lists::of(&quorum);

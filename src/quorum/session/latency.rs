@@ -9,7 +9,7 @@ use crate::api::RedisQuorum;
 use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
 use crate::runtime::metrics::{Metrics, member_labels};
 
-/// A member whose answers are timed. An answer that the engine did not wait for is not.
+/// A member with measured reply times. Only replies that the engine awaits are measured.
 struct Timed {
     member: Arc<dyn LockMember>,
     latency: Histogram,
@@ -21,7 +21,7 @@ impl LockMember for Timed {
     }
 
     fn send(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>> {
-        // Enqueued here and now, as the trait asks.
+        // The command is enqueued immediately, as the trait requires.
         let answered = self.member.send(commands);
         let latency = self.latency.clone();
         Box::pin(async move {
@@ -32,7 +32,7 @@ impl LockMember for Timed {
     }
 }
 
-/// The member, with its answers timed.
+/// The member with measured reply times.
 pub(super) fn timed(
     metrics: &Metrics,
     quorum: &ObjectRef<RedisQuorum>,

@@ -1,5 +1,5 @@
 //! The link of one replica to one member: a voting connection, and an admin connection that watches which process answers and
-//! whether its users are open. It only observes. The leader's acts are in [`admin`], and external masters in [`external_link`].
+//! whether its users are open. It only observes. The leader's changes are in [`admin`], and external masters in [`external_link`].
 
 mod admin;
 mod busy;
@@ -34,14 +34,14 @@ pub(super) use target::Access;
 
 /// The pause between two checks of a member.
 const PROBE_PERIOD: Duration = Duration::from_millis(500);
-/// For connecting, and for each operation on an admin connection.
+/// Timeout of a connection attempt, and of each operation on an admin connection.
 const ADMIN_DEADLINE: Duration = Duration::from_secs(1);
-/// Where a member is, and as whom to connect to it.
+/// The address of a member, and the user for its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     pod_uid: String,
     admin: Endpoint,
-    /// The other password that its process perhaps has, while passwords are rotated.
+    /// The other password that its process possibly accepts during a rotation.
     other_password: Option<Secret>,
     users: Vec<String>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     pub(super) alarm: Alarm,
 }
 
-/// One member, as this replica is connected to it.
+/// The connections of this replica to one member.
 pub struct MemberLink {
     plan: MemberPlan,
     name: MemberName,
@@ -65,15 +65,16 @@ pub struct MemberLink {
     agreement: SharedAgreement,
     /// The process that the status admits.
     admitted: Mutex<Option<RunId>>,
-    /// The voting connection of one membership epoch. Another epoch has another one, so that an electorate from before
-    /// never votes as a user of after.
+    /// The voting connection of one membership epoch.
+    ///
+    /// Another epoch has another one, so that an earlier electorate never votes with a later user.
     voter: Mutex<Option<(i64, Arc<RedisMember>)>>,
     target: watch::Sender<Option<Target>>,
     state: Mutex<LinkState>,
-    /// Probes and acts take turns, so that no observation from before an act is taken for one after it.
+    /// Probes and changes exclude each other, so that no observation mixes the states of both.
     turn: tokio::sync::Mutex<()>,
     announcements: Announcements,
-    /// Ends the watching.
+    /// Ends the watching tasks.
     stop: CancellationToken,
 }
 
@@ -109,7 +110,7 @@ impl MemberLink {
 
     /// Ends the probes of a removed member.
     ///
-    /// A caller that still has this link has a member that never answers again.
+    /// For a caller that still has this link, the member never answers again.
     pub(super) fn end(&self) {
         self.stop.cancel();
         self.voter.lock().take();
@@ -131,7 +132,7 @@ impl MemberLink {
         &self.name
     }
 
-    /// The member.
+    /// The plan of the member.
     pub fn plan(&self) -> &MemberPlan {
         &self.plan
     }
@@ -146,12 +147,12 @@ impl MemberLink {
         self.target.borrow().as_ref().map(|target| target.admin.address.clone())
     }
 
-    /// Whether the member has served no client for so long that only its end helps.
+    /// Whether the member has served no client for the maximum time, so that the operator must end it.
     pub fn is_stuck(&self) -> bool {
         self.state.lock().service.is_stuck(self.now())
     }
 
-    /// The outcome for a script, returned once.
+    /// The result about a script that kept the member busy. It is returned once.
     pub fn take_script_news(&self) -> Option<ScriptNews> {
         self.state.lock().service.take_script_news(self.now())
     }
@@ -165,7 +166,7 @@ impl MemberLink {
         self.machine.clock.monotonic()
     }
 
-    /// Some leader fenced this process after it had been admitted: its count starts again.
+    /// Records that a leader fenced this process after its admission, so that its wait starts again.
     pub(super) fn note_fenced(&self, run_id: &RunId) {
         self.state.lock().fenced = Some((run_id.clone(), self.now()));
     }
@@ -175,7 +176,7 @@ impl MemberLink {
         self.state.lock().service.pause()
     }
 
-    /// Why the member was not asked; for external masters, whose state no pod shows.
+    /// Records why an external master got no request. No pod shows its state.
     pub(super) fn note_missed(&self, trouble: &str) {
         if self.agreement.lock().missed(&self.name, trouble) {
             self.announce();
@@ -188,7 +189,7 @@ impl MemberLink {
         self.plan.external.as_ref().map_or_else(|| error.to_string(), of_master)
     }
 
-    /// Whether votes of the process can count. An external master has no user to open, so the status alone decides.
+    /// Whether the process can vote. An external master has no user to open, so the status alone decides.
     fn users(&self, observation: &Observation) -> Users {
         let open = if self.plan.is_external() {
             self.admitted.lock().as_ref() == Some(&observation.run_id)

@@ -11,18 +11,18 @@ use super::{Announcements, MemberLink};
 use crate::api::RedisQuorum;
 use crate::quorum::model::plan::MemberPlan;
 
-/// A list that follows the members.
+/// The list of the links, which follows the members.
 pub(super) struct LinkList {
     shared: Shared,
     quorum: ObjectRef<RedisQuorum>,
     announcements: Announcements,
-    /// Ends all of them.
+    /// Ends all links.
     stop: CancellationToken,
     list: Mutex<Arc<[Arc<MemberLink>]>>,
 }
 
 impl LinkList {
-    /// No links yet.
+    /// Creates a list without links.
     pub(super) fn new(
         shared: Shared,
         quorum: ObjectRef<RedisQuorum>,
@@ -39,7 +39,7 @@ impl LinkList {
 
     /// Starts the links of new members, and ends those of former ones.
     ///
-    /// A member at another place under the same name is a new one. The other links stay, because fences begin with their
+    /// A member with this name at another place counts as new. The other links stay, because fences begin with their
     /// observations.
     pub(super) fn follow(&self, members: Vec<MemberPlan>) {
         let mut list = self.list.lock();
@@ -102,7 +102,7 @@ mod tests {
         let after = links.list();
         let names: Vec<_> = after.iter().map(|link| link.name().to_string()).collect();
         assert_eq!(names, ["main-2", "main-3", "main-0"]);
-        // A fence counts from the observations of the link.
+        // A fence begins with the observations of the link.
         assert!(Arc::ptr_eq(&after[0], &before[2]) && Arc::ptr_eq(&after[2], &before[0]));
         let ended = |link: &MemberLink| link.has_ended();
         assert!(ended(&before[1]) && !ended(&before[0]) && !ended(&before[2]));

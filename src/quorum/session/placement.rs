@@ -15,14 +15,14 @@ use crate::redis_member::{Authorities, Guard, TlsError};
 use crate::redlock::MemberError;
 
 impl QuorumSession {
-    /// The secrets were read, or made.
+    /// Takes the secrets after they were read or made.
     pub(crate) fn set_auth(&self, auth: Auth) {
         self.auth.send_replace(Some(auth));
         self.place();
         self.announce();
     }
 
-    /// The trusted authorities from now on, in PEM.
+    /// Takes the trusted authorities, in PEM.
     pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
         let authorities = Authorities::from_pem(pem.as_bytes())?.judged_by(self.context.server_time.clone());
         let news = self.authorities.send_if_modified(|current| {
@@ -37,7 +37,7 @@ impl QuorumSession {
         Ok(())
     }
 
-    /// The users of external masters were read: those found, and what is wrong with the others.
+    /// Takes the users of external masters that were found, and the faults of the other ones.
     pub(super) fn set_credentials(&self, found: BTreeMap<String, Credentials>, missing: &BTreeMap<String, String>) {
         self.credentials.lock().extend(found);
         self.place();
@@ -48,7 +48,7 @@ impl QuorumSession {
         }
     }
 
-    /// Makes the links those of the members, and gives each the place and the user of its member.
+    /// Updates the links to the current members, and sets the place and the user of each.
     pub(super) fn place(&self) {
         let _one_after_the_other = self.placing.lock();
         let quorum = self.quorum();
@@ -63,7 +63,7 @@ impl QuorumSession {
                 let name = link.name();
                 let admitted = admitted_run_id(&quorum, name.as_str());
                 self.agreement.lock().admitted(name, admitted.clone());
-                // No vote is given while a change is joint, so the guard is that of its end.
+                // No vote is given during a joint change, so the guard has the epoch of its end.
                 let guard = Guard { uid: self.uid.clone(), epoch: 2 * epoch };
                 let current = self.credentials.lock().get(name.as_str()).cloned();
                 link.place_external(current, admitted, epoch, guard);
@@ -86,17 +86,17 @@ impl QuorumSession {
         }
     }
 
-    /// Whether some member's certificate does not match the current authorities.
+    /// Whether a member's certificate does not match the current authorities.
     pub(super) fn is_distrustful(&self) -> bool {
         let untrusted = |link: &Arc<MemberLink>| matches!(link.state().failure, Some(MemberError::Untrusted(_)));
         self.links().iter().any(untrusted)
     }
 
-    /// Whether any member accepts the secrets that are known.
+    /// Whether a member accepts the known secrets.
     pub(super) fn is_authenticated(&self) -> bool {
         let links = self.links();
         let mut own = links.iter().filter(|link| !link.plan().is_external()).peekable();
-        // External masters have users of their own, so their answers prove nothing about these secrets.
+        // External masters have their own users, so their answers prove nothing about these secrets.
         if own.peek().is_some() { own.any(|link| link.answers()) } else { links.iter().any(|link| link.answers()) }
     }
 }

@@ -21,12 +21,14 @@ use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::panics::caught_in;
 
-/// Maximum number of announcements that a slow reader can miss. A reader that misses more checks everything.
+/// Maximum number of announcements that a slow reader can miss.
+///
+/// A reader that misses more checks all quorums.
 const CAPACITY: usize = 1024;
-/// The pause between two checks whether a session has panicked, or has rested.
+/// The pause between two checks for panicked sessions, and for sessions whose pause has ended.
 const ROUND: Duration = Duration::from_millis(250);
 
-/// The sessions of this replica; cheap to clone.
+/// The sessions of this replica. A clone is cheap.
 #[derive(Clone)]
 pub struct Sessions(Arc<Registry>);
 
@@ -41,7 +43,7 @@ struct Registry {
 impl Sessions {
     /// Starts without sessions, and returns the task that follows the caches.
     ///
-    /// The task runs on every replica, as long as the result or a clone of it lives.
+    /// The task runs on every replica until the result and all its clones are dropped.
     pub fn start(context: Context) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (announcements, _) = broadcast::channel(CAPACITY);
         let (by_quorum, nodes, restarts) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -72,7 +74,7 @@ impl Sessions {
         })
     }
 
-    /// The history of the nodes, for a moment.
+    /// Locks the history of the nodes. The caller must release the lock soon.
     pub fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.0.nodes.lock()
     }
@@ -89,7 +91,7 @@ async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQ
             Some(change) = quorums.next() => registry.upgrade().map(|registry| registry.on_quorum(&change)),
             Some(change) = pods.next() => registry.upgrade().map(|registry| registry.on_pod(&change)),
             Some(change) = nodes.next() => registry.upgrade().map(|registry| registry.on_node(&change)),
-            // A missed announcement comes with the next one.
+            // The next announcement makes up for a missed one.
             Ok(quorum) = news.recv() => registry.upgrade().map(|registry| registry.on_news(&quorum)),
             else => return,
         };
@@ -115,7 +117,7 @@ impl Registry {
         }
     }
 
-    /// Ends a session that panicked. Its quorum counts as unreachable until it is begun again.
+    /// Ends a session that panicked. Its quorum counts as unreachable until the session starts again.
     fn rest(&self, quorum: &ObjectRef<RedisQuorum>) {
         let metrics = &self.context.metrics;
         metrics.count(&metrics.panics, "session");
@@ -125,13 +127,13 @@ impl Registry {
         let _ = self.announcements.send(quorum.clone());
     }
 
-    /// Ends the sessions that panicked, and begins those that have rested.
+    /// Ends the sessions that panicked, and starts those whose pause has ended.
     fn mend(&self) {
         for session in self.all().iter().filter(|session| session.is_broken()) {
             self.rest(session.reference());
         }
         for quorum in self.context.quorums.all() {
-            // There was no room for it, perhaps.
+            // Earlier there was possibly no room for it.
             let waits = self.get(&ObjectRef::from_obj(&*quorum)).is_none();
             if waits && self.context.replica.settings.serves(&quorum) && !self.context.has_no_room(&quorum) {
                 self.on_quorum(&Change::Applied(quorum));
@@ -161,17 +163,17 @@ impl Registry {
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let session_of_object = self.get(&reference).filter(|session| Some(session.uid()) == quorum.uid().as_deref());
         match (change, session_of_object) {
-            // Another operator serves it: two would raise their epochs on its members above each other.
+            // Another operator serves this quorum. Two operators would repeatedly raise their epochs above each other on its members.
             (Change::Applied(quorum), _) if !self.context.replica.settings.serves(quorum) => {}
             (Change::Applied(quorum), Some(session)) => {
                 self.deliver(&session, |session| session.update(quorum.clone()))
             }
-            // Until there is room for it.
+            // The quorum must wait until there is room for it.
             (Change::Applied(quorum), None) if self.context.has_no_room(quorum) => {}
-            // Another UID under the same name is another quorum: other secrets, other members.
+            // Another UID under the same name is another quorum, with other secrets and other members.
             (Change::Applied(quorum), None) => self.begin(&reference, quorum),
             (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.by_quorum.lock().remove(&reference)),
-            // The deletion of an earlier object of that name, or of one whose session rests.
+            // This is the deletion of an earlier object of that name, or of one whose session pauses.
             (Change::Deleted(_) | Change::Vanished(_), None) => self.restarts.lock().forget(&reference),
         }
         let _ = self.announcements.send(reference);
@@ -200,7 +202,7 @@ impl Registry {
             Change::Deleted(node) => self.nodes.lock().deleted(node),
             Change::Vanished(node) => self.nodes.lock().vanished(node),
         };
-        // Rare, and a node can hold the predecessor of any member.
+        // Such changes are rare, and a node can have the predecessor of any member.
         if news {
             self.all().iter().for_each(|session| session.announce());
         }

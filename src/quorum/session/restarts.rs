@@ -29,7 +29,7 @@ impl<K> Default for Restarts<K> {
 }
 
 impl<K: Clone + Eq + Hash> Restarts<K> {
-    /// A session panicked; gives for how long it rests.
+    /// Records that a session panicked, and returns its pause.
     pub(super) fn failed(&mut self, quorum: K, now: Monotonic) -> Duration {
         let rest = self.0.get(&quorum).filter(|rest| now.since(rest.until) < CALM);
         let count = rest.map_or(0, |rest| rest.count);
@@ -38,12 +38,12 @@ impl<K: Clone + Eq + Hash> Restarts<K> {
         pause
     }
 
-    /// Whether the session rests.
+    /// Whether the session pauses.
     pub(super) fn rests(&self, quorum: &K) -> bool {
         self.0.get(quorum).is_some_and(|rest| rest.rests)
     }
 
-    /// The sessions that are to begin again now.
+    /// The sessions whose pause has ended.
     pub(super) fn take_due(&mut self, now: Monotonic) -> Vec<K> {
         self.0.retain(|_, rest| rest.rests || now.since(rest.until) < CALM);
         let due = self.0.iter_mut().filter(|(_, rest)| rest.rests && now >= rest.until);
@@ -54,7 +54,7 @@ impl<K: Clone + Eq + Hash> Restarts<K> {
         .collect()
     }
 
-    /// The quorum is gone.
+    /// Forgets a quorum that was deleted.
     pub(super) fn forget(&mut self, quorum: &K) {
         self.0.remove(quorum);
     }

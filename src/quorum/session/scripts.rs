@@ -1,12 +1,12 @@
-//! Publishes Events of scripts that kept a member from voting (rule 11). Every replica publishes its own acts: the one that ends a
-//! script need not be the leader.
+//! Publishes Events of scripts that kept a member from voting (rule 11). Every replica publishes its own acts, because each replica can
+//! end a script.
 
 use std::sync::Arc;
 
 use super::{MemberLink, QuorumSession, ScriptNews};
 use crate::quorum::model::events::QuorumEvent;
 
-/// Publishes new Events, in a task of their own.
+/// Publishes new Events in separate tasks.
 pub(super) fn publish_ends(session: &Arc<QuorumSession>) {
     for link in session.links().iter() {
         let Some(news) = link.take_script_news() else { continue };

@@ -19,31 +19,33 @@ use crate::time::{Boottime, Clock, Monotonic};
 /// The start times of one quorum, as this replica observed them.
 pub(crate) struct Timers {
     clock: Arc<dyn Clock>,
-    /// Since when the pod with this UID is gone.
+    /// Since when the pod with this UID has been gone.
     gone: Mutex<HashMap<String, Monotonic>>,
-    /// The container that the pod of a member shows running, by member.
+    /// The container that the pod of a member shows as running, by member.
     containers: Mutex<HashMap<String, RunningContainer>>,
-    /// Since when a member, by a process of it or by none, can promise nothing more.
+    /// Since when a member can make no promise, by member and process.
+    ///
+    /// Without a process it holds for the whole member.
     harmless: Mutex<HashMap<(String, Option<String>), Monotonic>>,
-    /// Since when the list before this membership epoch can promise nothing any more.
+    /// Since when the list before this membership epoch can make no promise.
     former_closed: Mutex<Option<(i64, Monotonic)>>,
 }
 
-/// The container that a member's pod shows running.
+/// The container that a member's pod shows as running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RunningContainer {
     pod_uid: String,
     container_id: String,
-    /// The first observation of it. A process that answers later is in this container, or in one after it.
+    /// The first observation of it. A process that answers later is in this container or in a later one.
     since: Boottime,
-    /// The first process that answered since. The next one is in a later container.
+    /// The first process that answered after that. The next process is in a later container.
     of: Option<RunId>,
 }
 
 impl RunningContainer {
-    /// The container of a process of this pod, if its pod showed it when the process was asked.
+    /// The container of a process of this pod, if its pod showed it before the request to the process.
     ///
-    /// `asked` is the moment of the question that the process has answered.
+    /// `asked` is the time of the request that the process answered.
     fn container_of(&mut self, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
         if self.pod_uid != pod_uid || asked < self.since {
             return None;
@@ -59,8 +61,9 @@ impl Timers {
         Self { clock, gone, containers, harmless, former_closed: Mutex::default() }
     }
 
-    /// The container that a member's pod shows running. What it showed before stays until another one runs: who answers during that time is in
-    /// none that was shown.
+    /// Takes the container that a member's pod shows as running.
+    ///
+    /// The earlier one stays until the pod shows another. A process that answers between them is in no shown container.
     pub(super) fn note_container(&self, member: &str, pod: &Pod) {
         let running = pod.uid().zip(facts::running_container(pod));
         let Some((pod_uid, container_id)) = running else { return };
@@ -75,7 +78,7 @@ impl Timers {
         }
     }
 
-    /// The container that the member's pod showed running before this process of it was asked.
+    /// The container that the member's pod showed as running before the request to this process.
     ///
     /// The process has answered since.
     pub(crate) fn container_of(&self, member: &str, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
@@ -85,35 +88,35 @@ impl Timers {
 
     /// Since when this replica has known that the pod with this UID is gone.
     ///
-    /// It is from now on, if this replica had not observed it yet. Every replica keeps this of every process that matters, so
-    /// that a change of leader starts no wait again.
+    /// It is the current time, if this replica had not observed it yet. Every replica records this for every relevant process, so
+    /// that a change of the leader restarts no wait.
     pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
         let mut gone = self.gone.lock();
         *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.clock.monotonic())
     }
 
-    /// Since when this replica has known that the member can make no promise any more.
+    /// Since when this replica has known that the member can make no promise.
     ///
-    /// It is from now on, if this replica had not observed it yet. Without a `process` it holds for every process of the
-    /// member. It is kept beyond a term, so that the end of a quorum waits once, whichever replica leads.
+    /// It is the current time, if this replica had not observed it yet. Without a `process` it holds for every process of the
+    /// member. It outlives a term, so that the end of a quorum waits once, even if the leader changes.
     pub(crate) fn harmless_since(&self, member: &str, process: Option<&str>) -> Monotonic {
         let mut harmless = self.harmless.lock();
         if process.is_some() {
-            // A time without a process belongs to an earlier one.
+            // A time without a process belongs to an earlier process.
             harmless.remove(&(member.to_owned(), None));
         }
         let key = (member.to_owned(), process.map(str::to_owned));
         *harmless.entry(key).or_insert_with(|| self.clock.monotonic())
     }
 
-    /// Notes that a process of the member can make promises.
+    /// Records that a process of the member can make promises.
     pub(crate) fn note_threat(&self, member: &str) {
         self.harmless.lock().retain(|(of, _), _| of != member);
     }
 
-    /// The count to the end of a joint change of members.
+    /// Updates the start time of the wait at the end of a joint change of members.
     ///
-    /// Every replica keeps it, so that a change of the leader does not restart it. It restarts whenever a member of the
+    /// Every replica records it, so that a change of the leader does not restart the wait. The wait restarts whenever a member of the
     /// old list can be open.
     pub(super) fn note_change(&self, quorum: &RedisQuorum) {
         let epoch = Lists::of(quorum).epoch;
@@ -123,15 +126,15 @@ impl Timers {
         *since = former_is_closed(quorum).then(|| before.unwrap_or((epoch, now)));
     }
 
-    /// Since when this replica has known that the list before `epoch` can promise nothing any more.
+    /// Since when this replica has known that the list before `epoch` can make no promise.
     pub(crate) fn former_closed_since(&self, epoch: i64) -> Option<Monotonic> {
         let since = self.former_closed.lock();
         since.filter(|(of, _)| *of == epoch).map(|(_, since)| since)
     }
 
-    /// Notes whether the pod with this UID is there.
+    /// Records whether the pod with this UID exists.
     ///
-    /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it
+    /// An existing pod is not gone, even if this replica's cache lagged behind the status and did not have it
     /// yet.
     pub(super) fn note_pod(&self, pod_uid: &str, is_there: bool) {
         if is_there {
@@ -142,7 +145,7 @@ impl Timers {
     }
 }
 
-/// Every replica notes what restarts a count, because each can lead later.
+/// Records the fencings that restart a wait. Every replica does it, because each can lead later.
 pub(super) fn note_fencings(links: &[Arc<MemberLink>], old: &RedisQuorum, new: &RedisQuorum) {
     for link in links {
         let name = link.name().as_str();
@@ -166,13 +169,13 @@ mod tests {
         let (r, s) = (RunId::new("r"), RunId::new("s"));
         let running = || RunningContainer { pod_uid: "p".into(), container_id: "c".into(), since: at(100), of: None };
         let mut c = running();
-        assert_eq!(c.container_of("p", &r, at(99)), None, "it may have answered for the last time");
+        assert_eq!(c.container_of("p", &r, at(99)), None, "that was possibly its last answer");
         assert_eq!(c.container_of("other", &r, at(100)), None);
         assert_eq!(c.container_of("p", &r, at(100)).as_deref(), Some("c"));
-        // The kubelet lags behind the restart.
+        // The kubelet reports the restart late.
         assert_eq!(c.container_of("p", &s, at(900)), None);
         assert_eq!(c.container_of("p", &r, at(901)).as_deref(), Some("c"));
-        // No process had answered in it before.
+        // No earlier process had answered in it.
         assert_eq!(running().container_of("p", &s, at(900)).as_deref(), Some("c"));
     }
 }

@@ -12,16 +12,16 @@ use crate::api::RedisQuorum;
 use crate::api::requests::{RequestError, SHORT_TIMEOUT, within};
 use crate::redlock::FencingToken;
 
-/// The floor rises in such steps, so that few acquisitions cost a write to etcd.
+/// The step by which the floor rises, so that few acquisitions need a write to etcd.
 ///
-/// The step must not be larger. A counter that is restored from the floor leaps by a step, which are 66 ms of the
+/// The step must not be larger. A counter that is restored from the floor rises by one step, which is 66 ms of the
 /// clock. It must not get ahead of the clock by more than the time in which a user deletes a quorum and creates it
 /// again. The new one begins with the clock (`docs/dev/algorithm.md`, "Tokens").
 pub const FLOOR_STEP: u32 = 1 << 16;
-/// The distance to the floor at which it is raised ahead of need, so that no acquisition waits for it.
+/// The distance to the floor at which it is raised early, so that no acquisition waits for it.
 const LOW_WATER: u32 = FLOOR_STEP / 2;
 
-/// Maximum number of attempts, since each conflict is the progress of another write.
+/// Maximum number of attempts. Each conflict means that another write succeeded.
 const ATTEMPTS: usize = 5;
 
 /// Why the floor could not be raised. The token must not be published.
@@ -30,10 +30,10 @@ pub enum FloorError {
     /// The API server refused, or did not answer in time.
     #[error("cannot raise the token floor")]
     Request(#[from] RequestError),
-    /// The object is another one, or gone.
+    /// The object was deleted, or replaced by another one.
     #[error("cannot raise the token floor: the RedisQuorum was deleted")]
     Gone,
-    /// Others wrote the status each time.
+    /// Another write changed the status during each attempt.
     #[error("cannot raise the token floor: the status changed under every attempt")]
     Contended,
 }
@@ -64,21 +64,21 @@ impl Tokens {
         FencingToken::new(self.floor.load(Ordering::Acquire)).unwrap_or_default()
     }
 
-    /// Records a token, and returns whether the floor must be raised ahead of need.
+    /// Records a token, and returns whether the floor must be raised early.
     pub(super) fn observe(&self, token: FencingToken) -> bool {
         let before = self.highest.fetch_max(token.get(), Ordering::AcqRel);
         let low = |highest: i64| highest.saturating_add(i64::from(LOW_WATER)) > self.floor().get();
         low(token.get()) && !low(before)
     }
 
-    /// The token to raise the floor for ahead of need, if it is near.
+    /// The token for an early raise of the floor, if the floor is near.
     pub(super) fn low_water(&self) -> Option<FencingToken> {
         let ahead = self.highest().saturating_add(LOW_WATER);
         (self.highest() > FencingToken::ZERO && ahead > self.floor()).then_some(ahead)
     }
 }
 
-/// The floor that a quorum's status names.
+/// The floor in a quorum's status.
 pub(crate) fn floor_of(quorum: &RedisQuorum) -> FencingToken {
     quorum.status.as_ref().and_then(|status| status.token_floor).and_then(FencingToken::new).unwrap_or_default()
 }
@@ -92,7 +92,7 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
         if token <= session.tokens.floor() {
             return Ok(());
         }
-        // Read from the API server, never from a cache, and written with that resourceVersion.
+        // The status is read from the API server, never from a cache, and written with that resourceVersion.
         match within(SHORT_TIMEOUT, raise(session, token)).await {
             Err(RequestError::Conflict) => {}
             Err(error) => return Err(error.into()),
@@ -102,7 +102,7 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
     if token <= session.tokens.floor() { Ok(()) } else { Err(FloorError::Contended) }
 }
 
-/// One attempt. `None`: the object is another one, or gone.
+/// One attempt. `None` if the object was deleted, or replaced by another one.
 async fn raise(session: &QuorumSession, token: FencingToken) -> kube::Result<Option<RedisQuorum>> {
     let (client, name) = (session.context.client.clone(), &session.reference.name);
     let api: Api<RedisQuorum> = Api::namespaced(client, session.reference.namespace.as_deref().unwrap_or_default());
@@ -139,10 +139,10 @@ mod tests {
         assert_eq!((tokens.highest(), tokens.floor()), (token(40), token(5_000_000)));
     }
 
-    /// Members start one after the other, each restored from the floor that the one before has raised.
+    /// Members start one after the other. Each is restored from the floor that the previous one raised.
     ///
-    /// All of them start again as often as they can: twice the shortest rejoin delay lies between a quorum and the next
-    /// one of its name, and is always more.
+    /// All of them restart as often as possible. Twice the shortest rejoin delay is less than the time between a quorum and the next
+    /// one of its name.
     #[test]
     fn restored_counters_stay_near_the_clock() {
         const SHORTEST_DELAY: i64 = 1_000_000;
@@ -157,7 +157,7 @@ mod tests {
                     counters.push(counter);
                     highest = highest.max(counter);
                 }
-                // Raised ahead, at the latest possible moment.
+                // The floor is raised early, at the latest possible moment.
                 floor = floor.max(highest.saturating_add(LOW_WATER + FLOOR_STEP));
                 assert!(floor.get() < clock.get() + 2 * SHORTEST_DELAY, "{members} members: {floor:?} at {clock:?}");
             }
@@ -168,12 +168,12 @@ mod tests {
     fn the_floor_is_raised_ahead_of_need_and_asked_for_once() {
         let floor = i64::from(FLOOR_STEP);
         let tokens = Tokens::new(&quorum(floor));
-        assert_eq!(tokens.low_water(), None, "no token was seen");
+        assert_eq!(tokens.low_water(), None, "no token was observed");
         let (far, near) = (token(floor - i64::from(LOW_WATER)), token(floor - i64::from(LOW_WATER) + 1));
         assert!(!tokens.observe(far) && tokens.low_water().is_none());
         assert!(tokens.observe(near));
         assert_eq!(tokens.low_water(), Some(token(floor + 1)));
-        assert!(!tokens.observe(token(near.get() + 1)), "asked for already");
+        assert!(!tokens.observe(token(near.get() + 1)), "already requested");
         tokens.update(&quorum(2 * floor));
         assert_eq!(tokens.low_water(), None);
     }

@@ -41,7 +41,7 @@ fn run(process: &str) -> RunId {
     RunId::new(process)
 }
 
-/// A member `a` runs the process `a1`, then `a2`.
+/// The first process of a member: `a1` for member `a`. The next one is `a2`.
 fn process(member: &str) -> RunId {
     run(&format!("{member}1"))
 }
@@ -64,13 +64,13 @@ fn agreement(ttl: u64) -> Agreement {
     agreement
 }
 
-/// The record is read for the claim of now.
+/// Reads the record for the current claim.
 fn reads(agreement: &mut Agreement, member: &str, run_id: &RunId, state: &RecordState, now: u64) -> bool {
     let claim = agreement.claim().unwrap().clone();
     agreement.read(&name(member), run_id, &claim, state, at(now))
 }
 
-/// All members admitted, and our claim on all of them.
+/// An agreement in which all members are admitted and hold our claim.
 fn joined(ttl: u64) -> Agreement {
     let mut agreement = agreement(ttl);
     for member in MEMBERS {
@@ -138,8 +138,8 @@ fn the_loss_of_a_member_does_not_stop_those_who_have_joined() {
     }
     assert!(agreement.may_vote(at(200)) && agreement.counts(&name("a"), &process("a"), at(200)));
     assert!(!agreement.counts(&name("c"), &process("c"), at(200)));
-    assert_eq!(agreement.settled(at(200)), None, "nothing longer comes into force meanwhile");
-    // Back with another process: it claims there at once, and its votes count only then.
+    assert_eq!(agreement.settled(at(200)), None, "a longer ttl does not come into force then");
+    // It is back with another process. The operator claims there immediately, and its votes count only after that.
     assert!(asks(&agreement, "c", &run("c2"), 200));
     agreement.admitted(&name("c"), Some(run("c2")));
     assert!(!agreement.counts(&name("c"), &run("c2"), at(200)));
@@ -152,7 +152,7 @@ fn votes_stop_counting_when_the_claim_is_not_renewed() {
     let agreement = joined(30);
     assert!(agreement.counts(&name("a"), &process("a"), at(5)));
     assert!(!agreement.counts(&name("a"), &process("a"), at(6)));
-    assert!(agreement.may_vote(at(59)) && !agreement.may_vote(at(60)), "and then it may have lapsed");
+    assert!(agreement.may_vote(at(59)) && !agreement.may_vote(at(60)), "the claim has possibly lapsed by then");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn another_replica_goes_on_with_a_claim_that_stands() {
         agreement.missed(&name(member), "connection refused");
     }
     reads(&mut agreement, "a", &process("a"), &state(true, true, &[]), 0);
-    assert!(!agreement.may_vote(at(0)), "one of three is nobody's word");
+    assert!(!agreement.may_vote(at(0)), "one of three is no majority");
     agreement.admitted(&name("b"), Some(process("b")));
     assert!(reads(&mut agreement, "b", &process("b"), &state(true, true, &[]), 1));
     assert!(agreement.may_vote(at(1)), "without c");
@@ -181,18 +181,18 @@ fn another_list_stops_everything_until_it_is_gone() {
     assert!(
         matches!(agreement.sharing(at(1)), Sharing::Conflict(Conflict::List(other)) if other.name == "shop/theirs")
     );
-    assert!(!asks(&agreement, "a", &process("a"), 1), "and nothing is written anywhere");
-    // The process that held it has forgotten it, we have not.
+    assert!(!asks(&agreement, "a", &process("a"), 1), "and no claim is written");
+    // The process with the conflicting claim has forgotten it, but this operator has not.
     reads(&mut agreement, "b", &run("b2"), &state(false, false, &[]), 2);
     assert!(!agreement.may_vote(at(60)));
-    assert!(!asks(&agreement, "a", &process("a"), 60), "59 s after it was seen");
-    // Ours was not renewed either.
+    assert!(!asks(&agreement, "a", &process("a"), 60), "59 s after its observation");
+    // Our claim was not renewed either.
     for (member, run_id) in [("a", process("a")), ("b", run("b2")), ("c", process("c"))] {
         assert!(asks(&agreement, member, &process(member), 61));
         reads(&mut agreement, member, &run_id, &state(true, false, &[]), 61);
     }
     assert!(agreement.may_vote(at(61)));
-    // Withdrawn while its process lives.
+    // The other operator withdraws its claim while the process lives.
     reads(&mut agreement, "b", &run("b2"), &state(false, false, std::slice::from_ref(&theirs)), 62);
     assert!(!agreement.may_vote(at(62)));
     reads(&mut agreement, "b", &run("b2"), &state(false, false, &[]), 63);
@@ -241,7 +241,7 @@ fn no_vote_counts_while_the_list_changes() {
     agreement.set_members(MEMBERS.map(name).to_vec(), ["a", "b", "c", "d"].map(name), true);
     agreement.set_claim(Some(Claim { epoch: 3, ended: false, ..claim(30) }));
     for member in MEMBERS {
-        assert!(asks(&agreement, member, &process(member), 1), "the claim of the list before is renewed");
+        assert!(asks(&agreement, member, &process(member), 1), "the claim of the former list is renewed");
         reads(&mut agreement, member, &process(member), &RecordState { epoch: 3, ..state(true, true, &[]) }, 1);
         assert_eq!(agreement.epoch_at(&name(member), &process(member)), Some(3));
     }
@@ -267,17 +267,17 @@ fn a_change_of_our_own_members_to_external_ones_pauses_too() {
     assert!(agreement.may_vote(at(0)), "until it begins");
 }
 
-/// One of three members cannot be reached while a claim counts, and one has restarted.
+/// One of three members is out of reach until the claim has expired, and another one restarts.
 ///
 /// The claims on these two are lost.
 #[test]
 fn an_operator_without_a_majority_of_claims_joins_again() {
     let mut agreement = joined(30);
-    // The last look at c counts for five seconds.
+    // The last reading of c counts for five seconds.
     for second in 1..70 {
         assert_eq!(agreement.may_vote(at(second)), second < 65, "{second}");
         reads(&mut agreement, "a", &process("a"), &state(true, true, &[]), second);
-        // Its process waits.
+        // The process of b waits for its admission.
         reads(&mut agreement, "b", &run("b2"), &state(true, false, &[]), second);
     }
     agreement.admitted(&name("b"), Some(run("b2")));

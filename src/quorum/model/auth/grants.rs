@@ -40,14 +40,14 @@ impl Grant {
 }
 
 impl Auth {
-    /// Whether the passwords of this client are those of this grant.
+    /// Whether the passwords of this client belong to the grant of this plan.
     pub fn grants(&self, client: &ClientPlan) -> bool {
         self.passwords.grants.get(&client.name).is_some_and(|grant| grant.is_for(client))
     }
 
-    /// The secrets with a grant for each of these clients and no other.
+    /// The secrets with grants for exactly these clients.
     ///
-    /// Clients that have not changed keep their grants, and the others get new ones. `None` if nothing changes.
+    /// Unchanged clients keep their grants, and the other clients get new ones. `None` if no grant changes.
     pub fn granting(&self, clients: &[ClientPlan]) -> Option<Self> {
         let grant = |client: &ClientPlan| {
             let same = self.passwords.grants.get(&client.name).filter(|grant| grant.is_for(client)).cloned();
@@ -58,7 +58,7 @@ impl Auth {
         changes.then(|| self.changed(Passwords { grants, ..self.passwords.clone() }))
     }
 
-    /// The input of a password, besides the seed.
+    /// Derives a password from the seed, the member, the user and the grant.
     pub(super) fn derived(&self, seed: &Seed, member: &str, user: &str) -> [u8; 32] {
         let plain = ["password", member, user];
         let Some(client) = UserRule::client_of(user) else { return super::derive(seed, &plain) };
@@ -66,7 +66,7 @@ impl Auth {
             Some(Grant { namespace, key_prefix, salt, .. }) => {
                 super::derive(seed, &[&plain[..], &[namespace, key_prefix, &hex(salt)]].concat())
             }
-            // No client gets this one.
+            // No client gets this password.
             None => super::derive(seed, &[&plain[..], &["of no client"]].concat()),
         }
     }

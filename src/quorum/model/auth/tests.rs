@@ -24,7 +24,7 @@ fn every_member_and_user_has_a_password_of_its_own() {
 
 #[test]
 fn derivation_never_changes() {
-    // A change would lock the operator out of every running member.
+    // A change would exclude the operator from every running member.
     let auth = Auth::from_seed(b"0123456789abcdef0123456789abcdef").unwrap();
     assert_eq!(auth.password("main-0", "operator").expose(), EXPECTED);
 }
@@ -73,7 +73,7 @@ fn secrets_made_in_place_of_lost_ones_are_known_and_win() {
     assert!(rotated.supersedes(&replacement) && rotated.supersedes(&lost) && !lost.supersedes(&rotated));
     let again = Auth::replacement(UnixMillis(2_000));
     assert!(again.supersedes(&rotated) && !rotated.supersedes(&again) && again.id() != replacement.id());
-    // Without the proof it is an edit.
+    // Without the proof, the content counts as an edit by another party.
     let mut data = replacement.data();
     data.insert(SEED_KEY.to_owned(), ByteString(vec![7; 32]));
     assert_eq!(Auth::from_data(&data), None);

@@ -15,9 +15,9 @@ use crate::redis_member::acl::{self, OPERATOR_USER, UserRule};
 /// Memory of a member, in bytes, for each connection that it accepts.
 /// A member of the default size accepts 512.
 const MEMORY_PER_CLIENT: u64 = 192 << 10;
-/// A quorum with a few clients needs so many connections, however small its members are.
+/// The minimum number of connections, for a quorum with a few clients and small members.
 const LEAST_CLIENTS: u64 = 128;
-/// Redis' own default.
+/// The default of Redis.
 const MOST_CLIENTS: u64 = 10_000;
 
 /// The directory at which pods mount the members' certificates.
@@ -25,22 +25,22 @@ pub const TLS_DIRECTORY: &str = "/etc/redis-tls";
 
 /// Key of the configuration with TLS or without.
 ///
-/// Both always exist. While TLS is switched on or off, processes of both kinds of pods can restart.
+/// Both always exist, because during a change of TLS processes in both kinds of pods can restart.
 pub(super) const fn conf_key(tls: bool) -> &'static str {
     if tls { "redis-tls.conf" } else { "redis.conf" }
 }
 
 /// Key of the ACL file that a member's pod mounts.
 ///
-/// After secrets were lost it names the new ones. The template then changes, the pod shows which secrets its first
-/// process has, and it cannot start with an older file.
+/// After a loss of the secrets, it names the new ones. The template then changes. The pod shows the secrets of its first
+/// process, and that process cannot start with an older file.
 pub fn mounted_acl_key(auth: &Auth, member: &MemberPlan) -> String {
     auth.id().map_or_else(|| member.acl_key(), |id| format!("users-{}-{id}.acl", member.index))
 }
 
 /// The key of the password that a member's readiness probe reads.
 ///
-/// After secrets were lost it is another key, like that of the ACL file.
+/// After a loss of the secrets it is another key, like that of the ACL file.
 pub(super) fn readiness_key(auth: &Auth, member: &MemberPlan) -> String {
     auth.id().map_or_else(|| format!("readiness-{}", member.index), |id| format!("readiness-{}-{id}", member.index))
 }
@@ -48,7 +48,7 @@ pub(super) fn readiness_key(auth: &Auth, member: &MemberPlan) -> String {
 /// The config Secret: redis.conf, and for each member an ACL file and a password of its probe.
 ///
 /// The ACL file of a member is the closed state of its fence. The authorities are for the operator's own replicas. They
-/// have verified members' certificates, whatever has become of the Secret since.
+/// have verified members' certificates, even if the Secret has changed since.
 pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> Secret {
     let conf = |tls: bool| (conf_key(tls).to_owned(), ByteString(redis_conf(plan, tls).into_bytes()));
     let mut data = BTreeMap::from([conf(false), conf(true)]);
@@ -56,7 +56,7 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
         data.insert(AUTHORITIES_KEY.to_owned(), ByteString(authorities.clone().into_bytes()));
     }
     for member in &plan.members {
-        // By its plain name, too: the memory of who has rights, and what pods from before read when their process starts again.
+        // The plain name exists as well. It records which users have rights, and earlier pods read it when their process restarts.
         for key in [member.acl_key(), mounted_acl_key(auth, member)] {
             data.insert(key, ByteString(users_acl(plan, auth, member).into_bytes()));
         }
@@ -66,7 +66,9 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
     opaque(owned(plan, plan.config_name(), quorum_labels(plan)), data)
 }
 
-/// A member holds keys and little else. A limit of its own keeps a flood of keys from taking the node along.
+/// Resources of a member, which holds keys and little else.
+///
+/// A limit prevents that a flood of keys affects the node.
 pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
     plan.pod.resources.clone().unwrap_or_else(|| {
         let amounts = |pairs: &[(&str, &str)]| {
@@ -80,20 +82,21 @@ pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
     })
 }
 
-/// The configuration of every member. There is no persistence of any kind: a member that starts has forgotten, always, and the
-/// fence relies on nothing else.
+/// The configuration of every member.
+///
+/// It has no persistence, so a started member has always forgotten its locks. The fence relies on this alone.
 pub fn redis_conf(plan: &Plan, tls: bool) -> String {
     let mut lines = listening(tls);
     lines.extend([
-        // Users and their passwords guard the members, not the address that a client comes from.
+        // Users and their passwords guard the members. The address of a client does not matter.
         "protected-mode no".to_owned(),
         "aclfile /etc/redis/users.acl".to_owned(),
         "dir /".to_owned(),
         "save \"\"".to_owned(),
         "appendonly no".to_owned(),
-        // An evicted lock would be a lost lock; a full member refuses new ones instead.
+        // An evicted lock would be a lost lock. A full member refuses new locks instead.
         "maxmemory-policy noeviction".to_owned(),
-        // A script that runs for longer than this can be killed by the operator.
+        // The operator can kill a script that runs for longer than this.
         "busy-reply-threshold 200".to_owned(),
         "tcp-keepalive 10".to_owned(),
         "timeout 0".to_owned(),
@@ -108,32 +111,32 @@ pub fn redis_conf(plan: &Plan, tls: bool) -> String {
     lines.join("\n")
 }
 
-/// Limits of the memory and buffers that one peer, and all peers together, can use of a member.
+/// Limits of the memory and buffers that one client, and all clients together, can use on a member.
 ///
-/// A lock's commands and answers have some hundred bytes. These limits are three to four orders of magnitude above
-/// them, and far below the amount that fills a member or has it killed.
+/// The commands and replies of a lock have some hundred bytes. These limits are three to four orders of magnitude above
+/// them, and far below the amount that fills or kills a member.
 fn limits(max_memory: Option<u64>) -> Vec<String> {
     let mut lines = vec![
-        // The longest argument. Redis allocates what a peer announces: 26 bytes can announce half a gigabyte.
+        // The longest argument. Redis allocates the announced length, and 26 bytes can announce half a gigabyte.
         "proto-max-bulk-len 1mb".to_owned(),
         "client-query-buffer-limit 1mb".to_owned(),
-        // Answers that a peer does not read are not counted in maxmemory.
+        // Redis does not count unread replies in maxmemory.
         "client-output-buffer-limit normal 1mb 256kb 5".to_owned(),
         "client-output-buffer-limit pubsub 1mb 256kb 5".to_owned(),
     ];
     if let Some(bytes) = max_memory {
         lines.extend([
             format!("maxmemory {bytes}"),
-            // Beyond this Redis ends the connections that use most. The operator's own are exempt (CLIENT NO-EVICT).
+            // Above this limit Redis closes the connections that use most. The operator's connections are exempt (CLIENT NO-EVICT).
             format!("maxmemory-clients {}", bytes / 4),
-            // An idle connection takes some 24 KB.
+            // An idle connection needs about 24 KB.
             format!("maxclients {}", (bytes / MEMORY_PER_CLIENT).clamp(LEAST_CLIENTS, MOST_CLIENTS)),
         ]);
     }
     lines
 }
 
-/// With TLS there is no other port: a client that speaks plain TCP is refused.
+/// The port lines. With TLS there is no plain port, so a client without TLS is refused.
 fn listening(tls: bool) -> Vec<String> {
     let mut lines = vec!["bind * -::*".to_owned()];
     if !tls {
@@ -145,18 +148,18 @@ fn listening(tls: bool) -> Vec<String> {
         format!("tls-port {PORT}"),
         format!("tls-cert-file {TLS_DIRECTORY}/{CERTIFICATE_KEY}"),
         format!("tls-key-file {TLS_DIRECTORY}/{PRIVATE_KEY_KEY}"),
-        // Clients prove themselves by their passwords.
+        // Clients authenticate with their passwords.
         "tls-auth-clients no".to_owned(),
     ]);
     lines
 }
 
-/// Three quarters of the container's memory limit: the rest is for connections and the process itself.
+/// Three quarters of the container's memory limit. The rest is for connections and the process itself.
 pub fn max_memory(limit: &Quantity) -> Option<u64> {
     Some(bytes(limit)? / 4 * 3).filter(|bytes| *bytes > 0)
 }
 
-/// The ACL file of a member: every user that can vote is closed.
+/// The ACL file of a member, in which every voting user is closed.
 pub fn users_acl(plan: &Plan, auth: &Auth, member: &MemberPlan) -> String {
     let mut users = plan.user_rules(auth, &member.name);
     users.push(UserRule::probe(&auth.probe_password(&member.name)));

@@ -6,12 +6,14 @@ use super::{owned, quorum_labels, quorum_selector};
 use crate::api::MEMBER_LABEL;
 use crate::quorum::model::plan::Plan;
 
-/// At most one member away at a time. Readiness follows admission, so a fenced member counts as away already.
+/// Allows at most one absent member.
 ///
-/// Members that only join, or that leave, have no vote to lose, so the budget does not cover them.
+/// Readiness follows admission, so a fenced member counts as absent already.
 ///
-/// `AlwaysAllow`: a member that is not ready has no vote to lose, so evicting it only starts its wait again. The other policy
-/// would let members that can never become ready (a bad image, a dead node) block every drain.
+/// Members that join or leave have no vote to lose, so the budget does not cover them.
+///
+/// `AlwaysAllow` is set because a member that is not ready has no vote to lose, so its eviction only restarts its wait. With the other
+/// policy, members that can never become ready (a bad image, a dead node) would block every drain.
 pub(super) fn budget(plan: &Plan) -> PodDisruptionBudget {
     let names = plan.members.iter().map(|member| member.name.clone());
     let voters = LabelSelectorRequirement {

@@ -10,24 +10,27 @@ use super::{owned, quorum_labels, quorum_selector, selector};
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::Plan;
 
-/// The label that the API server itself puts on every namespace.
+/// The label that the API server sets on every namespace.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// The labels that distinguish the operator's pods from others, the same in every version of the chart.
+/// The labels that distinguish the operator's pods from other pods.
+///
+/// They are equal in every version of the chart.
 const IDENTITY: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instance"];
 
-/// Where the operator's own pods are.
+/// The namespace and the labels of the operator's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorPods {
     /// Their namespace.
     pub namespace: String,
-    /// Labels that all replicas have, of this version and of the next.
+    /// Labels that all replicas have, in this version and the next.
     pub labels: BTreeMap<String, String>,
 }
 
 impl OperatorPods {
-    /// From the labels of one of them. With neither label known, all pods of the namespace are meant: a policy that shut the
-    /// operator out would stop every lock.
+    /// Takes the labels of one of the operator's pods.
+    ///
+    /// Without these labels it selects all pods of the namespace, because a policy that excludes the operator would stop every lock.
     pub fn new(namespace: &str, labels: &BTreeMap<String, String>) -> Self {
         let mut labels = labels.clone();
         labels.retain(|key, _| IDENTITY.contains(&key.as_str()));
@@ -35,11 +38,11 @@ impl OperatorPods {
     }
 }
 
-/// Lets only the operator, and pods in the namespaces of `spec.clients`, reach Redis.
+/// Permits connections to Redis from the operator, and from pods in the namespaces of `spec.clients`.
 ///
-/// With `expose`, peers from `sourceRanges` reach it, too. Without `sourceRanges` everyone does: a connection from
-/// outside gets the address of the node on its way. TLS and passwords guard the members then. Members make no calls:
-/// they have no replicas, and no names to look up.
+/// With `expose`, clients from `sourceRanges` can connect as well. Without `sourceRanges` every client can, because a connection from
+/// outside gets the address of a node on its path. TLS and passwords guard the members then. Members open no connections,
+/// because they have no replicas and resolve no names.
 pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
     let operators = NetworkPolicyPeer {
         namespace_selector: Some(namespace(&operator.namespace)),

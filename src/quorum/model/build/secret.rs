@@ -30,13 +30,13 @@ pub fn certificate_data(made: &Pair, trusted: &str) -> Data {
         .into()
 }
 
-/// Key of the addresses of the members before, for a client that only reads.
+/// Key of the addresses of the former members, for a client that only reads.
 const FORMER_URLS_KEY: &str = "formerUrls";
 
 /// The rules of the quorum, for its clients.
 ///
-/// With them a client makes no promise that the fence does not outlast, and asks as many members as the
-/// operator does. External members have no clients, so all restarted ones are fenced.
+/// With them every promise of a client ends before the fence, and the client sends its requests to as many members as the
+/// operator does. External members have no clients, so all restarted members are fenced.
 fn rules(plan: &Plan) -> [(&'static str, String); 5] {
     let Effective { max_ttl, drift, node_timeout } = plan.promised;
     let text = |duration: Duration| GoDuration::from(duration).to_string();
@@ -49,11 +49,11 @@ fn rules(plan: &Plan) -> [(&'static str, String); 5] {
     ]
 }
 
-/// The Secret with what a client needs.
+/// The Secret with the data for a client.
 ///
-/// It has the client's user, its key prefix, one URL per member that votes, and with TLS whom to trust. In another
-/// namespace it has only labels and no owner: garbage collection would take an owner in another namespace for a missing
-/// one, and delete the Secret at once.
+/// It has the client's user, its key prefix, one URL per voting member, and with TLS the trusted authorities. In another
+/// namespace it has only labels and no owner. Garbage collection treats an owner in another namespace as missing, and would
+/// delete the Secret immediately.
 ///
 /// A client that only reads continues while two lists of members are in force, so it gets both.
 pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &ClientPlan, namespace: &str) -> Secret {
@@ -75,7 +75,7 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
     if namespace != plan.namespace {
         metadata.namespace = Some(namespace.to_owned());
         metadata.owner_references = None;
-        // Argo CD deletes an object with the label of an application that does not list it.
+        // Argo CD deletes an object with the label of an application whose list does not have it.
         metadata.labels.get_or_insert_default().remove(INSTANCE_LABEL);
     }
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());

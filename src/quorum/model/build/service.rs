@@ -8,10 +8,10 @@ use crate::api::MEMBER_LABEL;
 use crate::quorum::model::expose::{ExposePlan, PORT};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 
-/// The name of one member.
+/// The Service with the name of one member.
 ///
-/// It publishes addresses that are not ready. A fenced member answers its clients "no permission", which they count as
-/// one vote less. A name that does not resolve stops many clients from starting at all.
+/// It publishes addresses that are not ready. A fenced member replies "no permission" to its clients, which count it as a
+/// missing vote. Many clients cannot start at all if a name does not resolve.
 pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
     Service {
         metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
@@ -20,7 +20,7 @@ pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
     }
 }
 
-/// The Service by which peers outside the cluster reach one member, whether or not it is ready.
+/// The Service by which clients outside the cluster reach one member, even if it is not ready.
 pub(super) fn external(plan: &Plan, expose: &ExposePlan, member: &MemberPlan) -> Service {
     let mut metadata = owned(plan, member.external_name(), member_labels(plan, member));
     metadata.annotations = (!expose.annotations.is_empty()).then(|| expose.annotations.clone());
@@ -29,9 +29,9 @@ pub(super) fn external(plan: &Plan, expose: &ExposePlan, member: &MemberPlan) ->
         metadata,
         spec: Some(ServiceSpec {
             type_: Some(expose.type_.into()),
-            // Otherwise a connection comes with the address of the node that it came through, and no range means anything.
+            // Otherwise a connection has the address of the node on its path, and the ranges have no effect.
             external_traffic_policy: ranges.map(|_| "Local".into()),
-            // The API server takes it for this type only.
+            // The API server accepts the field for this type only.
             load_balancer_source_ranges: ranges.filter(|_| expose.type_ == "LoadBalancer").cloned(),
             ..to_member(member)
         }),

@@ -18,19 +18,19 @@ use crate::quorum::model::plan::{MemberPlan, Plan, TlsPlan};
 use crate::quorum::model::tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::PROBE_USER;
 
-/// The user `redis` of the official images, and of Debian's.
+/// The user `redis` of the official images and of Debian's images.
 const REDIS_UID: i64 = 999;
 /// The volume with the configuration.
 pub const CONFIG_VOLUME: &str = "config";
-/// Where it is mounted.
+/// The directory of that volume.
 const CONFIG_DIRECTORY: &str = "/etc/redis";
-/// The ACL file in it.
+/// The name of the ACL file in it.
 pub const ACL_FILE: &str = "users.acl";
-/// The password of the readiness probe in it.
+/// The name of the file with the password of the readiness probe.
 const READINESS_FILE: &str = "readiness";
-/// The volume by which a pod that speaks TLS is known: a pod's volumes cannot be changed.
+/// The volume that marks a pod with TLS. The volumes of a pod cannot be changed.
 pub const TLS_VOLUME: &str = "tls";
-/// One member: a StatefulSet of its own, so that members are named, placed and replaced one by one.
+/// The StatefulSet of one member, so that members are named, placed and replaced one by one.
 pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulSet {
     StatefulSet {
         metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
@@ -38,7 +38,7 @@ pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulS
             replicas: Some(1),
             service_name: Some(member.name.clone()),
             selector: selector(BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())])),
-            // The operator, not the StatefulSet controller, decides when a member can be replaced.
+            // The operator decides when a member can be replaced. The StatefulSet controller does not.
             update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }),
             template: template(plan, auth, member),
             ..StatefulSetSpec::default()
@@ -57,7 +57,7 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
             volumes: Some(volumes(plan, auth, member)),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            // Redis keeps nothing, so there is nothing to wait for.
+            // Redis keeps no data, so a longer wait has no use.
             termination_grace_period_seconds: Some(5),
             security_context: Some(pod_security(pod)),
             affinity: Some(pod.affinity.clone().unwrap_or_else(|| apart(plan))),
@@ -72,14 +72,14 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
     }
 }
 
-/// Images of Redis run on Linux, and a scheduler does not read images.
+/// Selects Linux nodes, because images of Redis run on Linux and a scheduler does not read images.
 fn node_selector(pod: &MemberPod) -> BTreeMap<String, String> {
     let mut selector = pod.node_selector.clone();
     selector.entry("kubernetes.io/os".into()).or_insert_with(|| "linux".into());
     selector
 }
 
-/// The operator's own labels identify the member, so they win.
+/// The metadata of the template. The operator's own labels identify the member, so they have priority.
 fn template_metadata(plan: &Plan, member: &MemberPlan) -> ObjectMeta {
     let mut labels = plan.pod.labels.clone();
     labels.extend(member_labels(plan, member));
@@ -119,7 +119,9 @@ fn restricted() -> SecurityContext {
     }
 }
 
-/// A container besides Redis mounts nothing: it must not read the members' passwords and keys.
+/// An extra container next to Redis.
+///
+/// It mounts nothing, because it must not read the members' passwords and keys.
 fn extra(container: &ExtraContainer) -> Container {
     let port = |(name, port): (&String, &i32)| tcp_port(name, *port);
     let variable = |(name, value): (&String, &String)| EnvVar {
@@ -168,9 +170,9 @@ fn redis(plan: &Plan) -> Container {
     }
 }
 
-/// Redis writes no file, so there is no volume for files.
+/// The mounts of the Redis container. Redis writes no file, so there is no volume for files.
 ///
-/// A volume on the node would keep `kubectl drain` from evicting the pod.
+/// A volume on the node would prevent the eviction of the pod by `kubectl drain`.
 fn mounts(plan: &Plan) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str| VolumeMount {
         name: name.into(),
@@ -185,10 +187,10 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
 
 /// The readiness probe: a member is ready while it is admitted.
 ///
-/// Only a member that votes echoes, because the operator opens and closes the probe's user with the others. That user has the same
-/// name in every membership epoch. Clients resolve a member that is not ready.
+/// Only a voting member echoes, because the operator opens and closes the probe's user together with the voting users. The probe's
+/// user has the same name in every membership epoch. Clients can resolve a member that is not ready.
 fn readiness(plan: &Plan) -> Probe {
-    // To itself, over loopback, with nothing to hide: which certificate is served is the operator's concern.
+    // The probe connects to its own process over loopback and checks no certificate. The operator checks the served certificate.
     let tls = if plan.tls.is_some() { " --tls --insecure" } else { "" };
     let client = format!("REDISCLI_AUTH=$(cat {CONFIG_DIRECTORY}/{READINESS_FILE}) redis-cli{tls} --user {PROBE_USER}");
     let script = format!("[ \"$({client} --no-auth-warning ECHO votes)\" = votes ]");
@@ -201,7 +203,7 @@ fn readiness(plan: &Plan) -> Probe {
     }
 }
 
-/// The liveness probe, which only asks whether the port is open.
+/// The liveness probe, which only checks that the port is open.
 ///
 /// The kubelet must not kill a member that is fenced, or busy with a script, because the next process is empty and waits.
 fn liveness() -> Probe {
@@ -215,7 +217,9 @@ fn liveness() -> Probe {
     }
 }
 
-/// Mounted read-only: the fence is that every start finds the closed ACL file.
+/// The volume with the configuration.
+///
+/// It is read-only, because the fence needs the closed ACL file at every start.
 fn config_volume(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Volume {
     let items = [
         (conf_key(plan.tls.is_some()), "redis.conf"),
@@ -239,7 +243,7 @@ fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
     volumes
 }
 
-/// The kubelet brings a new content of the Secret into the running pod.
+/// The volume with the certificate. The kubelet writes new content of the Secret into the running pod.
 fn tls_volume(tls: &TlsPlan) -> Volume {
     secret_volume(TLS_VOLUME, tls.secret.clone(), &[CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|key| (key, key)))
 }

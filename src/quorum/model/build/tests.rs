@@ -11,7 +11,7 @@ mod pods;
 mod security;
 mod updates;
 
-/// Names of the fixture differ from each other and from the product, so that swapped values are seen.
+/// The names of the fixture differ from each other and from the product, so that swaps are detected.
 fn quorum(spec: Value) -> RedisQuorum {
     let mut quorum = RedisQuorum::new("blue", serde_json::from_value(spec).unwrap());
     quorum.metadata.namespace = Some("vault".into());
@@ -23,7 +23,7 @@ fn plan(spec: Value) -> Plan {
     validate(&quorum(spec)).unwrap()
 }
 
-/// Everything for a plan, with an operator somewhere.
+/// The objects of a plan, with a fixed namespace and labels of the operator.
 fn build(plan: &Plan, auth: &Auth) -> Objects {
     let labels =
         [("app.kubernetes.io/name", "redlock"), ("app.kubernetes.io/version", "7"), ("pod-template-hash", "1")];
@@ -171,7 +171,7 @@ fn pod_settings_are_taken_over() {
     assert_eq!(pod.containers[0].image.as_deref(), Some("valkey/valkey:8"));
     let default = pod_spec(&build(&super::tests::plan(json!({})), &auth()).stateful_sets[0]);
     let apart = default.affinity.unwrap().pod_anti_affinity.unwrap();
-    assert!(apart.required_during_scheduling_ignored_during_execution.is_none(), "a small cluster must do");
+    assert!(apart.required_during_scheduling_ignored_during_execution.is_none(), "a small cluster must be enough");
     assert_eq!(apart.preferred_during_scheduling_ignored_during_execution.unwrap().len(), 2);
 }
 
@@ -193,9 +193,9 @@ fn a_client_gets_one_url_per_member_with_that_members_password() {
     assert_eq!((copy.metadata.namespace.as_deref(), copy.metadata.owner_references), (Some("shop"), None));
 }
 
-/// A difference here restarts the count of every member of every quorum.
+/// A difference here restarts the wait of every member of every quorum.
 ///
-/// That happens at the next replacement of the member's pod, so change the template on purpose only.
+/// The restart happens at the next replacement of the member's pod, so change the template on purpose only.
 #[test]
 fn the_pod_template_is_the_same_in_every_version() {
     use sha2::Digest;
@@ -206,7 +206,7 @@ fn the_pod_template_is_the_same_in_every_version() {
         };
         let tls = json!({"mode": tls});
         let clients = json!([{"name": "b", "namespace": "s", "keyPrefix": "s/"}]);
-        // Not the default image, which another version can change. It is written into a quorum when that is created.
+        // The test sets an image, because the default image can change between versions. A quorum keeps the image of its creation.
         let text = template(json!({"tls": tls, "image": "redis:7.2"}));
         assert_eq!(text, template(json!({"tls": tls, "image": "redis:7.2", "clients": clients})));
         let digest: String = sha2::Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect();

@@ -32,7 +32,7 @@ fn ready_since(node: &Node) -> Option<String> {
     Some(ready.last_transition_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default())
 }
 
-/// Since when the API server has called a node Ready, in its own words.
+/// Since when a node has been Ready, as text of the API server.
 ///
 /// The text changes with every transition, and with the machine.
 pub fn ready_transition(node: &Node) -> Option<String> {
@@ -62,19 +62,19 @@ impl NodeWatch {
     fn observe(&mut self, node: &Node, now: Monotonic) {
         self.ready = match (ready_transition(node), self.ready.take()) {
             (Some(transition), Some((recorded, since))) if recorded == transition => Some((recorded, since)),
-            // Perhaps Ready for longer, but this replica has not observed it.
+            // The node was perhaps Ready earlier, but this replica has not observed it.
             (Some(transition), _) => Some((transition, now)),
             (None, _) => None,
         };
         let (identity, ready_since) = (identity(node), self.ready.as_ref().map(|(_, since)| *since));
-        // A machine that is back was not gone.
+        // A machine that has returned was not gone.
         self.facts.deleted.retain(|deleted| !deleted.identity.is(&identity));
         self.facts.present = Some(PresentNode { identity, ready_since, out_of_service: is_out_of_service(node) });
     }
 
     fn deleted(&mut self, last: &Node) {
         let identity = identity(last);
-        // The deletion of an object before the one that there is now proves nothing about that one.
+        // The deletion of an earlier object proves nothing about the current one.
         if self.facts.present.as_ref().is_some_and(|present| present.identity.uid == identity.uid) {
             (self.ready, self.facts.present) = (None, None);
         }
@@ -89,9 +89,9 @@ impl NodeWatch {
 #[derive(Debug, Default)]
 pub struct Nodes {
     by_name: HashMap<String, NodeWatch>,
-    /// The first node that reported these IDs.
+    /// The name of the first node that reported these IDs.
     first_names: HashMap<Machine, String>,
-    /// Shown by more than one: machines made from one image, or several kubelets on one machine.
+    /// The IDs that several nodes report: machines from one image, or several kubelets on one machine.
     shared: HashSet<Machine>,
 }
 
@@ -112,9 +112,9 @@ impl Nodes {
         self.change(last.name_any(), |watch| watch.deleted(last))
     }
 
-    /// Removes a node object that was deleted while this replica did not watch.
+    /// Removes a Node object that was deleted while this replica did not watch.
     ///
-    /// Its last state was not observed, and is no evidence.
+    /// Its last state was not observed, so it is no evidence.
     pub fn vanished(&mut self, last: &Node) -> bool {
         self.change(last.name_any(), |watch| {
             if watch.facts.present.as_ref().is_some_and(|present| Some(&present.identity.uid) == last.uid().as_ref()) {
@@ -135,7 +135,7 @@ impl Nodes {
         self.by_name.get(name).map(|watch| watch.facts.clone()).unwrap_or_default()
     }
 
-    /// The machine that the node of this name speaks for; without IDs that other nodes report, too.
+    /// The machine of the node with this name, without IDs that other nodes also report.
     pub fn identity(&self, name: &str) -> Option<NodeIdentity> {
         let present = self.by_name.get(name)?.facts.present.clone()?;
         Some(super::with_unique_ids(present.identity, |machine| self.is_shared(machine)))
@@ -146,7 +146,7 @@ impl Nodes {
         self.shared.contains(machine)
     }
 
-    /// The transition that the count of a Ready node rests on.
+    /// The transition since which the Ready time of a node counts.
     pub fn transition(&self, name: &str) -> Option<&str> {
         self.by_name.get(name)?.ready.as_ref().map(|(transition, _)| transition.as_str())
     }
@@ -188,7 +188,7 @@ mod tests {
         assert!(nodes.observe(&ready("n", "n1", "A"), at(10)));
         assert!(!nodes.observe(&ready("n", "n1", "A"), at(20)), "nothing new");
         assert_eq!(ready_since(&nodes), Some(at(10)));
-        // A break that was missed shows in the transition time.
+        // A missed break changes the transition time.
         nodes.observe(&node("n", "n1", ("True", "05"), "A", json!({})), at(30));
         assert_eq!(ready_since(&nodes), Some(at(30)));
         nodes.observe(&node("n", "n1", ("Unknown", "06"), "A", json!({})), at(40));
@@ -212,7 +212,7 @@ mod tests {
         let facts = nodes.facts("n");
         assert_eq!((facts.present, facts.deleted.len()), (None, 1));
         assert!(facts.deleted[0].had_provider_id && !facts.deleted[0].was_ready);
-        // Another machine under this name takes nothing back; the same one does.
+        // Another machine with this name does not cancel the deletion. The same machine does.
         nodes.observe(&ready("n", "n2", "B"), at(20));
         assert_eq!(nodes.facts("n").deleted.len(), 1);
         nodes.observe(&ready("n", "n3", "A"), at(20));
@@ -221,7 +221,7 @@ mod tests {
         assert!(nodes.facts("n").deleted[0].was_ready);
         nodes.deleted(&ready("n", "n0", "C"));
         assert!(!nodes.facts("n").deleted[1].had_provider_id);
-        // Its end was not observed.
+        // The end of this node was not observed.
         nodes.observe(&ready("n", "n4", "D"), at(30));
         nodes.vanished(&ready("n", "n0", "C"));
         assert!(nodes.facts("n").present.is_some(), "an object before this one");
@@ -235,12 +235,12 @@ mod tests {
         nodes.observe(&ready("n", "n1", "A"), at(1));
         nodes.observe(&ready("n", "n2", "A"), at(1));
         let machine = nodes.identity("n").unwrap().machine.expect("it has only registered again");
-        assert!(nodes.observe(&ready("m", "m1", "A"), at(2)), "a member may have been recorded with them");
+        assert!(nodes.observe(&ready("m", "m1", "A"), at(2)), "a member was possibly recorded with them");
         assert!(nodes.is_shared(&machine));
         for (name, uid) in [("n", "n2"), ("m", "m1")] {
             assert_eq!(nodes.identity(name), Some(NodeIdentity { uid: uid.into(), machine: None }));
         }
-        // It stays so when one of them is gone.
+        // The IDs stay shared after the deletion of one node.
         nodes.deleted(&ready("m", "m1", "A"));
         assert!(nodes.is_shared(&machine));
         // A node without IDs has no machine.

@@ -30,7 +30,7 @@ fn machine_named(name: &str) -> Option<NodeIdentity> {
     (name == "node-c").then(machine)
 }
 
-/// Process `run_id` of pod-1.
+/// The place of process `run_id` in pod-1.
 fn located(run_id: &str, pods: [Option<&Pod>; 2], container: Option<&str>, record: &Record) -> Process {
     let whereabouts = Whereabouts { run_id: &RunId::new(run_id), pod_uid: "pod-1", pods, container, record };
     process(&whereabouts, machine_named, |_| false).0
@@ -58,9 +58,9 @@ fn a_process_whose_pod_is_gone_is_still_known_by_its_node() {
     assert_eq!(located("r", [None, None], None, &recorded(whole.clone())), whole);
     let gone = located("r", [None, Some(&running)], None, &Record::default());
     assert_eq!((gone.container_id, gone.node_name.as_deref()), (None, Some("node-c")));
-    // Nothing of another process is kept.
+    // The place of another process is not kept.
     assert_eq!(located("s", [None, None], None, &recorded(whole.clone())).node_name, None);
-    // Another machine can have its node's name by now.
+    // Another machine can have the name of its node now.
     let of = Whereabouts {
         run_id: &RunId::new("r"),
         pod_uid: "pod-1",
@@ -70,7 +70,7 @@ fn a_process_whose_pod_is_gone_is_still_known_by_its_node() {
     };
     let other = |_: &str| Some(NodeIdentity { uid: "n2".into(), machine: None });
     assert_eq!(process(&of, other, |_| false).0.node, Some(machine()));
-    // Its IDs turn out to be those of several: the UID is left.
+    // Several nodes have its IDs, so only the UID remains.
     let node = NodeIdentity { machine: None, ..machine() };
     assert_eq!(process(&of, other, |_| true).0.node, Some(node));
 }
@@ -80,14 +80,14 @@ fn a_container_of_an_earlier_process_is_never_that_of_the_next() {
     let stale = pod(redis("a", json!({"running": {}}), json!({})));
     let pods = [Some(&stale), None];
     let first = located("r", pods, Some("a"), &Record::default());
-    // The kubelet has not said yet that r has ended, and s answers.
+    // The kubelet has not reported the end of r yet, and s answers.
     let record = recorded(first.clone());
     assert_eq!(located("s", pods, Some("a"), &record).container_id, None);
     let before = Record { predecessor: Some(first), ..Record::default() };
     assert_eq!(located("s", pods, Some("a"), &before).container_id, None);
     assert_eq!(located("s", pods, Some("b"), &before).container_id.as_deref(), Some("b"));
-    // A record from a lagging status is corrected by the container that the pod showed before the process answered
-    // last.
+    // The container that the pod showed before the last answer of the process corrects a record from a lagging
+    // status.
     let early = recorded(located("s", pods, Some("b"), &before));
     let restarted = pod(redis("c", json!({"running": {}}), terminated("b")));
     assert_eq!(located("s", [Some(&restarted), None], Some("c"), &early).container_id.as_deref(), Some("c"));
@@ -102,10 +102,10 @@ fn a_lost_container_is_not_confused_with_the_next_container() {
     let first =
         located("r", [Some(&pod(redis("a", json!({"running": {}}), json!({})))), None], Some("a"), &Record::default());
     let record = recorded(first.clone());
-    // It still answers at the address of the pod, and b is started again and again, since the port is taken.
+    // It still answers at the address of the pod. The kubelet restarts b repeatedly, because the port is in use.
     assert_eq!(located("r", [Some(&next), None], Some("b"), &record).container_id.as_deref(), Some("a"));
     assert_eq!(located("r", [Some(&later), None], Some("c"), &record).container_id.as_deref(), Some("a"));
-    // Whether a process that is new is in the lost container is known when that was the container of another one.
+    // A new process can be in the lost container, except if that was the container of another process.
     assert_eq!(located("s", [Some(&next), None], Some("b"), &Record::default()).container_id, None);
     let before = Record { predecessor: Some(first), ..Record::default() };
     assert_eq!(located("s", [Some(&next), None], Some("b"), &before).container_id.as_deref(), Some("b"));
@@ -117,17 +117,17 @@ fn whether_a_status_will_tell_of_a_container() {
     let (a, b) = (running("a", json!({})), running("b", terminated("a")));
     let in_a = recorded(located("r", [Some(&a), None], Some("a"), &Record::default()));
     assert_eq!(report_of(&a, Some("a"), &in_a), ContainerReport::Running);
-    // It was asked before the pod showed the next container.
+    // The request was sent before the pod showed the next container.
     assert_eq!(report_of(&b, None, &in_a), ContainerReport::NotYet);
     assert_eq!(report_of(&b, Some("b"), &in_a), ContainerReport::Running);
     assert_eq!(report_of(&pod(redis("a", terminated("a"), json!({}))), None, &in_a), ContainerReport::NotYet);
     // The container restarted twice between two statuses.
     assert_eq!(report_of(&running("c", terminated("b")), Some("c"), &in_a), ContainerReport::Never);
-    // The runtime lost sight of the container before.
+    // The runtime lost the earlier container.
     let lost = json!({"terminated": {"exitCode": 137, "containerID": "a", "reason": "ContainerStatusUnknown"}});
     assert_eq!(report_of(&running("b", lost.clone()), Some("b"), &in_a), ContainerReport::Never);
     assert_eq!(report_of(&running("b", lost), Some("b"), &Record::default()), ContainerReport::Never);
-    // The pod still shows the container of the process before.
+    // The pod still shows the container of the previous process.
     let of_another =
         Record { predecessor: Some(Process { run_id: RunId::new("q"), ..in_a.process.unwrap() }), ..Record::default() };
     assert_eq!(report_of(&a, Some("a"), &of_another), ContainerReport::NotYet);
@@ -140,7 +140,7 @@ fn only_the_redis_container_counts() {
     assert_eq!(running_container(&running), Some("b"));
     let ended = pod(redis("b", terminated("b"), json!({})));
     assert!(!runs(&ended));
-    assert_eq!(running_container(&ended), None, "a container that has ended is nobody's");
+    assert_eq!(running_container(&ended), None, "an ended container is not the running one");
     assert_eq!((pod_ip(&ended).as_deref(), node_name(&ended).as_deref()), (Some("10.0.0.7"), Some("node-c")));
     assert_eq!(running_container(&Pod::default()), None);
     assert_eq!(running_container(&pod(redis("", json!({"running": {}}), json!({})))), None);

@@ -5,7 +5,9 @@ use crate::quorum::model::lists::Lists;
 use crate::quorum::model::progress::Doing;
 use crate::quorum::model::rollout::listed;
 
-/// Progress of a change, for users; `None` when nothing changes. `failures`: why members could not be closed.
+/// The progress of a change for users. `None` without a change.
+///
+/// `failures` are the reasons why members could not be closed.
 pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option<String> {
     let (from, to) = match &lists.former {
         Some(former) => (former, &lists.voters),

@@ -24,13 +24,13 @@ fn awaits(members: &[String]) -> ChangeStep {
     ChangeStep::Wait(Until::NewMembersVote { members: listed(members) })
 }
 
-/// A quorum as its status has it, and what a leader sees beside it.
+/// A quorum in the state of its status, and the observations of a leader.
 struct World {
     quorum: RedisQuorum,
     now: u64,
     /// The running process, by index.
     up: [bool; 9],
-    /// Where the operator's user of the next epoch is open.
+    /// The members on which the operator's user of the next epoch is open.
     next_open: BTreeSet<String>,
     closed_since: Option<u64>,
     incomplete_locks: Vec<String>,
@@ -38,7 +38,7 @@ struct World {
 }
 
 impl World {
-    /// A number of admitted members, and nothing to change.
+    /// A number of admitted members, without a change.
     fn settled(members: i32) -> Self {
         let mut quorum = RedisQuorum::new("main", Default::default());
         quorum.spec.members = members;
@@ -67,7 +67,7 @@ impl World {
         self.quorum.status.get_or_insert_default()
     }
 
-    /// The fence, under the present epoch.
+    /// Admits a member like the fence, under the current epoch.
     fn admit(&mut self, name: &str) {
         let epoch = self.lists().epoch;
         self.forget(name);
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// The process before can still run.
+    /// Fences a member. With `unconfirmed`, the previous process can still run.
     fn fence(&mut self, name: &str, unconfirmed: bool) {
         let epoch = self.quorum.member(name).and_then(|member| member.epoch);
         self.forget(name);
@@ -125,7 +125,7 @@ impl World {
         })
     }
 
-    /// Carries out one step.
+    /// Executes one step.
     fn act(&mut self) -> ChangeStep {
         let step = self.step();
         match &step {
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// All steps to the end, by their names.
+    /// All steps to the end, by name.
     fn run(&mut self) -> Vec<String> {
         let mut steps = Vec::new();
         for _ in 0..20 {
@@ -205,7 +205,7 @@ fn several_changes_follow_each_other() {
         world.admit_all();
         assert_eq!(world.run(), WHOLE);
         assert_eq!(world.lists().epoch, epoch);
-        // A member that left is forgotten, and is another member when it comes again.
+        // The status drops a member that left. When it joins again, it counts as another member.
         let members = world.lists().members();
         world.status().members.retain(|member| members.contains(&member.name));
     }
@@ -246,7 +246,7 @@ fn a_change_begins_when_locks_are_on_all_members_without_update() {
     assert_eq!(world.step(), awaits(&[name(1)]));
     world.up[1] = true;
     assert!(matches!(world.act(), ChangeStep::OpenNext(_)));
-    // It restarts before the switch, so its next process knows the user of the next epoch only when it was opened again.
+    // It restarts before the switch, so the user of the next epoch must be opened again on its new process.
     world.admit(&name(2));
     assert_eq!(world.act(), ChangeStep::OpenNext(vec![name(2)]));
     assert_eq!(world.act(), ChangeStep::Switch);
@@ -273,7 +273,7 @@ fn a_status_of_a_version_without_changes_has_one_list_of_all() {
     }
     world.quorum.spec.members = 5;
     assert_eq!(world.lists().voters.len(), 3);
-    // The first write names it, before it names the members that join.
+    // The first write of the status names the list, before new members join.
     let voters = world.lists().voters;
     world.status().voters = voters;
     world.admit_all();

@@ -14,12 +14,12 @@ pub struct ExternalPlan {
     pub address: String,
     /// Name of the Secret with the user.
     pub secret: Option<String>,
-    /// With TLS or without.
+    /// The plan of TLS. `None` for plain TCP.
     pub tls: Option<ExternalTlsPlan>,
 }
 
 impl ExternalPlan {
-    /// As the status keeps it.
+    /// The form for the status.
     pub fn published(&self) -> ExternalStatus {
         let named = |name: &Option<String>| name.clone().map(|name| SecretRef { name });
         let tls = self.tls.as_ref();
@@ -35,20 +35,20 @@ impl ExternalPlan {
 /// TLS to an external master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalTlsPlan {
-    /// Name of the Secret with the authorities; those of the system without one.
+    /// Name of the Secret with the authorities. `None` for the authorities of the system.
     pub secret: Option<String>,
-    /// The name that its certificate has to carry.
+    /// The name that its certificate must contain.
     pub server_name: String,
 }
 
-/// The external members that vote or are to vote.
+/// The external members that vote now or will vote.
 pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     Lists::of(quorum).members().iter().filter_map(|name| recorded_member(quorum, name)).collect()
 }
 
 /// The external member with this name.
 ///
-/// If the status has such a member, its address there applies, because that member votes.
+/// If the status has such a member, the address in the status applies, because that member votes.
 pub(super) fn recorded_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     if own_member(quorum, name).is_some() {
         return None;
@@ -80,9 +80,9 @@ pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     all
 }
 
-/// The list that records name: members by address, sorted, separated by spaces.
+/// The list in the records: members by address, sorted, separated by spaces.
 ///
-/// While a change is joint it is the list before, under which promises can still live.
+/// While a change is joint it is the former list, because promises under that list can still live.
 pub fn shared_list(quorum: &RedisQuorum) -> String {
     let namespace = quorum.namespace().unwrap_or_default();
     let member = |name: &String| own_member(quorum, name).or_else(|| recorded_member(quorum, name));
@@ -95,7 +95,7 @@ pub fn shared_list(quorum: &RedisQuorum) -> String {
 
 /// Checks the names and addresses of external members.
 ///
-/// Names and addresses are different, no name is that of a member of the operator's own, and none belongs to another
+/// Names and addresses must be unique. No name can be that of one of the operator's own members, or belong to another
 /// master.
 pub(super) fn check(quorum: &RedisQuorum) -> Result<(), Invalid> {
     let specified = &quorum.spec.external;

@@ -58,7 +58,7 @@ fn an_unconfirmed_predecessor_is_explained() {
     assert!(message.len() <= 1024);
     publish(&mut member, &Record { reason: Some(Reason::ClockJump), ..record.clone() }, Stamps::default());
     assert!(member.message.as_ref().is_some_and(|message| message.contains("clock was stepped")), "{member:?}");
-    assert_eq!(record_of(&member).reason, Some(Reason::ClockJump), "the next leader ends the process too");
+    assert_eq!(record_of(&member).reason, Some(Reason::ClockJump), "the next leader also ends the process");
     publish(&mut member, &Record { reason: Some(Reason::Restarted), ..record }, Stamps::default());
     assert_eq!(member.message, None);
 }

@@ -4,9 +4,9 @@ use super::messages::Unfit;
 use crate::api::{MemberStatus, MemoryStatus};
 use crate::redis_member::Observation;
 
-/// Why the process of this external member must not vote, if so.
+/// Why the process of this external member must not vote, if there is a reason.
 ///
-/// It could forget while it runs. Or it is another member's process, too, and would have two votes.
+/// It could lose data while it runs. Or it is also the process of another member, and would have two votes.
 pub fn unfit(members: &[MemberStatus], name: &str, observation: Option<&Observation>) -> Option<String> {
     let observation = observation?;
     let twin = || twin_of(members, name, observation.run_id.as_str());
@@ -23,9 +23,9 @@ fn unfit_process(observation: &Observation) -> Option<Unfit> {
     }
 }
 
-/// The member that this process votes for already.
+/// The member for which this process already votes.
 ///
-/// It is recorded with the process, and is admitted or comes before this member.
+/// That member has this process in its record. It is admitted, or comes before this member in the list.
 fn twin_of<'a>(members: &'a [MemberStatus], name: &str, run_id: &str) -> Option<&'a str> {
     let position = members.iter().position(|member| member.name == name)?;
     let is_it = |member: &MemberStatus| member.run_id.as_deref() == Some(run_id);
@@ -38,15 +38,15 @@ fn twin_of<'a>(members: &'a [MemberStatus], name: &str, run_id: &str) -> Option<
     twin.map(|member| member.name.as_str())
 }
 
-/// Evidence that an external master has kept its data since admission: replication ID, record time.
+/// Evidence that an external master has kept its data since its admission: replication ID, record time.
 pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemoryStatus {
     let replication_id = Some(observation.replication_id.clone()).filter(|id| !id.is_empty());
     MemoryStatus { replication_id, record_since }
 }
 
-/// Whether the process has forgotten since `known`.
+/// Whether the process has lost data since `recorded`.
 ///
-/// It was a replica, or its record of operators has vanished. All other data can have vanished, too.
+/// It was a replica, or its record of operators disappeared. All other data has possibly disappeared as well.
 pub fn has_forgotten(recorded: &MemoryStatus, now: &MemoryStatus) -> bool {
     let differs = recorded
         .replication_id
@@ -58,7 +58,7 @@ pub fn has_forgotten(recorded: &MemoryStatus, now: &MemoryStatus) -> bool {
     differs || vanished
 }
 
-/// The evidence to publish for a process that has not forgotten. The first value of each kind stays.
+/// The evidence to publish for a process that kept its data. The first value of each kind stays.
 pub fn merged(recorded: Option<&MemoryStatus>, now: MemoryStatus) -> MemoryStatus {
     let Some(recorded) = recorded.cloned() else { return now };
     MemoryStatus {
@@ -105,14 +105,14 @@ mod tests {
             (memory("a", Some(100)), false),
             (memory("b", Some(100)), true),
             (memory("a", Some(200)), true),
-            // The record was not read yet.
+            // The record had not been read yet.
             (memory("a", Some(0)), false),
             (memory("", None), false),
         ] {
             assert_eq!(has_forgotten(&recorded, &now), forgotten, "{now:?}");
-            assert!(!has_forgotten(&MemoryStatus::default(), &now), "nothing was known before");
+            assert!(!has_forgotten(&MemoryStatus::default(), &now), "there is no earlier evidence");
         }
-        // It was there at the first observation, and is younger now.
+        // The record existed at the first observation, and is younger now.
         assert!(has_forgotten(&memory("a", Some(0)), &memory("a", Some(200))));
         assert_eq!(merged(Some(&memory("a", None)), memory("b", Some(7))), memory("a", Some(7)));
         assert_eq!(merged(None, recorded.clone()), recorded);
@@ -137,7 +137,7 @@ mod tests {
             keyspace: Default::default(),
             load: crate::redis_member::Load::default(),
         };
-        assert_eq!(unfit_process(&fine), None, "a file that it writes is no proof of memory, and none is asked for");
+        assert_eq!(unfit_process(&fine), None, "a file that it writes proves no memory, and none is required");
         for unfit in [
             Observation { is_master: false, ..fine.clone() },
             Observation { mode: "cluster".into(), ..fine.clone() },

@@ -108,7 +108,7 @@ messages! {
 }
 
 impl QuorumMessage {
-    /// The condition that says it.
+    /// The condition with this message.
     pub fn condition(&self) -> Condition {
         let (type_, holds, reason) = self.means();
         Condition { type_, holds, reason, message: self.to_string() }

@@ -11,7 +11,7 @@ use crate::quorum::model::lists::{Lists, majority};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::rollout::Progress;
 
-/// The input of the conditions, besides the status itself.
+/// The input of the conditions, in addition to the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
     /// An unfinished update.
@@ -20,26 +20,26 @@ pub struct Overview {
     pub change: Option<String>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
-    /// A rotation of passwords, and what it waits for.
+    /// The progress of a rotation of passwords, and the cause of its wait.
     pub rotation: Option<String>,
-    /// Members run with secrets that are lost.
+    /// The message about members that run with lost secrets.
     pub loss: Option<String>,
     /// The state of TLS, `None` without it.
     pub tls: Option<Condition>,
-    /// Something that keeps the quorum from being carried out at all.
+    /// A problem that keeps the operator from executing the specification.
     pub obstacle: Option<Problem>,
-    /// The agreement with operators that share its members; `None` before anything is known.
+    /// The agreement with operators that share its members. `None` before the first reading.
     pub agreement: Option<Condition>,
 }
 
 impl Overview {
-    /// Why no votes count, whichever members are admitted.
+    /// Why no votes count, independent of the admitted members.
     fn disagreement(&self) -> Option<&Condition> {
         self.agreement.as_ref().filter(|agreement| agreement.holds != Status::True)
     }
 }
 
-/// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its own.
+/// Sets the conditions of a quorum with a valid plan. The watches of members have separate conditions.
 pub fn conditions(
     status: &mut RedisQuorumStatus,
     lists: &Lists,
@@ -62,7 +62,7 @@ pub fn conditions(
     }
 }
 
-/// Sets the conditions of a quorum that cannot be carried out, and of which nothing else is known.
+/// Sets the conditions of a quorum with a spec that cannot be executed, so that its state is unknown.
 pub fn refused(status: &mut RedisQuorumStatus, problem: &Problem, generation: Option<i64>, now: Timestamp) {
     let is_served = !matches!(problem, Problem::TooMany { .. } | Problem::Deleting { .. });
     let available = if is_served { Status::Unknown } else { Status::False };
@@ -89,7 +89,7 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Cond
     draft(false, waiting_reason(status, counts), waiting_for(status, counts))
 }
 
-/// How many can vote, of how many, and how many are needed, in each list.
+/// The numbers of admitted members, all members and needed votes for each list, with their text.
 fn counted(status: &RedisQuorumStatus, lists: &Lists) -> (Vec<(usize, usize, usize)>, String) {
     let counts: Vec<_> = lists.in_force().map(|list| (admitted_of(status, list), list.len(), majority(list))).collect();
     let texts =
@@ -187,7 +187,7 @@ fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> b
             (MemberState::Pending, ..) => MemberWaits::NoPod { member: name },
             (MemberState::Starting, ..) => MemberWaits::Starting { member: name },
             (MemberState::Unreachable, ..) => MemberWaits::Silent { member: name },
-            // The obstacle of an external member. No time removes it.
+            // This is the obstacle of an external member. Time does not remove it.
             (MemberState::Fenced, Some(_), Some(why)) => MemberWaits::FencedFor { member: name, why },
             (MemberState::Fenced, Some(at), None) => MemberWaits::FencedUntil { member: name, at },
             (MemberState::Fenced, None, Some(why)) => MemberWaits::Record { why },

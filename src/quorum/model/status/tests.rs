@@ -137,7 +137,7 @@ fn summary_of_change(states: &[&str], voters: &[usize], former: &[usize]) -> Vec
 
 #[test]
 fn during_a_change_conditions_describe_the_voting_lists() {
-    // Two members join: they have no vote, so nothing is missing, and nothing is gained.
+    // Two members join. They have no vote, so nothing is missing, and the tolerance is not higher.
     let learning = summary_of_change(&["Admitted", "Fenced", "Admitted"], &[0], &[]);
     assert_eq!(
         learning,
@@ -150,7 +150,7 @@ fn during_a_change_conditions_describe_the_voting_lists() {
             "1/1",
         ]
     );
-    // Both lists count: with the only old member away there is no majority, however many new ones there are.
+    // Both lists are in force. Without the only old member there is no majority, with any number of new members.
     let joint = summary_of_change(&["Fenced", "Admitted", "Admitted"], &[0, 1, 2], &[0]);
     assert_eq!(
         joint,
@@ -163,7 +163,7 @@ fn during_a_change_conditions_describe_the_voting_lists() {
             "2/3",
         ]
     );
-    // It leaves, so its fence does not matter.
+    // The member leaves, so its fence does not matter.
     let left = summary_of_change(&["Admitted", "Admitted", "Admitted", "Fenced"], &[0, 1, 2], &[]);
     assert_eq!(
         left[..4],

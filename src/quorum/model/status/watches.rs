@@ -11,15 +11,15 @@ use crate::fence::clock::Step;
 /// The state of the members' clocks at this replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClockReport {
-    /// Members whose clock is read.
+    /// The number of members whose clock is read.
     pub read: usize,
-    /// Members whose clock was stepped, until another process has taken their place.
+    /// Members whose clock was stepped, until another process replaces them.
     pub stepped: Vec<(String, Step)>,
-    /// All members moved alike less than a window ago: this replica's clock, most likely.
+    /// All members showed the same step less than a window ago. Most likely it was this replica's clock.
     pub together: Option<Step>,
 }
 
-/// The keys of the members, as far as Redis counts them.
+/// The keys of the members, according to the counts of Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     /// The number of keys without a time to live, on the member that has most of them.
@@ -29,22 +29,22 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The larger number of each. One key is on several members.
+    /// The maximum of each number, because one key is on several members.
     pub fn most(self, other: Self) -> Self {
         Self { endless: self.endless.max(other.endless), average_ttl: self.average_ttl.max(other.average_ttl) }
     }
 }
 
-/// All of it.
+/// The input of the conditions of this file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     /// The clocks.
     pub clocks: ClockReport,
-    /// The keys; `None` until a member of the operator has answered.
+    /// The keys. `None` until a member of the operator answers.
     pub keys: Option<Keys>,
     /// The bound: the largest maxTTL in force.
     pub bound: Duration,
-    /// Others run all members, and their keys are of no concern.
+    /// Whether all members are external, so that their keys do not matter.
     pub all_external: bool,
 }
 
@@ -60,13 +60,13 @@ fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> QuorumMess
     let is_out = |name: &str| {
         status.members.iter().any(|member| member.name == name && member.reason == Some(FenceReason::ClockJump))
     };
-    // Those that a leader before this one has fenced are known from the status only.
+    // The members that an earlier leader fenced are known from the status only.
     let named = status.members.iter().filter(|member| is_out(&member.name) || size(&member.name).is_some());
     let texts: Vec<String> = named
         .map(|MemberStatus { name: member, pod_name, .. }| {
             let by = size(member).map_or_else(String::new, |step| format!(" by {step}"));
             let member = member.clone();
-            // Others run it without a pod, and the operator cannot end it.
+            // The operator runs no pod for it, and cannot end it.
             let waits = match pod_name {
                 Some(_) => MemberWaits::ClockStepped { member, by },
                 None => MemberWaits::ExternalClockStepped { member, by },
@@ -136,7 +136,7 @@ mod tests {
         let (status, reason, message) = clocks(stepped, None);
         assert_eq!((status.as_str(), reason.as_str()), ("False", "ClockJump"));
         assert!(message.contains("main-1") && message.contains("-61.500 s"), "{message}");
-        // A later leader reads it from the status.
+        // A later leader reads the step from the status.
         let (status, _, message) = clocks(calm.clone(), Some(FenceReason::ClockJump));
         assert!(status == "False" && message.contains("main-1"), "{message}");
         let (status, _, message) = clocks(ClockReport { together: Some(step(5_000_000)), ..calm }, None);
@@ -157,7 +157,7 @@ mod tests {
         let (status, reason, message) = with(Some(average(30_001)));
         assert_eq!((status.as_str(), reason.as_str()), ("False", "KeysBeyondMaxTTL"));
         assert!(message.contains("on average") && message.contains("30s"), "{message}");
-        // Another member has a key without an end.
+        // Another member has a key without a time to live.
         let (status, reason, message) = with(Some(average(1).most(Keys { endless: 1, ..Keys::default() })));
         assert_eq!((status.as_str(), reason.as_str()), ("False", "KeysBeyondMaxTTL"));
         assert!(message.contains("no time to live"), "{message}");

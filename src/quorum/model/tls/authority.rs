@@ -1,7 +1,7 @@
 //! The operator's own authority over time: which one signs, which ones are trusted. Pure.
 //!
-//! A new authority is published before it signs anything, and an old one is trusted for as long as it is valid. So a client that reads
-//! `ca.crt` once a week always trusts the certificate that is served.
+//! A new authority is published before it signs anything, and an old one is trusted until it expires. So a client that reads
+//! `ca.crt` once a week always trusts the served certificate.
 
 use k8s_openapi::ByteString;
 
@@ -12,7 +12,7 @@ const DAY: i64 = 86_400;
 pub const AUTHORITY_LIFE: i64 = 5 * 365 * DAY;
 /// How long a member's certificate is valid.
 pub const CERTIFICATE_LIFE: i64 = 90 * DAY;
-/// Certificates are valid from a little earlier, for clocks that are behind.
+/// How much earlier the validity of a certificate begins, for clocks that are behind.
 pub const BACKDATED: i64 = 3600;
 /// How long the next authority is published before it signs.
 pub const OVERLAP: i64 = 7 * DAY;
@@ -37,16 +37,16 @@ impl Pair {
 /// The content of an authority's Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authority {
-    /// The one that signs.
+    /// The signing authority.
     pub current: Option<Pair>,
-    /// The one that will sign, trusted already.
+    /// The next signing authority, which is already trusted.
     pub next: Option<Pair>,
-    /// The one that signed before, trusted still; its key is gone.
+    /// The previous signing authority, which is still trusted. Its key is deleted.
     pub previous: Option<String>,
 }
 
 impl Authority {
-    /// From the content of its Secret; what is not there, or only half, is missing.
+    /// Reads the content of its Secret. A pair without both parts is missing.
     pub fn from_data(data: &Data) -> Self {
         let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
         let pair =
@@ -54,7 +54,7 @@ impl Authority {
         Self { current: pair("ca"), next: pair("next"), previous: text("previous.crt") }
     }
 
-    /// For its Secret.
+    /// The content for its Secret.
     pub fn data(&self) -> Data {
         let pair = |name: &str, pair: &Option<Pair>| {
             let pair = pair.clone().map(|pair| [("crt", pair.certificate), ("key", pair.key)]);
@@ -65,7 +65,7 @@ impl Authority {
         all.map(|(key, text)| (key, ByteString(text.into_bytes()))).collect()
     }
 
-    /// All that are to be trusted, in PEM.
+    /// All trusted authorities, in PEM.
     pub fn trusted(&self) -> String {
         let pairs = [&self.current, &self.next].into_iter().flatten().map(|pair| pair.certificate.as_str());
         pairs.chain(self.previous.as_deref()).fold(String::new(), |all, one| union(&all, one))
@@ -75,23 +75,23 @@ impl Authority {
 /// The next step for an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
+    /// There is nothing to do.
     Nothing,
-    /// Make the first one, or one in place of one that cannot sign any more.
+    /// Make the first authority, or replace one that cannot sign now.
     Make,
     /// Make the next one, which does not sign yet.
     Prepare,
-    /// The next one has been known for long enough: it signs from now on.
+    /// The next authority has been published for the required time, so it signs from now on.
     Promote,
-    /// Nothing that the previous one has signed can be valid.
+    /// Drop the previous authority, because every certificate that it signed has expired.
     Forget,
 }
 
 /// Decides the next step at `now`, in seconds of Unix time.
 pub fn decide(authority: &Authority, now: i64) -> Step {
     let span = |pair: &Option<Pair>| pair.as_ref().and_then(Pair::span);
-    // An authority from the future was made while the API server's clock was ahead. Peers would not trust it before
-    // then.
+    // An authority from the future was made while the API server's clock was ahead. Clients would not trust it before
+    // that time.
     let is_valid = |span: &Span| now < span.not_after && now >= span.not_before;
     let Some(current) = span(&authority.current).filter(is_valid) else { return Step::Make };
     let previous = authority.previous.as_ref().map(|pem| Span::of_pem(pem.as_bytes()));
@@ -106,10 +106,10 @@ pub fn decide(authority: &Authority, now: i64) -> Step {
     }
 }
 
-/// The authority after steps until there is nothing left to do; `make` makes a new one.
+/// The authority after all steps that are due. `make` makes a new one.
 ///
 /// # Errors
-/// If none can be made.
+/// If `make` fails.
 pub fn advance<E>(mut authority: Authority, now: i64, make: impl Fn() -> Result<Pair, E>) -> Result<Authority, E> {
     loop {
         match decide(&authority, now) {

@@ -7,13 +7,13 @@ use time::OffsetDateTime;
 
 use super::authority::{AUTHORITY_LIFE, BACKDATED, CERTIFICATE_LIFE, Pair};
 
-/// A new authority, valid from `now` on, in seconds of Unix time.
+/// A new authority, valid from `now`, in seconds of Unix time.
 ///
 /// # Errors
-/// If there is no randomness, or the time is none.
+/// If there is no randomness, or the time is invalid.
 pub fn authority(quorum: &str, now: i64) -> Result<Pair, Error> {
     let mut params = CertificateParams::new(Vec::new())?;
-    // The time keeps the names of two authorities apart.
+    // The time makes the names of two authorities different.
     params.distinguished_name.push(DnType::CommonName, format!("redlock {quorum} {now}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -22,10 +22,10 @@ pub fn authority(quorum: &str, now: i64) -> Result<Pair, Error> {
     Ok(Pair { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
-/// A certificate for these names (DNS names or IP addresses), valid from `now` on.
+/// A certificate for these names (DNS names or IP addresses), valid from `now`.
 ///
 /// # Errors
-/// If the authority cannot be read, or a name is none.
+/// If the authority cannot be read, or a name is invalid.
 pub fn certificate(authority: &Pair, names: &[String], now: i64) -> Result<Pair, Error> {
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
     let mut params = CertificateParams::new(names.to_vec())?;

@@ -6,7 +6,7 @@ use super::Certificate;
 use crate::quorum::model::status::{MemberWaits, QuorumMessage};
 use crate::redis_member::Fingerprint;
 
-/// Members that are not as they should be are named up to this many.
+/// The maximum number of named members that do not serve the certificate.
 const NAMED: usize = 9;
 
 /// The state of TLS at one member.
@@ -14,11 +14,11 @@ const NAMED: usize = 9;
 pub struct Served {
     /// Its name.
     pub member: String,
-    /// Whether its pod speaks TLS, as `None` without a pod.
+    /// Whether its pod uses TLS. `None` without a pod.
     pub tls: Option<bool>,
-    /// The certificate that it served last.
+    /// The last served certificate.
     pub certificate: Option<Fingerprint>,
-    /// Why the operator cannot speak TLS with it.
+    /// Why the TLS connection of the operator to it failed.
     pub failure: Option<String>,
 }
 

@@ -81,7 +81,7 @@ fn an_authority_is_followed_by_one_that_was_known_before() {
 
     let second = advance(overlap.clone(), old + OVERLAP, at(0)).unwrap();
     assert_eq!((&second.current, &second.next), (&overlap.next, &None));
-    assert_eq!(second.trusted().matches(END).count(), 2, "what the first has signed is served until it is replaced");
+    assert_eq!(second.trusted().matches(END).count(), 2, "members can still serve its certificates");
     assert_eq!(Authority::from_data(&second.data()), second);
     assert!(!second.data().contains_key("next.key") && second.data().contains_key("previous.crt"));
 

@@ -26,7 +26,7 @@ impl Observer {
         Self { guard: ClockGuard::new(members, RULE), own: OwnClocks::read(&TokioClock::new()) }
     }
 
-    /// Reads the clocks of `m0`, `m1` and so on, one after the other; whether there was news.
+    /// Reads the clocks of `m0`, `m1` and so on in this order. Returns whether a task must react.
     fn reads(&self, millis: u64, aheads: &[i64], users: Users) -> bool {
         let mut news = false;
         for (index, ahead) in (0..).zip(aheads) {
@@ -56,10 +56,10 @@ async fn a_vote_after_a_step_does_not_count_before_any_probe() {
     assert!(!observer.steady("m0", 1_300, MINUTE));
     assert!(!observer.steady("m0", 1_400, 0), "stepped back, and its keys are gone");
     assert!(observer.steady("m1", 1_400, 0));
-    assert_eq!(observer.guard.step_of(&run_id("m0")), None, "not yet compared with the others");
+    assert_eq!(observer.guard.step_of(&run_id("m0")), None, "not compared with the other members yet");
     assert!(observer.reads(1_500, &[0, 0, 0], Users::Open), "news");
     assert_eq!(observer.stepped(), ["m0 +60.000 s"]);
-    // Until another process is there.
+    // The step stays until another process answers.
     observer.reads(2_000, &[MINUTE, 0, 0], Users::Closed);
     assert_eq!(observer.stepped(), ["m0 +60.000 s"]);
     let name = "m0".into();
@@ -76,7 +76,7 @@ async fn when_all_moved_together_nobody_is_to_blame() {
     let report = observer.guard.report(Boottime::new(Duration::from_secs(10)));
     assert_eq!(report.together.map(|step| step.to_string()).as_deref(), Some("+60.000 s"));
     assert_eq!(observer.guard.report(Boottime::new(Duration::from_secs(40))).together, None);
-    // Judged from there on.
+    // The clocks are judged from this reading on.
     observer.reads(2_000, &[MINUTE, MINUTE, MINUTE], Users::Open);
     assert!(observer.steady("m0", 2_200, MINUTE) && !observer.steady("m1", 2_200, 2 * MINUTE));
 }
@@ -88,7 +88,7 @@ async fn a_fenced_process_is_a_witness_and_no_culprit() {
     observer.reads(1_500, &[MINUTE, 0, 0], Users::Closed);
     observer.reads(2_000, &[MINUTE, 0, 0], Users::Closed);
     assert!(observer.stepped().is_empty());
-    // Admitted: its baseline is what it was admitted with.
+    // It is admitted. Its baseline is the clock at the admission.
     observer.reads(2_500, &[MINUTE, 0, 0], Users::Open);
     assert!(observer.steady("m0", 2_600, MINUTE) && !observer.steady("m0", 2_600, 0));
 }
@@ -98,7 +98,7 @@ async fn a_silent_member_is_not_waited_for() {
     let observer = Observer::new(3);
     observer.reads(1_000, &[0, 0, 0], Users::Open);
     observer.reads(1_500, &[-MINUTE, 0], Users::Open);
-    assert!(observer.stepped().is_empty(), "m2 may show the same");
+    assert!(observer.stepped().is_empty(), "m2 can show the same step");
     observer.guard.lost(&"m2".into());
     observer.reads(2_000, &[-MINUTE, 0], Users::Open);
     assert_eq!(observer.stepped(), ["m0 -60.000 s"]);

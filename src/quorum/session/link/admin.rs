@@ -1,4 +1,4 @@
-//! Acts of the leader on a member. Each uses a fresh connection to the process that was decided about, and to no other.
+//! Acts of the leader on a member. Each uses a fresh connection, and applies only to the process of the decision.
 
 use tokio::sync::MutexGuard;
 
@@ -8,22 +8,22 @@ use crate::redis_member::acl::UserRule;
 use crate::redis_member::{AdminConnection, Fingerprint, GuardedOutcome, Observation, Secret, raise_counter};
 use crate::redlock::{FencingToken, MemberError, RunId};
 
-/// Why an act did not happen. Whatever the reason, the next decision starts from a new observation.
+/// Why a change of a member failed. In every case the next decision starts from a new observation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActError {
     /// The member has no address.
     #[error("the member has no address")]
     NoAddress,
-    /// Another process answers: nothing was done to it.
+    /// Another process answers. It was not changed.
     #[error("another process answers")]
     OtherProcess,
-    /// Another leader has raised its epoch: this one no longer leads.
+    /// Another leader has raised its epoch, so this one no longer leads.
     #[error("another operator leads")]
     Deposed,
-    /// The process obeys a higher epoch than this leader's already.
+    /// The process already obeys a higher epoch than that of this leader.
     #[error("the member obeys a later operator epoch, {0}")]
     Outdated(i64),
-    /// The process must not vote as it is.
+    /// The process must not vote in its current state.
     #[error("the process must not vote: {0}")]
     Unfit(&'static str),
     /// The member failed.
@@ -31,7 +31,7 @@ pub enum ActError {
     Member(#[from] MemberError),
 }
 
-/// A fresh connection to one process, while no probe is under way.
+/// A fresh connection to one process, while no probe runs.
 pub struct AdminSession<'a> {
     link: &'a MemberLink,
     admin: AdminConnection,
@@ -40,7 +40,7 @@ pub struct AdminSession<'a> {
 }
 
 impl MemberLink {
-    /// Connects to the member and makes sure that it is this process.
+    /// Connects to the member, and checks that this process answers.
     pub async fn admin_session(&self, run_id: &RunId) -> Result<AdminSession<'_>, ActError> {
         let target = self.target.borrow().clone().ok_or(ActError::NoAddress)?;
         let turn = self.turn.lock().await;
@@ -52,7 +52,7 @@ impl MemberLink {
         Ok(AdminSession { link: self, admin, users: target.users, _turn: turn })
     }
 
-    /// The counter of tokens of the process.
+    /// Reads the token counter of the process.
     ///
     /// One connection reads the process, the counter and the process again.
     pub async fn counter(&self, run_id: &RunId) -> Result<FencingToken, ActError> {
@@ -68,7 +68,7 @@ const fn done(outcome: GuardedOutcome) -> Result<(), ActError> {
     }
 }
 
-/// A user that was to be closed is still open.
+/// The error if a user is still open after its closing.
 fn still_open() -> ActError {
     ActError::Member(MemberError::Other("users are still open".to_owned()))
 }
@@ -83,17 +83,17 @@ impl AdminSession<'_> {
         Ok(observation)
     }
 
-    /// Observes all users that the process has, whether or not this quorum made them.
+    /// Observes all users of the process, including those that this quorum did not make.
     ///
-    /// A client was perhaps removed a moment ago, and a user can have edited the status. Open users are part of every
-    /// probe from now on.
+    /// A client was perhaps removed a moment ago, or a user edited the status. From now on open users are part of every
+    /// probe.
     pub async fn observe_all(&mut self) -> Result<Observation, ActError> {
         let users = self.admin.users().await?;
         self.link.state.lock().note_users(self.admin.run_id(), users);
         self.observe().await
     }
 
-    /// Gives the operator's user, and those of `users` that are open, their passwords.
+    /// Sets the passwords of the operator's user, and those of `users` that are open.
     ///
     /// The other users get theirs when they are opened.
     pub async fn set_passwords(
@@ -113,7 +113,7 @@ impl AdminSession<'_> {
         self.admin.certificate()
     }
 
-    /// Has the process read its certificate again, for connections from now on.
+    /// Makes the process load its certificate again, for connections from now on.
     pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), ActError> {
         Ok(self.admin.reload_certificate(certificate, key).await?)
     }
@@ -121,15 +121,15 @@ impl AdminSession<'_> {
     /// Makes `epoch` the only one that opens and closes users of this process.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<(), ActError> {
         done(self.admin.raise_epoch(epoch).await?)?;
-        // Seen after the raise: nothing that an earlier leader began can change it any more.
+        // This observation follows the raise, so no step of an earlier leader can change the users after it.
         self.observe_all().await?;
         self.link.state.lock().raised = Some((self.admin.run_id().clone(), epoch));
         Ok(())
     }
 
-    /// Closes these users and all others that the process has, and confirms it.
+    /// Closes these users and all others of the process, and confirms it.
     ///
-    /// The count of the process starts from now.
+    /// The wait of the process starts now.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         let open = self.observe_all().await?.open_users;
         done(self.admin.close_all(epoch, users, &open).await?)?;
@@ -141,7 +141,7 @@ impl AdminSession<'_> {
         Ok(())
     }
 
-    /// Closes users that no longer exist, on a process that keeps voting, and confirms it.
+    /// Closes users that no longer exist, and confirms it. The process still votes.
     pub async fn close_some(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         done(self.admin.close(epoch, users).await?)?;
         let names: Vec<&str> = users.iter().map(UserRule::name).collect();
@@ -151,8 +151,9 @@ impl AdminSession<'_> {
         }
     }
 
-    /// Raises the counter of a process that votes, or is going to, to this token, if it is lower. On an external master as the
-    /// user of the locking path.
+    /// Raises the counter of a process to this token, if it is lower. The process votes now, or soon.
+    ///
+    /// On an external master it uses the user of the locking path.
     pub async fn restore_counter(&mut self, token: FencingToken) -> Result<(), ActError> {
         if self.link.plan.is_external() {
             return Ok(raise_counter(&mut self.admin, token).await.map(drop)?);
@@ -165,8 +166,7 @@ impl AdminSession<'_> {
 
     /// Makes sure that on the process no vote counts under an earlier membership epoch than this.
     ///
-    /// The process keeps voting. Its `users` are closed; on an external master, its record refuses the earlier
-    /// epochs.
+    /// The process still votes. Its `users` are closed. On an external master, its record refuses the earlier epochs instead.
     pub async fn end_epochs_before(
         &mut self,
         record_epoch: i64,
@@ -179,7 +179,7 @@ impl AdminSession<'_> {
         }
     }
 
-    /// Has the record name this epoch for this quorum, so that it refuses votes under earlier ones.
+    /// Writes this epoch into the quorum's record, so that the master refuses votes under earlier epochs.
     async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
         read_record(self.link, &mut self.admin).await;
         match self.link.agreement.lock().epoch_at(&self.link.name, self.admin.run_id()) {
@@ -194,7 +194,7 @@ impl AdminSession<'_> {
         self.open_more(epoch, users).await
     }
 
-    /// Opens users of a process that is admitted: a client was added.
+    /// Opens users of an admitted process, because a client was added.
     pub async fn open_more(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         done(self.admin.open(epoch, users).await?)?;
         self.observe().await.map(drop)

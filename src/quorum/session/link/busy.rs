@@ -7,24 +7,28 @@ use crate::redis_member::{AdminConnection, ScriptKill};
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
-/// How long a script that has written can run before its process is ended. Its member takes part in no vote during that time.
+/// How long a script that has written can run before its process is ended.
+///
+/// Its member does not vote during that time.
 const UNKILLABLE_FOR: Duration = Duration::from_secs(5);
-/// Scripts that can be ended can follow each other, and the process can free memory or connections. The process keeps
-/// its locks until then, and a new process has forgotten them.
+/// How long a member can serve no client before its process is ended.
+///
+/// Such a state can end without a restart, when the scripts end or the process frees memory or connections. The process keeps
+/// its locks until then, but a new process has forgotten them.
 const REFUSES_FOR: Duration = Duration::from_secs(60);
 /// Maximum age of an observation that still counts.
 const OLD: Duration = Duration::from_secs(3);
-/// Between two attempts to end a script.
+/// The pause between two attempts to end a script.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two Events about the same outcome.
+/// The minimum time between two Events about the same outcome.
 const REPORTED_AGAIN: Duration = Duration::from_secs(30);
 
-/// The outcome of the end of a script that kept the member busy.
+/// The result of the attempt to end a script that kept the member busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptNews {
     /// It was ended.
     Killed,
-    /// It has written, so nothing but its own end or that of the process helps.
+    /// It has written, so it ends only when it returns or its process ends.
     Unkillable,
 }
 
@@ -39,7 +43,7 @@ enum Cause {
     Full,
 }
 
-/// A time in which no client was served, as far as this replica has observed.
+/// A time in which the member served no client, as this replica observed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
     since: Monotonic,
@@ -59,7 +63,7 @@ impl Refusal {
     }
 }
 
-/// The service that a member gives to clients, as its link has observed it.
+/// The service of a member for clients, as its link observed it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Service {
     refusal: Option<Refusal>,
@@ -68,7 +72,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Whether the member has served no client for so long that only its end helps.
+    /// Whether the member has served no client for the maximum time, so that the operator must end it.
     pub(super) fn is_stuck(&self, now: Monotonic) -> bool {
         self.refusal.is_some_and(|refusal| refusal.is_stuck(now))
     }
@@ -81,27 +85,27 @@ impl Service {
         }
     }
 
-    /// News of a script, once.
+    /// The result about a script. It is returned once.
     pub(super) fn take_script_news(&mut self, now: Monotonic) -> Option<ScriptNews> {
         let (news, since) = self.script.filter(|_| !self.is_reported)?;
         self.is_reported = true;
         (now.since(since) < REPORTED_AGAIN).then_some(news)
     }
 
-    /// The member has answered.
+    /// Takes an answer of the member. Returns whether the member is stuck.
     ///
-    /// Whether it is stuck. It stays stuck at each later observation, because the turn of the member can come later.
+    /// It stays stuck at each later observation, because the turn of the member can come later.
     fn note_full(&mut self, is_full: bool, now: Monotonic) -> bool {
         self.refusal = is_full.then(|| Refusal::after(self.refusal, Cause::Full, now));
         self.is_stuck(now)
     }
 
-    /// Notes the outcome of an attempt to end a script. Whether there is news in it.
+    /// Takes the outcome of an attempt to end a script. Returns whether it is new.
     fn note_script(&mut self, outcome: &Result<ScriptKill, MemberError>, now: Monotonic) -> bool {
         let (cause, news) = match outcome {
             Ok(ScriptKill::Killed) => (Cause::Script, ScriptNews::Killed),
             Err(MemberError::Other(code)) if code == "UNKILLABLE" => (Cause::Unkillable, ScriptNews::Unkillable),
-            // It has ended, or another replica was quicker; or the member is gone, which its connection shows.
+            // The script has ended, another replica was faster, or the member is gone, which its connection shows.
             Ok(ScriptKill::NotBusy) | Err(_) => return false,
         };
         self.refusal = Some(Refusal::after(self.refusal, cause, now));
@@ -114,19 +118,19 @@ impl Service {
     }
 }
 
-/// Ends the script that keeps a new connection from being of use.
+/// Ends the script that makes a new connection useless.
 pub(super) async fn end_script_at(link: &MemberLink, target: &Target) {
     let outcome = AdminConnection::kill_busy_script(&target.admin, link.machine.clone(), ADMIN_DEADLINE).await;
     note_script(link, &outcome);
 }
 
-/// Ends the script that runs.
+/// Ends the running script.
 pub(super) async fn end_script(link: &MemberLink, admin: &mut AdminConnection) {
     let outcome = admin.script_kill().await;
     note_script(link, &outcome);
 }
 
-/// The member has answered.
+/// Takes an answer of the member, and announces the quorum if the member is stuck.
 pub(super) fn note_full(link: &MemberLink, is_full: bool) {
     let now = link.now();
     let is_stuck = link.state.lock().service.note_full(is_full, now);
@@ -157,12 +161,12 @@ mod tests {
         assert!(until(Cause::Unkillable, 5_000).is_stuck(at(5_100)));
         assert!(!until(Cause::Unkillable, 5_000).is_stuck(at(8_000)), "nothing was observed since");
         for cause in [Cause::Script, Cause::Full] {
-            assert!(!until(cause, 59_500).is_stuck(at(59_500)), "it may serve again");
+            assert!(!until(cause, 59_500).is_stuck(at(59_500)), "it can serve again");
             assert!(until(cause, 60_000).is_stuck(at(60_000)));
         }
-        // First a script that can be ended, and then one that cannot.
+        // The script of the first time can be ended, and the next one cannot.
         assert!(Refusal::after(Some(until(Cause::Script, 6_000)), Cause::Unkillable, at(6_500)).is_stuck(at(6_500)));
-        // A while ago is another time.
+        // A pause between two refusals starts a new time.
         assert!(
             !Refusal::after(Some(until(Cause::Unkillable, 9_000)), Cause::Unkillable, at(12_000)).is_stuck(at(12_000))
         );
@@ -177,7 +181,7 @@ mod tests {
         }
         assert!(service.note_full(true, at(60)) && service.is_stuck(at(60)));
         assert!(!service.note_full(false, at(61)) && !service.is_stuck(at(61)));
-        assert!(!service.note_full(true, at(62)), "it begins again");
+        assert!(!service.note_full(true, at(62)), "the time starts again");
         assert_eq!(service.pause(), PROBE_PERIOD);
     }
 }

@@ -9,15 +9,15 @@ use crate::redlock::MemberError;
 /// A user of an external master, and the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The Redis user; empty if the master asks for no password.
+    /// The Redis user. It is empty if the master needs no password.
     pub username: String,
     /// Its password.
     pub password: Secret,
-    /// With TLS or without.
+    /// The settings of TLS. `None` for plain TCP.
     pub tls: Option<TlsClient>,
 }
 
-/// Whether the user of the connection has the rights that votes need. The status names the missing ones.
+/// Whether the user of the connection has the rights for votes. The status names the missing ones.
 ///
 /// A master without such a check shows a missing right at the first vote.
 pub(super) async fn check_rights(link: &MemberLink, admin: &mut AdminConnection) -> bool {
@@ -31,7 +31,7 @@ pub(super) async fn check_rights(link: &MemberLink, admin: &mut AdminConnection)
             link.note_missed(&link.unanswered(&error));
             false
         }
-        // Alive; it is asked again.
+        // The master is alive, and the next probe checks it again.
         Err(MemberError::Busy | MemberError::Loading) => false,
         Err(_no_check) => true,
     }
@@ -40,7 +40,7 @@ pub(super) async fn check_rights(link: &MemberLink, admin: &mut AdminConnection)
 /// Reads the claims of other operators on the process, and makes or renews the claim of this quorum.
 pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) {
     let run_id = admin.run_id().clone();
-    // Before the question: what stands counts from here.
+    // The time is read before the request, because the validity of the claim starts there.
     let now = link.machine.clock.boottime();
     let question = link.agreement.lock().question(&link.name, &run_id, now);
     let Some((claim, write)) = question else { return };
@@ -51,7 +51,7 @@ pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) 
                 link.announce();
             }
         }
-        // Alive; it is asked again.
+        // The master is alive, and the next probe reads it again.
         Err(MemberError::Busy | MemberError::Loading) => {}
         Err(error @ MemberError::Fenced) => link.note_missed(&link.unanswered(&error)),
         Err(error) => link.note_missed(&format!("the record of its operators was not read: {error}")),

@@ -11,7 +11,7 @@ use crate::redis_member::{AdminConnection, Endpoint, Observation};
 use crate::redlock::MemberError;
 
 impl MemberLink {
-    /// Watches the member wherever it is.
+    /// Watches the member at each of its targets.
     pub(super) async fn watch(self: Arc<Self>) {
         let mut places = self.target.subscribe();
         let mut last: Option<Target> = None;
@@ -37,11 +37,13 @@ impl MemberLink {
         }
     }
 
-    /// Another pod is another target. Observations of the former one prove nothing about it.
+    /// Takes a new target.
+    ///
+    /// Another pod is another target, and observations of the former pod prove nothing about it.
     fn note_target(&self, last: Option<&Target>, target: &Target) {
         let mut state = self.state.lock();
         if last != Some(target) {
-            // With another password, or of another process.
+            // The new target has another password or another process.
             state.failure = None;
         }
         if last.is_some_and(|last| last.pod_uid == target.pod_uid) {
@@ -53,7 +55,7 @@ impl MemberLink {
 
     /// Watches the member at one target, with one connection after the other.
     ///
-    /// Each connection learns again which process it is.
+    /// Each connection reads the `run_id` again.
     async fn stay(&self, target: &Target) {
         let mut failures = 0;
         loop {
@@ -67,7 +69,7 @@ impl MemberLink {
                     busy::end_script_at(self, target).await;
                     sleep(self.pause()).await;
                 }
-                // Alive, and no member of this kind has much to load.
+                // The process is alive, and members of this kind load only little data.
                 Err(MemberError::Busy | MemberError::Loading) => sleep(RETRY_PERIOD).await,
                 Err(error) => {
                     tracing::trace!(member = %self.name, %error, "admin connection");
@@ -106,8 +108,10 @@ impl MemberLink {
         state.certificate = admin.certificate().map(|certificate| (admin.run_id().clone(), certificate));
     }
 
-    /// Probes until the connection ends. The end of a connection alone proves nothing: a leader cuts the others' connections. If
-    /// the process is gone, connecting fails in the next moment.
+    /// Probes until the connection ends.
+    ///
+    /// The end of a connection alone proves nothing, because a leader cuts the connections of other replicas. If the process is gone, the
+    /// next attempt to connect fails.
     async fn probe(&self, mut admin: AdminConnection, target: &Target) {
         let mut has_rights = false;
         loop {
@@ -171,10 +175,10 @@ impl MemberLink {
     }
 }
 
-/// Whether nothing that a decision rests on has changed.
+/// Whether all inputs of decisions are unchanged.
 fn is_unchanged(one: &Observation, other: &Observation) -> bool {
     let keys = |observed: &Observation| {
-        // Exact averages would be news at each probe.
+        // The averages are rounded, because exact ones would change at each probe.
         (observed.endless_keys() > 0, observed.keyspace.average_ttl.as_secs().checked_ilog2())
     };
     (&one.open_users, one.is_master, &one.maxmemory_policy, keys(one))

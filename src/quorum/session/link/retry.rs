@@ -4,8 +4,9 @@ use std::time::Duration;
 
 /// The first pause between two attempts to connect.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_millis(200);
-/// The maximum of that pause, which grows with successive failures. A new process has to be observed soon, because its
-/// fence waits for that. An external master perhaps never answers.
+/// The maximum of that pause, which grows with successive failures.
+///
+/// A new process must be observed soon, because its fence starts with the observation. An external master possibly never answers.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY_OF_EXTERNAL: Duration = Duration::from_secs(5);
 

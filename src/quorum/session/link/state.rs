@@ -11,17 +11,17 @@ use crate::time::Monotonic;
 /// Facts of a process have its `run_id`, and are valid while it is the last observed process.
 #[derive(Clone, Debug, Default)]
 pub struct LinkState {
-    /// The pod of `processes`. The target is perhaps another pod since a moment ago.
+    /// The pod of `processes`. The target possibly changed to another pod a moment ago.
     pub pod_uid: Option<String>,
     /// The processes that answered.
     pub processes: ProcessWatch,
-    /// Why the last connection could not be made.
+    /// The error of the last failed connection attempt.
     pub failure: Option<MemberError>,
     pub(super) observation: Option<Observation>,
     pub(super) fenced: Option<(RunId, Monotonic)>,
     pub(super) raised: Option<(RunId, i64)>,
-    /// The highest membership epoch that a user of a process carries, and unexpected open users.
-    /// These users were open on it without having been asked about.
+    /// The highest membership epoch of the users of a process, and unexpected open users.
+    /// These users were open on it although no request named them.
     pub(super) users: Option<(RunId, Option<i64>, Vec<String>)>,
     pub(super) record_since: Option<(RunId, i64)>,
     pub(super) certificate: Option<(RunId, Fingerprint)>,
@@ -29,7 +29,7 @@ pub struct LinkState {
 }
 
 impl LinkState {
-    /// The process that answers.
+    /// The answering process.
     pub fn answering(&self) -> Option<&ObservedProcess> {
         self.processes.last().filter(|_| self.processes.answers())
     }
@@ -49,12 +49,12 @@ impl LinkState {
         self.of_last(self.raised.as_ref())
     }
 
-    /// The highest membership epoch that a user of the last observed process carries, open or not.
+    /// The highest membership epoch of the users of the last observed process, open or not.
     pub fn highest_epoch(&self) -> Option<i64> {
         self.users.as_ref().filter(|(run_id, ..)| self.is_last(run_id)).and_then(|(_, highest, _)| *highest)
     }
 
-    /// Since when the record of an external master has had this quorum.
+    /// Since when the record of an external master has contained this quorum.
     pub fn record_since(&self) -> Option<i64> {
         self.of_last(self.record_since.as_ref())
     }
@@ -81,13 +81,13 @@ impl LinkState {
         fact.filter(|(run_id, _)| self.is_last(run_id)).map(|(_, fact)| *fact)
     }
 
-    /// All users whose state on a process decides whether it can vote.
+    /// All users whose state decides whether a process can vote.
     pub(super) fn asked_about(&self, users: &[String], run_id: &RunId) -> Vec<String> {
         let others = self.users.iter().filter(|(of, ..)| of == run_id).flat_map(|(.., others)| others);
         users.iter().chain(others.filter(|other| !users.contains(other))).cloned().collect()
     }
 
-    /// All users that a process has.
+    /// Takes all users of a process.
     pub(super) fn note_users(&mut self, run_id: &RunId, users: Users) {
         self.users = Some((run_id.clone(), users.highest_epoch(), users.open));
     }

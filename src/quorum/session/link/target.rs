@@ -27,14 +27,17 @@ pub(in crate::quorum::session) struct Access<'a> {
 }
 
 impl MemberLink {
-    /// The voting connection under this membership epoch, once the member has had an address in it.
+    /// The voting connection under this membership epoch. `None` before the member had an address in it.
     pub fn voter(&self, epoch: i64) -> Option<Arc<RedisMember>> {
         let voter = self.voter.lock();
         voter.as_ref().filter(|(of, _)| *of == epoch).map(|(_, voter)| voter.clone())
     }
 
-    /// Where the member is now: in this pod, if in any. A pod that speaks TLS has no target until it is known whom to trust; false
-    /// then.
+    /// Sets the target to the member's pod, if it has one.
+    ///
+    /// Returns false if the authorities for TLS are missing.
+    ///
+    /// A pod with TLS has no target until the trusted authorities are known.
     pub(in crate::quorum::session) fn place(
         &self,
         pod: Option<&Pod>,
@@ -42,7 +45,7 @@ impl MemberLink {
         epoch: i64,
         users: &[String],
     ) -> bool {
-        // A pod that is not the operator's, made under this name, must not be given the passwords.
+        // A pod of another owner with this name must not get the passwords.
         let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
         let wants_tls = pod.is_some_and(facts::speaks_tls);
         let tls = access.authorities.filter(|_| wants_tls);
@@ -83,8 +86,9 @@ impl MemberLink {
         });
     }
 
-    /// Sets the place of the member and the process that the status admits. Without credentials the target stays,
-    /// because the Secret was perhaps deleted by mistake.
+    /// Sets the place of the member and the process that the status admits.
+    ///
+    /// Without credentials the target stays, because the Secret was possibly deleted by mistake.
     pub(in crate::quorum::session) fn place_external(
         &self,
         user: Option<Credentials>,
@@ -106,8 +110,8 @@ impl MemberLink {
             let mut current = self.admitted.lock();
             std::mem::replace(&mut *current, admitted.clone())
         };
-        // Its process cannot be ended for a step of its clock. It has waited like one that forgot everything when it is admitted
-        // again, and is judged from its new time on.
+        // The operator cannot end this process for a step of its clock. Before its next admission it has waited like one that forgot
+        // everything, so its clock is judged from its new time.
         if before.is_some() && before != admitted {
             self.clocks.forget(&self.name);
         }

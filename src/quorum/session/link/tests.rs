@@ -29,10 +29,10 @@ mod epochs;
 mod lost;
 mod watches;
 
-/// Every network operation of these tests ends long before.
+/// A timeout that is much longer than every network operation of these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A member's process, in a directory of its own.
+/// A member's process, in its own directory.
 struct Member {
     directory: PathBuf,
     port: u16,
@@ -97,7 +97,7 @@ fn plan() -> (Plan, Vec<String>) {
     (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"))
 }
 
-/// A link to a member, and what ends it.
+/// A link to a member, and the guard that ends it.
 async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> (Arc<MemberLink>, DropGuard) {
     let stop = CancellationToken::new();
     let (news, _) = broadcast::channel(64);
@@ -125,7 +125,7 @@ async fn until(link: &MemberLink, what: impl Fn(&LinkState) -> bool) -> LinkStat
             sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, reached).await.expect("the link sees it")
+    tokio::time::timeout(PATIENCE, reached).await.expect("the link reaches this state")
 }
 
 fn token(number: i64) -> FencingToken {
@@ -147,17 +147,17 @@ async fn a_member_starts_closed_and_votes_only_while_it_is_open() {
     assert_eq!(link.state().raised(), Some(7));
     link.admin_session(&process.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
     let state = link.state();
-    assert_eq!(state.processes.last().unwrap().users, Users::Open, "seen at once, not at the next probe");
+    assert_eq!(state.processes.last().unwrap().users, Users::Open, "observed immediately, before the next probe");
     assert_eq!(state.observation().unwrap().open_users, ["locker-e1", "billing-e1", "readiness"]);
     assert_eq!(vote(&link, &process.run_id, "k").await, Some(token(1_001)));
     assert_eq!(link.counter(&process.run_id).await, Ok(token(1_001)));
 
     let all = plan.closing_rules(&auth, "main-0", 1);
-    assert_eq!(all.iter().map(UserRule::name).collect::<Vec<_>>(), users, "all that may be open is asked about");
+    assert_eq!(all.iter().map(UserRule::name).collect::<Vec<_>>(), users, "the link reads all of these users");
     link.admin_session(&process.run_id).await.unwrap().close(7, &all).await.unwrap();
     let state = link.state();
     assert_eq!(state.processes.last().unwrap().users, Users::Closed);
-    assert!(state.fenced_since().is_some(), "the count starts again");
+    assert!(state.fenced_since().is_some(), "the wait starts again");
     assert_eq!(vote(&link, &process.run_id, "l").await, None);
 }
 
@@ -182,7 +182,7 @@ async fn a_restart_is_another_process_and_closed() {
     let process = after.processes.last().cloned().unwrap();
     assert_eq!((process.users, after.raised()), (Users::Closed, None));
     assert!(process.first_observed > before.first_observed);
-    // An act for the process before does not reach this one.
+    // A change for the previous process does not reach this one.
     assert_eq!(link.admin_session(&before.run_id).await.err(), Some(ActError::OtherProcess));
     assert_eq!(vote(&link, &before.run_id, "k").await, None);
 }
@@ -199,7 +199,7 @@ async fn a_frozen_leader_opens_nothing_after_the_next_epoch() {
     old.admin_session(&run_id).await.unwrap().raise_epoch(7).await.unwrap();
     let mut frozen = old.admin_session(&run_id).await.unwrap();
     new.admin_session(&run_id).await.unwrap().raise_epoch(8).await.unwrap();
-    // Its connection was cut; a new one is refused by the epoch.
+    // Its connection was cut, and the epoch refuses a new one.
     assert!(matches!(frozen.open(7, &rules, token(1)).await, Err(ActError::Member(_))));
     drop(frozen);
     assert_eq!(old.admin_session(&run_id).await.unwrap().open(7, &rules, token(1)).await, Err(ActError::Deposed));
@@ -217,7 +217,7 @@ async fn the_answer_of_a_former_process_is_not_that_of_the_next_pod() {
     let (link, _end) = linked(&old, &plan, &users, &auth).await;
     let former = link.state();
     assert!(former.processes.answers());
-    // Its pod was deleted by force, and another one has its name.
+    // Its pod was deleted by force, and another pod has its name.
     link.place_at(Some(("pod-2".into(), new.address())), None, Some(&auth), plan.lists.epoch, &users);
     let state = until(&link, |state| state.pod_uid.as_deref() == Some("pod-2") && state.processes.answers()).await;
     assert_ne!(state.processes.last().unwrap().run_id, former.processes.last().unwrap().run_id);
@@ -229,7 +229,7 @@ async fn secrets_of_another_member_open_no_connection() {
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
     let (link, _end) = linked(&member, &plan, &users, &auth).await;
-    // A reused pod IP: the same process, asked as if it were another member.
+    // A reused pod IP: the target of another member leads to the same process.
     link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.lists.epoch, &users);
     let lost = until(&link, |state| !state.processes.answers()).await;
     assert_eq!(lost.pod_uid.as_deref(), Some("pod-2"));
@@ -237,7 +237,7 @@ async fn secrets_of_another_member_open_no_connection() {
     assert!(!link.answers());
 }
 
-/// One acquisition on this member alone, as the operator does it; the token, if granted.
+/// One acquisition on this member alone, as the operator does it. Returns the token, if granted.
 async fn vote(link: &MemberLink, admitted: &RunId, key: &str) -> Option<FencingToken> {
     vote_by(link.voter(1).unwrap(), admitted, key).await
 }
@@ -269,7 +269,7 @@ async fn a_process_with_an_older_file_gets_the_new_passwords() {
     let before = Auth::random();
     let removing = before.begin("t").advance().advance();
     let after = removing.advance();
-    // The kubelet has not brought the file with the new passwords into the pod yet.
+    // The kubelet has not written the file with the new passwords into the pod yet.
     let member = Member::new(&plan, &before);
     let (link, _end) = linked(&member, &plan, &users, &removing).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
@@ -286,7 +286,7 @@ async fn a_process_with_an_older_file_gets_the_new_passwords() {
     target(&after);
     until(&link, |state| state.processes.answers()).await;
 
-    // Users that are opened later have the new ones as well.
+    // Users that are opened later have the new passwords as well.
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(8).await.unwrap();
     admin.open(8, &plan.user_rules(&after, "main-0"), token(1)).await.unwrap();

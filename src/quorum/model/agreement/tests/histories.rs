@@ -12,14 +12,14 @@ const TTLS: [u64; 3] = [2, 10, 30];
 #[derive(Clone, Debug)]
 enum Happening {
     Pass(u64),
-    /// An operator looks at a member, if it reaches it.
+    /// An operator reads the record of a member, if it reaches it.
     Look(usize, usize),
     Restart(usize),
-    /// An operator does not reach a member any more, or does again.
+    /// An operator loses or regains its connection to a member.
     Cut(usize, usize, bool),
-    /// All replicas of an operator end, and others start.
+    /// All replicas of an operator end, and new ones start.
     Forget(usize),
-    /// A person raises maxTTL.
+    /// An administrator raises maxTTL.
     Raise(usize, u64),
 }
 
@@ -34,7 +34,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// One claim in a record, as the script keeps it.
+/// One claim in a record, as the script stores it.
 #[derive(Clone)]
 struct Kept {
     claim: Claim,
@@ -47,11 +47,11 @@ struct Operator {
     /// maxTTL as specified, and as in force.
     wanted: u64,
     published: u64,
-    /// The processes that it has seen, and since when.
+    /// The processes that it has observed, and the time of the first observation.
     seen: BTreeMap<usize, (RunId, u64)>,
     admitted: BTreeMap<usize, RunId>,
     cut: [bool; 3],
-    /// Its claim has stood on every member at some moment.
+    /// Whether its claim has stood on every member at some moment.
     joined: bool,
 }
 
@@ -183,7 +183,7 @@ impl World {
     }
 }
 
-/// The effect of `quorum.lua`; tests/redis runs that one.
+/// The effect of `quorum.lua`. The tests in tests/redis run the script itself.
 fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, write: bool, now: u64) -> RecordState {
     record.retain(|_, kept| kept.at + kept.claim.lives.as_secs() > now);
     let own = record.get(&claim.uid).filter(|kept| kept.claim.list == claim.list);
@@ -243,7 +243,7 @@ fn operators_that_agree_vote_and_reach_the_longest_ttl() {
     }
 }
 
-/// A master restarts, and an operator with a shorter maxTTL comes there before the one that was there.
+/// A master restarts, and an operator with a shorter maxTTL reaches it before the first operator.
 #[test]
 fn a_newcomer_with_another_max_ttl_never_votes_with_the_first() {
     let mut world = World::new();

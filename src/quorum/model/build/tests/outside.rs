@@ -18,7 +18,7 @@ fn only_peers_of_the_source_ranges_are_let_in() {
         let (services, ingress) = exposed(json!({"type": type_, "sourceRanges": ranges}));
         assert_eq!(services.len(), 3);
         for service in services {
-            assert_eq!(service["externalTrafficPolicy"], "Local", "members see who comes");
+            assert_eq!(service["externalTrafficPolicy"], "Local", "members get the addresses of clients");
             assert_eq!(service["loadBalancerSourceRanges"], at_the_balancer, "{type_}");
         }
         let from = ingress[0]["from"].as_array().unwrap();
@@ -46,7 +46,7 @@ fn without_source_ranges_everybody_may_come() {
     }
 }
 
-/// The library uses the values in force, and never more than the fence outlasts.
+/// The library uses the values in force, whose promises end before the fence.
 #[test]
 fn a_clients_secret_has_the_rules_that_are_in_force() {
     let spec = json!({"maxTTL": "60s", "nodeTimeout": "100ms", "clockDrift": {"ppm": 5000, "floor": "3ms"},
@@ -166,7 +166,7 @@ fn masters_that_others_run_vote_and_get_no_objects() {
     assert_eq!((objects.stateful_sets.len(), objects.services.len()), (2, 2));
     assert!(objects.disruption_budget.is_some());
     let alone = plan(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
-    assert_eq!((mixed.tls.is_some(), alone.tls.is_some()), (true, false), "there is nobody to give a certificate to");
+    assert_eq!((mixed.tls.is_some(), alone.tls.is_some()), (true, false), "no own member needs a certificate");
     let mut left = quorum(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
     left.status =
         Some(serde_json::from_value(json!({"voters": ["a", "b", "c"], "members": [{"name": "blue-0"}]})).unwrap());

@@ -14,7 +14,7 @@ fn labels_are_added_and_those_of_the_operator_win() {
     let labels = template.labels.unwrap();
     assert_eq!((labels["team"].as_str(), labels[MEMBER_LABEL].as_str()), ("a", "blue-0"));
     assert_eq!(template.annotations.unwrap()["mesh"], "off");
-    // The StatefulSet's own labels and its selector stay as they are. The selector is immutable, and no user set the
+    // The StatefulSet's own labels and its selector stay unchanged. The selector is immutable, and no user set the
     // labels.
     assert_eq!(set.metadata.labels, first(json!({})).metadata.labels);
     assert_eq!(first(json!({})).spec.unwrap().template.metadata.unwrap().annotations, None);

@@ -71,9 +71,9 @@ fn a_new_quorum_speaks_tls() {
     assert_eq!(plan(json!({"tls": {"mode": "Disabled"}})).tls, None);
 }
 
-/// TLS changes the labels and one volume, and nothing else.
+/// TLS changes only the labels and one volume.
 ///
-/// With TLS off the template is what it always was.
+/// Without TLS the template is the same as before TLS existed.
 #[test]
 fn tls_is_another_pod_template_and_another_configuration() {
     let tls =

@@ -5,14 +5,14 @@ use super::*;
 const THREE: [&str; 3] = ["blue-0", "blue-1", "blue-2"];
 const FIVE: [&str; 5] = ["blue-0", "blue-1", "blue-2", "blue-3", "blue-4"];
 
-/// With so many members in the specification, one client, and this status.
+/// The plan for this number of members in the specification, one client, and this status.
 fn plan_at(members: i32, client: &Value, status: Value) -> Plan {
     let mut quorum = quorum(json!({"members": members, "clients": [client]}));
     quorum.status = Some(serde_json::from_value(status).unwrap());
     validate(&quorum).unwrap()
 }
 
-/// Before the change, while the new members learn, while both lists count, and afterwards.
+/// Before the change, while the new members learn, while both lists are in force, and afterwards.
 pub(super) fn from_three_to_five(client: &Value) -> [Plan; 4] {
     [
         plan_at(3, client, json!({"membershipEpoch": 7, "voters": THREE})),
@@ -77,7 +77,7 @@ fn the_template_names_only_replacements_of_lost_secrets() {
         let config = build(&plan, auth).config;
         let file = text(&config, &key);
         assert_eq!(file, users_acl(&plan, auth, &plan.members[1]));
-        // Pods from before, whose process can restart, and the memory of clients with rights.
+        // Earlier pods, whose process can restart, read this key. It also records which clients have rights.
         assert_eq!(text(&config, "users-1.acl"), file);
     }
     assert_eq!(crate::quorum::model::facts::acl_key(&Default::default()), None);

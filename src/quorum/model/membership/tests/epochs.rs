@@ -3,7 +3,7 @@
 use super::*;
 use crate::quorum::model::lists::lost_epoch;
 
-/// `kubectl patch rq main --subresource=status` reaches everything.
+/// A user can change every field with `kubectl patch rq main --subresource=status`.
 #[test]
 fn the_epoch_is_never_lower_than_one_that_a_member_has_had() {
     let lists = |epoch: Option<i64>, recorded: Option<i64>| {
@@ -16,15 +16,15 @@ fn the_epoch_is_never_lower_than_one_that_a_member_has_had() {
     {
         assert_eq!(lists(epoch, recorded).epoch, expected, "{epoch:?} {recorded:?}");
     }
-    // All of the status is gone, and a member has users of epoch 7.
+    // The whole status is lost, and a member has users of epoch 7.
     let lost = |found| lost_epoch(&lists(None, None), found, []);
     assert_eq!((lost(None), lost(Some(1))), (None, None));
     assert_eq!(lost(Some(2)), None, "made for the next change");
-    assert_eq!(lost(Some(7)), Some(8), "of whose list nobody knows");
-    // An older status was restored: the members have closed the users of its epoch.
+    assert_eq!(lost(Some(7)), Some(8), "its list is unknown");
+    // An older status was restored, but the members have closed the users of its epoch.
     let open = |users: &[&str]| users.iter().map(|user| (*user).to_owned()).collect::<Vec<_>>();
     let restored = |users: &[&str]| lost_epoch(&lists(Some(1), None), Some(2), [open(users).as_slice()]);
     assert_eq!(restored(&["locker-e1", "locker-e2"]), None, "opened for the next change");
-    assert_eq!(restored(&["locker-e2"]), Some(3), "nobody can vote with the users of epoch 1");
+    assert_eq!(restored(&["locker-e2"]), Some(3), "the users of epoch 1 cannot vote");
     assert_eq!(restored(&[]), None, "closed by the fence");
 }

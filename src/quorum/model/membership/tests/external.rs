@@ -29,7 +29,7 @@ fn a_person_can_say_that_an_external_process_is_dead() {
     assert!(closed(&quorum, "a") && !closed(&quorum, "b"));
     let record = quorum.status.as_mut().unwrap().members.first_mut().unwrap();
     record.run_id = Some("another run".into());
-    assert!(!closed(&quorum, "a"), "that one only");
+    assert!(!closed(&quorum, "a"), "only the declared process");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_name_belongs_to_one_master_until_it_has_left() {
     assert_eq!(place(&quorum).secret.as_deref(), Some("other"));
     quorum.spec.external[0].address = "elsewhere:6379".into();
     assert!(matches!(validate(&quorum), Err(Invalid::External(name, _)) if name == "a"));
-    assert_eq!(place(&quorum).address, "a.example:6379", "that is the one that votes");
+    assert_eq!(place(&quorum).address, "a.example:6379", "the master at this address votes");
     quorum.spec.external[0] = serde_json::from_value(json!({"name": "z", "address": "a.example:6379"})).unwrap();
     assert!(matches!(validate(&quorum), Err(Invalid::External(name, _)) if name == "z"));
     // The operator still connects to a member that leaves.

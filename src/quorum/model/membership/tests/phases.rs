@@ -12,7 +12,7 @@ fn the_wait_begins_when_the_last_old_member_is_closed() {
     assert_eq!(world.step(), ChangeStep::WaitUntil(until));
     world.now += 9;
     assert_eq!(world.step(), ChangeStep::WaitUntil(until));
-    // A replica that has just learnt of it counts from now.
+    // A replica that has just observed it starts the wait now.
     world.closed_since = None;
     assert_eq!(world.step(), ChangeStep::WaitUntil(at(world.now) + DELAY));
     world.closed_since = Some(world.now - 9);
@@ -53,7 +53,7 @@ fn an_old_member_that_cannot_be_closed_stops_the_change() {
     for part in ["from 3 to 5 members", "main-2 can still run", "known to be dead", "no answer"] {
         assert!(text.contains(part), "{text}");
     }
-    // Its death is known. No process is left that could vote for the old list, and the wait begins now.
+    // Its death is known. No remaining process can vote for the old list, so the wait begins now.
     world.fence(&name(2), false);
     world.closed_since = former_is_closed(&world.quorum).then_some(world.now);
     assert_eq!(world.step(), ChangeStep::WaitUntil(at(world.now) + DELAY));

@@ -6,7 +6,7 @@ use super::*;
 
 const TERM: i64 = 7;
 
-/// The plan of a quorum of one member with this status, and the users that its link asks about.
+/// The plan of a quorum of one member with this status, and the users that its link reads.
 fn plan_with(status: serde_json::Value) -> (Plan, Vec<String>) {
     let spec = r#"{"members": 3, "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}"#;
     let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
@@ -34,24 +34,24 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     admin.open_more(TERM, &[learning.next_locker(&auth, "main-0")]).await.unwrap();
     drop(admin);
     assert_eq!(open_users(&link), ["locker-e1", "billing-e1", "locker-e2", "readiness"]);
-    // An electorate that was made now and is used later.
+    // An electorate that is made now and used later.
     let lagging = link.voter(1).unwrap();
     assert_eq!(vote_by(lagging.clone(), &run_id, "a").await, Some(token(1_001)));
 
     let joint = json!({"membershipEpoch": 2, "voters": all, "formerVoters": ["main-0"], "members": member_of(1)});
     let (joint, users) = plan_with(joint);
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(&auth), joint.lists.epoch, &users);
-    assert!(link.voter(1).is_none(), "nobody asks for votes of the epoch before any more");
-    assert_eq!(vote_by(lagging.clone(), &run_id, "b").await, Some(token(1_002)), "until they are closed");
+    assert!(link.voter(1).is_none(), "the link has no voter for the previous epoch");
+    assert_eq!(vote_by(lagging.clone(), &run_id, "b").await, Some(token(1_002)), "until the users are closed");
     let former = joint.former_rules(&auth, "main-0", 1);
     link.admin_session(&run_id).await.unwrap().close_some(TERM, &former).await.unwrap();
-    assert_eq!(vote_by(lagging, &run_id, "c").await, None, "an old connection votes no more");
+    assert_eq!(vote_by(lagging, &run_id, "c").await, None, "an old connection no longer votes");
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "c").await, Some(token(1_003)));
     let seen = until(&link, |state| state.observation().is_some_and(|seen| seen.open_users.len() == 2)).await;
     assert_eq!(seen.observation().unwrap().open_users, ["locker-e2", "readiness"]);
-    assert!(seen.fenced_since().is_none(), "it votes on, so no count begins");
+    assert!(seen.fenced_since().is_none(), "it still votes, so no wait begins");
 
-    // The end: the counter rises and never falls, and the clients of the new list are let in.
+    // At the end the counter rises and never falls, and the users of clients of the new list are opened.
     link.admin_session(&run_id).await.unwrap().restore_counter(token(5_000)).await.unwrap();
     link.admin_session(&run_id).await.unwrap().restore_counter(token(4_000)).await.unwrap();
     let (ended, _) = plan_with(json!({"membershipEpoch": 2, "voters": all, "members": member_of(2)}));
@@ -60,7 +60,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "d").await, Some(token(5_001)));
 }
 
-/// A process is closed also for users that the status and the spec do not name.
+/// A process is closed for users that neither the status nor the spec names.
 ///
 /// A client can be removed at the moment when the process is fenced, and a user can have edited the epoch in the
 /// status.
@@ -79,7 +79,7 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let earlier = UserRule::locker(7, &auth.password("main-0", "locker-e7"));
     admin.open_more(TERM, std::slice::from_ref(&earlier)).await.unwrap();
     drop(admin);
-    assert_eq!(open_users(&link), ["locker-e1", "readiness"], "nothing else is asked about");
+    assert_eq!(open_users(&link), ["locker-e1", "readiness"], "no other user is read");
 
     let rules: Vec<UserRule> =
         plan.open_rules(&auth, "main-0").into_iter().filter(|rule| !rule.name().starts_with("billing")).collect();
@@ -88,7 +88,7 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     assert_eq!((state.highest_epoch(), state.processes.last().unwrap().users), (Some(7), Users::Closed));
     assert!(link.admin_session(&run_id).await.unwrap().observe_all().await.unwrap().open_users.is_empty());
 
-    // The next leader observes a user that opens later, and the probes do so from then on.
+    // The next leader observes a user that opens later, and its probes observe it from then on.
     link.admin_session(&run_id).await.unwrap().open_more(TERM, &[earlier]).await.unwrap();
     link.admin_session(&run_id).await.unwrap().raise_epoch(TERM + 1).await.unwrap();
     assert_eq!(open_users(&link), ["locker-e7"]);

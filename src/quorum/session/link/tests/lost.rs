@@ -17,10 +17,10 @@ async fn a_refused_password_differs_from_a_silent_process() {
     target(&replacement, "pod-1");
     let state = until(&link, |state| state.is_refused_by(Some("pod-1"))).await;
     assert!(!state.processes.answers() && !state.is_refused_by(Some("pod-2")) && !state.is_refused_by(None));
-    // Known again: the Secret was restored in time.
+    // The secrets are known again, because the Secret was restored in time.
     target(&lost, "pod-1");
     until(&link, |state| state.processes.answers() && !state.is_refused_by(Some("pod-1"))).await;
-    // An answer of another pod's process is no answer of this one.
+    // An answer from the process of another pod is no answer from this pod.
     target(&replacement, "pod-2");
     until(&link, |state| state.is_refused_by(Some("pod-2"))).await;
     member.kill().await;

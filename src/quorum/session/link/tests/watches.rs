@@ -10,7 +10,7 @@ use crate::redlock::{ClockCheck, Command as Asked, MemberError, MemberFailure};
 
 pub(super) const EPOCH: i64 = 7;
 
-/// The library, built once.
+/// The library, which is built once.
 fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
@@ -24,7 +24,7 @@ fn library() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-/// Three members whose clocks can be shifted, admitted, with a link to each and one guard.
+/// Three admitted members whose clocks can be shifted, with a link to each, and one guard.
 struct Quorum {
     members: Vec<Member>,
     links: Vec<Arc<MemberLink>>,
@@ -71,7 +71,7 @@ impl Quorum {
         of
     }
 
-    /// Shifts the clock of a member to so many milliseconds besides the right time.
+    /// Shifts the clock of a member by this number of milliseconds from the correct time.
     fn shift(&self, index: usize, millis: i64) {
         let (file, new) = (self.members[index].directory.join("offset"), self.members[index].directory.join("new"));
         std::fs::write(&new, millis.to_string()).unwrap();
@@ -98,7 +98,7 @@ impl Quorum {
         Redlock::new(Arc::new(SystemClock), settings).acquire(&electorate, request).await
     }
 
-    /// Until every member has done what was sent to it.
+    /// Waits until every member has executed all earlier requests.
     async fn heard(&self) {
         for link in &self.links {
             let asked = link.voter(1).unwrap().send(vec![Asked::Inspect { key: "k".into() }]);
@@ -106,7 +106,7 @@ impl Quorum {
         }
     }
 
-    /// The step that is found, in milliseconds.
+    /// Waits for the discovery of a step, and returns it in milliseconds.
     async fn until_stepped(&self, index: usize) -> i64 {
         let found = async {
             loop {
@@ -119,13 +119,13 @@ impl Quorum {
         tokio::time::timeout(PATIENCE, found).await.expect("the step is found")
     }
 
-    /// For as long as two more looks at every member take.
+    /// Waits for two more probes of every member.
     async fn two_probes(&self) {
         sleep(2 * PROBE_PERIOD + Duration::from_millis(300)).await;
     }
 }
 
-/// A slow answer proves less about the clock, and this machine can be busy.
+/// Compares with a tolerance, because this machine can be busy, and slow replies prove less.
 fn about(step: i64, expected: i64) {
     assert!((step - expected).abs() < 200, "{step} ms");
 }
@@ -141,14 +141,14 @@ async fn until_votes(link: &MemberLink) {
 async fn the_clock_check_prevents_two_holders_after_two_steps() {
     let quorum = Quorum::new().await;
     assert!(matches!(quorum.acquire("a", true).await, Acquire::Granted(_)));
-    // A majority is enough for the grant, and a key that comes to a member after the step lives on there.
+    // A majority is enough for the grant. A key that reaches a member after its step would live longer there.
     quorum.heard().await;
     quorum.shift(0, 60_000);
     quorum.shift(1, 60_000);
-    // At once, whether or not a probe was quicker: "a" is valid for almost 30 s more.
+    // The refusal is immediate, with or without an earlier probe. "a" is valid for almost 30 s more.
     match quorum.acquire("b", true).await {
         Acquire::NoQuorum { failures, .. } => {
-            // A step forward is behind the last moment of the attempt, or the check of the clock finds it.
+            // Either the step forward exceeds the deadline of the attempt, or the check of the clock detects it.
             let refused = failures.iter().filter(|(_, failure)| {
                 matches!(failure, MemberFailure::ClockStepped | MemberFailure::Member(MemberError::TimedOut))
             });
@@ -163,7 +163,7 @@ async fn the_clock_check_prevents_two_holders_after_two_steps() {
     // Without the check there are two holders. (The refused attempt has released its votes.)
     quorum.heard().await;
     let without = quorum.acquire("c", false).await;
-    assert!(matches!(without, Acquire::Granted(_)), "the test cannot see what it is about: {without:?}");
+    assert!(matches!(without, Acquire::Granted(_)), "without the check this must be granted: {without:?}");
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn a_step_back_is_found_too_and_so_is_a_small_one() {
 #[tokio::test]
 async fn only_a_clock_with_excessive_drift_is_found() {
     let quorum = Quorum::new().await;
-    // 0.5 % and 5 %, in steps of 10 ms of our time.
+    // 0.5 % and 5 %, in steps of 10 ms of real time.
     let started = SystemClock.monotonic();
     let passed = || SystemClock.monotonic().since(started);
     while passed() < Duration::from_secs(4) {
@@ -213,7 +213,7 @@ async fn when_all_clocks_move_together_nobody_is_fenced() {
     assert!(matches!(quorum.acquire("a", true).await, Acquire::Granted(_)), "judged again");
 }
 
-/// The client of the plan, connected.
+/// The connection of the plan's client.
 pub(super) async fn client(member: &Member, auth: &Auth) -> MultiplexedConnection {
     connect(member, auth).await.unwrap()
 }
@@ -224,7 +224,7 @@ pub(super) async fn connect(member: &Member, auth: &Auth) -> redis::RedisResult<
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await
 }
 
-/// An open member, as its leader sees it.
+/// An open member, in the state that its leader leaves.
 pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
     let (plan, users) = plan();
     let auth = Auth::random();
@@ -243,7 +243,7 @@ async fn client_keys_without_expiry_and_the_average_ttl_are_observed() {
     let (member, link, _end, auth) = led().await;
     let mut client = client(&member, &auth).await;
     let endless = |state: &LinkState| state.observation().map(Observation::endless_keys);
-    // The operator's own keys, the counter and the epoch, have no end.
+    // The operator's own keys, the counter and the epoch, have no time to live and are not counted.
     until(&link, |state| endless(state) == Some(0)).await;
     redis::cmd("SET").arg("shop/for-ever").arg("v").exec_async(&mut client).await.unwrap();
     redis::cmd("SET").arg("shop/a").arg("v").arg("PX").arg(3_600_000).exec_async(&mut client).await.unwrap();
@@ -255,7 +255,7 @@ async fn client_keys_without_expiry_and_the_average_ttl_are_observed() {
     until(&link, |state| endless(state) == Some(0) && !is_long(state)).await;
 }
 
-/// A script of the client that runs without end. It never answers.
+/// Starts a script of the client that runs without end. It never answers.
 pub(super) fn busy(mut client: MultiplexedConnection, script: &'static str) {
     tokio::spawn(async move { redis::cmd("EVAL").arg(script).arg(1).arg("shop/k").exec_async(&mut client).await });
 }
@@ -278,7 +278,7 @@ async fn a_script_that_keeps_a_member_busy_is_ended() {
     let (member, link, _end, auth) = led().await;
     busy(client(&member, &auth).await, "while true do end");
     assert_eq!(until_script(&link).await, ScriptNews::Killed);
-    assert_eq!(link.take_script_news(), None, "told once");
+    assert_eq!(link.take_script_news(), None, "returned once");
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     assert!(vote(&link, &run_id, "k").await.is_some(), "it votes again");
 }
@@ -289,5 +289,5 @@ async fn a_script_that_has_written_cannot_be_ended_and_is_reported() {
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
     assert_eq!(until_script(&link).await, ScriptNews::Unkillable);
     sleep(3 * PROBE_PERIOD).await;
-    assert!(link.answers(), "busy is alive");
+    assert!(link.answers(), "a busy process is alive");
 }
