@@ -24,7 +24,7 @@ use crate::runtime::panics::caught;
 const AT_ONCE: u16 = 8;
 /// Pause after an error.
 const RETRY: Duration = Duration::from_secs(1);
-/// After a claim that the API server refused, because a user has to change something.
+/// Pause after the API server refused a claim. It is long, because a user has to change something.
 const REFUSED: Duration = Duration::from_secs(30);
 
 /// Why a Job is handled again.
@@ -89,7 +89,7 @@ async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action,
         Step::Nothing => {}
         Step::Create(claim) => return create(controller, job, &claim).await,
         Step::Delete => {
-            // If a user has just started it by hand, the watch delivers another version, and the decision is another one.
+            // If a user just started the Job manually, its version differs and it stays. The watch then triggers a new decision.
             if requests::delete_version(&controller.context.client, &**job).await? {
                 controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await;
             }
@@ -103,7 +103,7 @@ async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedL
     let api: Api<DistributedLock> =
         Api::namespaced(controller.context.client.clone(), &job.namespace().unwrap_or_default());
     match request(api.create(&as_operator(), claim)).await {
-        // The watch shows it, if another replica has created it before this one led.
+        // On a conflict the claim exists, because an earlier leader created it. The watch delivers it.
         Ok(_) | Err(RequestError::Conflict) => Ok(Action::await_change()),
         Err(RequestError::Refused(error)) => {
             let why = match *error {
@@ -118,7 +118,7 @@ async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedL
 }
 
 impl JobController {
-    /// Publishes an Event about the Job, unless it is the last one of this leader.
+    /// Publishes an Event about the Job, unless it equals the last Event of this leader.
     async fn publish(&self, job: &Arc<Job>, event: JobEvent) {
         let uid = job.uid().unwrap_or_default();
         if self.last_events.lock().insert(uid, event.clone()).as_ref() == Some(&event) {

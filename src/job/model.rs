@@ -12,7 +12,7 @@ use crate::api::{
 };
 use crate::lock::model::job::{UnfitJob, asked_lock, is_finished, is_suspended, may_be_started, template_token};
 
-/// In a key it stands for the name of the Job.
+/// The operator replaces this text in a key with the name of the Job.
 const JOB_PLACEHOLDER: &str = "{job}";
 /// Characters of a Job's UID in the name of its claim.
 ///
@@ -28,7 +28,7 @@ pub enum Step {
     Create(Box<DistributedLock>),
     /// Delete the Job, which did not get its lock in time.
     Delete,
-    /// Tell in an Event what is the matter.
+    /// Publish this Event.
     Publish(JobEvent),
 }
 
@@ -83,13 +83,13 @@ messages! {
     /// The hold of DistributedLock {claim} has ended: {why}. The Job stays suspended. Delete the claim, and the Job waits for
     /// the lock again
     ///
-    /// When: A person or `max-hold` has ended the hold of a Job that has not finished.
+    /// When: A user or `max-hold` has ended the hold of a Job that has not finished.
     ///
     /// To do: delete the Job or its claim.
     Ended { claim: String, why: String } => ("LockEnded", EventType::Warning),
 }
 
-/// Decides. `claim` is the lock with the name of the Job's claim, if there is one.
+/// Decides the next step. `claim` is the lock with the name of the Job's claim, if it exists.
 #[must_use]
 pub fn decide(job: &Job, claim: Option<&DistributedLock>) -> Step {
     let asks = asked_lock(job).is_some_and(|key| !key.is_empty());
@@ -108,7 +108,7 @@ fn without_claim(job: &Job) -> Step {
         return Step::Publish(JobEvent::NotStarted { why: unfit.to_string() });
     }
     if !is_suspended(job) {
-        // A Job that was started under its lock and has released it continues.
+        // A Job that started under its lock continues after the release.
         let why = UnfitJob::NotSuspended { job: name }.to_string();
         return if template_token(job).is_some() { Step::Nothing } else { Step::Publish(JobEvent::NotStarted { why }) };
     }
@@ -140,7 +140,7 @@ fn with_claim(job: &Job, lock: &DistributedLock) -> Step {
     }
 }
 
-/// Whether its annotation asks for that.
+/// Whether the annotation of the Job requests its deletion after a timeout.
 fn is_to_be_deleted(job: &Job) -> bool {
     job.annotations().get(JOB_ON_WAIT_TIMEOUT_ANNOTATION).is_some_and(|value| value == "Delete")
 }
@@ -152,7 +152,7 @@ pub fn claim_name(job: &Job) -> String {
     format!("{}-{uid}", job.name_any())
 }
 
-/// The claim that a Job asks for. The API server checks what it says: key, durations and bounds.
+/// The claim for a Job, from its annotations. The API server checks the key, the durations and the bounds.
 fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
     let text = |annotation: &'static str| job.annotations().get(annotation).map(|text| text.trim());
     let duration = |annotation: &'static str| -> Result<Option<GoDuration>, JobEvent> {

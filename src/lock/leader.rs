@@ -1,8 +1,8 @@
 //! On the leader: observe, decide and act, until a lock needs no further step.
 //!
-//! `controller` starts a reconcile, and `reconcile` is its table of contents. It observes a lock by `observation`, and `model::decide` returns the
-//! next step. Other modules carry out that step: `grant`, `publish_grant`, `release`, `seal`, `status`, `labels`, `lease_sync` and `job_sync`.
-//! `leader_context` has everything of a term, and the signature of a step names all that it uses.
+//! `controller` starts a reconcile. `reconcile` observes a lock by `observation`, and `model::decide` returns the next step. Other modules carry
+//! out that step: `grant`, `publish_grant`, `release`, `seal`, `status`, `labels`, `lease_sync` and `job_sync`.
+//! `leader_context` has the state of a term. The parameters of a step are the parts of that state which the step uses.
 
 mod contender;
 pub mod controller;

@@ -30,7 +30,7 @@ fn condition(name: &str, status: &str, reason: &str) -> Value {
 }
 
 fn event_of(step: Step) -> JobEvent {
-    let Step::Publish(event) = step else { panic!("nothing is told: {step:?}") };
+    let Step::Publish(event) = step else { panic!("no Event: {step:?}") };
     event
 }
 
@@ -65,7 +65,7 @@ fn a_suspended_job_gets_the_claim_that_its_annotations_ask_for() {
 #[test]
 fn finished_jobs_and_jobs_without_the_annotation_are_ignored() {
     assert_eq!(decide(&job(json!({}), true), None), Step::Nothing);
-    assert_eq!(decide(&job(json!({JOB_LOCK_ANNOTATION: ""}), true), None), Step::Nothing, "a person creates its claim");
+    assert_eq!(decide(&job(json!({JOB_LOCK_ANNOTATION: ""}), true), None), Step::Nothing, "a user creates its claim");
     let mut finished = annotated(&[]);
     finished.status = serde_json::from_value(json!({"conditions": [{"type": "Complete", "status": "True"}]})).unwrap();
     assert_eq!(decide(&finished, None), Step::Nothing);

@@ -42,7 +42,9 @@ pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Con
     }
 }
 
-/// The container of the pod that a claim names, perhaps by the pod's UID and the container's name.
+/// The container of the pod that a claim names.
+///
+/// The claim can also name the UID of the pod, and the container.
 fn instance(
     context: &Context,
     namespace: &str,

@@ -52,7 +52,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
         }
     };
     term.bound(&*context.clock, working).await;
-    // No replica owns a grant whose status write is still open.
+    // After its term, this replica must not renew a grant whose status write is still open.
     holds.forget_unpublished();
 }
 
@@ -187,7 +187,7 @@ fn job_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<Dist
 fn pod_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
     let pods = &leader.context.pods;
     let news = pods.news();
-    // The stream has begun, so no change is lost in between.
+    // The subscription begins before this list of pods, so no change is lost.
     pods.all().iter().for_each(|pod| leader.labels.observe(pod));
     let leader = leader.clone();
     news.flat_map(move |change| {
@@ -204,7 +204,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// A start with 10,000 locks lets all of them wait.
+    /// After a start with 10,000 locks, each of them has a waiting future.
     #[test]
     fn a_lock_that_waits_for_a_slot_takes_a_kilobyte_at_most() {
         let size = size_of_future(handle);

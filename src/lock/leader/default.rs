@@ -86,7 +86,7 @@ mod tests {
         };
         assert_eq!(other(&["new", "old"], ""), Some("old".to_owned()));
         assert_eq!(other(&["new"], ""), None);
-        assert_eq!(other(&["old"], "old"), None, "what is held on a quorum that is gone runs out");
+        assert_eq!(other(&["old"], "old"), None, "a hold on a deleted quorum runs out");
     }
 
     #[test]

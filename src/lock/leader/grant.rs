@@ -32,7 +32,7 @@ use crate::time::{Boottime, ClockOffset};
 
 /// The pause while the quorum is not connected, or no candidate answers.
 const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause between attempts that no majority answers, unless `spec.retry` asks for more.
+/// The longest pause between attempts that no majority answers, unless `spec.retry` sets a longer one.
 const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
 /// How long to wait for late votes after a majority.
 ///
@@ -43,7 +43,7 @@ const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// Adds the finalizer, so that the object cannot vanish while the key is held.
 ///
-/// It also removes requests of an earlier hold. Before that the Lease of an election has the label by which the policy concerns it.
+/// It also removes requests of an earlier hold. Before that it sets the label by which the policy selects the Lease of an election.
 pub(super) async fn prepare(leader: &LeaderContext, lock: &Arc<DistributedLock>) -> Stepped {
     match leader.leases.correct(&leader.store, lock).await {
         Err(error @ Error::Refused(_)) => return Ok(leader.postpone(lock, not_written(lock, &error))),
@@ -101,7 +101,7 @@ fn ready(members: &MemberAccess, lock: &DistributedLock, access: &Access) -> Res
     }
 }
 
-/// One attempt at the members, on each slot of the key that is free.
+/// Makes one attempt at the members, on the free slots of the key in their order.
 async fn attempt<'a>(
     leader: &LeaderContext,
     lock: &DistributedLock,
@@ -179,7 +179,7 @@ fn measure(metrics: &Metrics, outcome: &Acquire, took: Duration) {
 
 /// The pause after an attempt that no majority answered.
 ///
-/// It grows with each such attempt in a row, since attempts cost slots. It is at most a second, so that members that return are used soon.
+/// It grows with each such attempt in a row, since attempts cost slots. It is at most a second or `retry.delay`, so that members that return are used soon.
 fn unanswered(lock: &DistributedLock, access: &Access, outcome: &Acquire, in_a_row: u32) -> WaitReason {
     let message = match outcome {
         Acquire::NoQuorum { failures, .. } => {
@@ -193,7 +193,9 @@ fn unanswered(lock: &DistributedLock, access: &Access, outcome: &Acquire, in_a_r
     WaitReason { message, retry_after: Some(pause) }
 }
 
-/// The heartbeat of a waiting claim stopped. The next attempt comes one heartbeat later.
+/// The reason to wait when the heartbeat of a waiting claim has stopped.
+///
+/// The next attempt comes one heartbeat later.
 fn without_heartbeat(lock: &DistributedLock) -> WaitReason {
     let beat = lock.spec.claim.as_ref().and_then(|claim| claim.heartbeat);
     let message = HeldMessage::HeartbeatStopped { lease: full_name(lock), ttl: lock.spec.ttl };
@@ -258,7 +260,7 @@ fn retry_pause(lock: &DistributedLock) -> Duration {
 
 /// Returns a message if ttl and lockDelay exceed the maxTTL in force.
 ///
-/// Fences wait only for what is in force. The caches can be older than what the session has read from the API server.
+/// Fences wait only for the maxTTL in force. The session can have read a newer one from the API server than the caches have.
 fn exceeds_max_ttl(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<HeldMessage> {
     let longest = access.ttl + lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
     let (quorum, in_force) = (access.quorum.clone(), in_force);
@@ -287,11 +289,11 @@ mod tests {
             renew_interval: Duration::from_secs(1),
             spans_namespaces: false,
         };
-        // The cached spec can allow more than is in force: maxTTL was lowered a moment ago.
+        // The cached spec can allow more than maxTTL in force, because maxTTL was lowered a moment ago.
         let refused = |ttl, spec| exceeds_max_ttl(&lock(spec), &access(ttl), Duration::from_secs(10));
         assert_eq!(refused(10, json!({})), None);
         assert!(refused(11, json!({})).unwrap().to_string().contains("RedisQuorum ns/q"));
         assert_eq!(refused(6, json!({"lockDelay": "4s"})), None);
-        assert!(refused(6, json!({"lockDelay": "5s"})).is_some(), "a seal lives for that, too");
+        assert!(refused(6, json!({"lockDelay": "5s"})).is_some(), "a seal lives for the ttl and lockDelay");
     }
 }

@@ -108,7 +108,7 @@ fn quorums(lock: &DistributedLock) -> Vec<Designation> {
 impl Index {
     /// Applies a change of a lock. Returns the concerned locks on its key, which can include itself.
     ///
-    /// `spans`: the keys of its quorum belong to no namespace. `newest` returns a lock as last written here.
+    /// `spans` is true if the keys of its quorum belong to no namespace. `newest` returns a lock as this replica last wrote it.
     pub(super) fn lock_changed(
         &self,
         change: &Change<DistributedLock>,

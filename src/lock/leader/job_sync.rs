@@ -1,7 +1,7 @@
 //! Starts the Job that holds a lock after the status names it, and suspends it before the hold ends.
 //!
-//! The order of writes is that of the leader label: first the status, then the Job. At the end it is the Job, then the status without its
-//! holder, then the key.
+//! The order of writes is that of the leader label. At the start it is the status, then the Job. At the end it is the Job, then the status
+//! without its holder, then the key.
 //!
 //! Each write carries the resourceVersion of the Job that it was decided on, and a hold ends with a write to its Job. A start that a frozen
 //! leader decided on under an earlier hold therefore never lands.
@@ -280,7 +280,8 @@ mod tests {
     #[tokio::test]
     async fn a_refused_suspension_is_a_fault_with_the_job_and_the_policy() {
         let policy = "jobs.batch \"app\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: jobs are final";
-        let refused = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": policy, "code": 403});
+        let refused =
+            json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": policy, "code": 403});
         let (client, held) = held_by_job(403, refused);
         let stopped = ensure_stopped(&client, &held, &Job::default()).await;
         let Err(Error::Refused(refusal)) = stopped else { panic!("{stopped:?}") };

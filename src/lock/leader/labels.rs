@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(deletion_cost(&pod(json!({&one: "true"}), Some(LEADERS_COST)), "one", false), Some(Value::Null));
         assert_eq!(deletion_cost(&pod(json!({&one: "true"}), Some("7")), "one", false), None);
         let both = pod(json!({&one: "true", &two: "true"}), Some(LEADERS_COST));
-        assert_eq!(deletion_cost(&both, "one", false), None, "it still leads the other");
+        assert_eq!(deletion_cost(&both, "one", false), None, "the pod still leads the other lock");
     }
 
     #[tokio::test]

@@ -50,11 +50,11 @@ pub(super) struct LeaderContext {
     pub(super) labels: Labels,
     /// The Leases of elections.
     pub(super) leases: LeaseSync,
-    /// Pauses after failed attempts, and results of seals.
+    /// Pauses after failed attempts, results of seals, and refused writes.
     pub(super) memory: Memory,
-    /// Each reconcile of a lock without a quorum of its own has it for reading.
+    /// Each reconcile of a lock without a quorum of its own holds the read lock.
     ///
-    /// A change of the default has it for writing.
+    /// A change of the default quorum holds the write lock.
     pub(super) granting_by_default: RwLock<()>,
     /// One mutex for each key.
     pub(super) key_mutexes: KeyMutexes,
@@ -67,7 +67,7 @@ pub(super) struct LeaderContext {
 }
 
 impl LeaderContext {
-    /// Only the holds outlive a term.
+    /// Creates the state of a term. Only the holds outlive it.
     pub(super) fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
         let store = Arc::new(LockStore::new(context.clone()));
         let peers = Arc::new(Peers::new(context.clone(), store.clone()));
@@ -91,8 +91,8 @@ impl LeaderContext {
 
     /// Leaves the next attempt to acquire a lock to a later reconcile, whose status has the reason.
     ///
-    /// It also reconciles the locks that this one no longer blocks. A change of its status cannot do that, because the status is perhaps
-    /// what cannot be written.
+    /// It also reconciles the locks that this one no longer blocks. A change of its status cannot do that, because the API server possibly
+    /// refuses the status.
     pub(super) fn postpone(&self, lock: &Arc<DistributedLock>, reason: WaitReason) -> Progress {
         if self.memory.postpone(&lock.uid().unwrap_or_default(), reason, self.members.now()) {
             self.peers.nudge_others(lock);

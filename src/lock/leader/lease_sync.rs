@@ -1,7 +1,7 @@
 //! Reads the Leases of elections, and corrects those that do not have the holder of the lock.
 //!
-//! The policy of the chart refuses a holder without the lock. Exclusion needs one of these writes: a Lease is closed before its lock is freed for
-//! the end of a container. Each write carries the resourceVersion that it was decided on.
+//! The policy of the chart refuses a holder without the lock. Exclusion needs only one of these writes: the operator closes a Lease before it
+//! frees the lock of a terminated container. Each write carries the resourceVersion that it was decided on.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -47,8 +47,8 @@ impl LeaseSync {
 
     /// Writes the Lease that the state of the lock requires. Returns the time after which to read it again.
     ///
-    /// That is `None` if an event reports the next change. The Lease of a second lock belongs to the first one, so its published status
-    /// has the refusal.
+    /// That is `None` if an event reports the next change. If two locks name a Lease, it belongs to the first one. The published status of the
+    /// second one has the refusal, so this writes nothing for it.
     pub(super) async fn ensure(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
         let accepted = lock.condition(LockCondition::Accepted);
         if accepted.is_some_and(|accepted| accepted.reason == AcceptedReason::LeaseNotServed.as_str()) {
@@ -63,7 +63,7 @@ impl LeaseSync {
 
     /// As [`Self::ensure`], but a simultaneous write by a candidate is an error.
     ///
-    /// After that the policy concerns the Lease.
+    /// After it succeeds, the policy applies to the Lease.
     pub(super) async fn correct(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
         self.change(store, lock, |lease, unchanged, times| lease::decide(lock, lease, unchanged, times)).await
     }
@@ -76,7 +76,9 @@ impl LeaseSync {
         self.change(store, lock, |lease, unchanged, times| lease::close(lock, lease, unchanged, since, times)).await
     }
 
-    /// Reads a Lease and makes the change that it needs. Returns how long its holder possibly leads without the lock.
+    /// Reads a Lease and makes the change that it needs.
+    ///
+    /// Returns how long its holder possibly leads without the lock.
     async fn change(
         &self,
         store: &LockStore,

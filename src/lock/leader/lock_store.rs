@@ -47,12 +47,12 @@ impl LockStore {
         self.context.api_now()
     }
 
-    /// The object by the watch, or as last written here.
+    /// The object by the watch, or as this replica last wrote it.
     pub(super) fn get(&self, lock: &ObjectRef<DistributedLock>) -> Option<Arc<DistributedLock>> {
         self.context.locks.get(lock).map(|cached| self.newest(cached))
     }
 
-    /// The newer of the cached object and the last write here.
+    /// The newer of the cached object and the last write of this replica.
     pub(super) fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
         self.written.newest(cached)
     }
@@ -234,7 +234,7 @@ impl Written {
     }
 
     fn remember(&self, replaced: Option<String>, mut object: DistributedLock) -> Arc<DistributedLock> {
-        // The answer to a write has these fields, and they are the larger half of the object.
+        // The reply to a write has these fields, which are more than half of the object.
         object.metadata.managed_fields = None;
         let object = Arc::new(object);
         if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
@@ -273,6 +273,6 @@ mod tests {
         assert_eq!(["1", "2", "3"].map(newest), ["3", "3", "3"]);
         written.remember(Some("1".into()), version("2"));
         assert_eq!(newest("7"), "7", "a later write of another client wins");
-        assert_eq!(newest("1"), "1", "and what was remembered is dropped");
+        assert_eq!(newest("1"), "1", "the remembered write is dropped");
     }
 }

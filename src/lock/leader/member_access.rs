@@ -89,7 +89,7 @@ impl MemberAccess {
     }
 }
 
-/// The key of a hold on the members, with all that seals or deletes it.
+/// The key of a hold on the members, with the session and the values that seal or delete it.
 pub(super) struct HoldKey {
     pub(super) session: Arc<QuorumSession>,
     pub(super) key: LockKey,

@@ -63,14 +63,14 @@ impl Memory {
         self.pauses.lock().get(uid).map_or(0, |pause| pause.unanswered)
     }
 
-    /// Whether the cause is the lock itself, so that it blocks no other lock.
+    /// Whether the lock itself is the cause of its pause, so that it blocks no other lock.
     pub(super) fn is_unable(&self, uid: &str, now: Boottime) -> bool {
         self.pauses.lock().get(uid).is_some_and(|pause| is_unable(pause, now))
     }
 
     /// Records that a majority confirmed the seal of this hold, and when the last key expires.
     ///
-    /// Without a nonce the answer is about every attempt.
+    /// Without a nonce the result applies to every attempt of the lock.
     pub(super) fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, until: Boottime) {
         self.sealed.lock().insert(uid.to_owned(), (nonce, until));
     }
@@ -151,7 +151,7 @@ mod tests {
         };
         for message in [HeldMessage::NoCandidate { why: String::new() }, HeldMessage::Fault] {
             assert!(is_unable(&message, 0) && is_unable(&message, 1_499));
-            assert!(!is_unable(&message, 1_500), "it was not tried again, so nothing is known");
+            assert!(!is_unable(&message, 1_500), "without a new attempt, the lock is eligible again");
         }
         assert!(
             !is_unable(&HeldMessage::SealRunsOut { left: String::new() }, 0) && !is_unable(&HeldMessage::NoClock, 0)

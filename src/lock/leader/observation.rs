@@ -15,10 +15,12 @@ use crate::lock::replica::access::{self, Access};
 use crate::lock::replica::holder;
 use crate::time::Boottime;
 
-/// The quorum and the key of a lock, if the namespace has room for it. A hold continues in any case.
+/// The quorum and the key of a lock, if the limit of its namespace admits the lock.
+///
+/// The limit does not apply to a held lock.
 pub(super) fn access(leader: &LeaderContext, lock: &DistributedLock) -> Result<Access, Refusal> {
     let limits = &leader.context.replica.settings.limits;
-    // A second lock with a Lease must have that reason, because the policy reads it.
+    // This check comes first, because the policy reads its reason in the status of a second lock with the same Lease.
     access::check_lease(&leader.context, lock)?;
     if lock.holder().is_none() && leader.peers.index.has_older(lock, limits.locks) {
         let namespace = lock.namespace().unwrap_or_default();

@@ -59,6 +59,6 @@ mod tests {
         assert!(!awaits_only_finalizer(&lock(false, free.clone(), ours.clone())));
         assert!(!awaits_only_finalizer(&lock(true, free, json!([]))));
         let ending = json!({"transitions": 1, "ending": {"since": "1970-01-01T00:00:00Z", "reason": "Broken"}});
-        assert!(!awaits_only_finalizer(&lock(true, ending, ours)), "its hold is the other operator's to end");
+        assert!(!awaits_only_finalizer(&lock(true, ending, ours)), "the other operator must end the hold");
     }
 }

@@ -111,8 +111,7 @@ impl Peers {
 
     /// Whether a lock is on this key of this quorum.
     ///
-    /// A hold is where its record has it. This includes a hold that would be refused now, and one on a quorum that was created again under
-    /// its name.
+    /// The record of a hold decides. This includes a hold that would be refused now, and one on a quorum that was created again under its name.
     fn is_on(&self, access: &Access, lock: &DistributedLock) -> bool {
         match HoldRecord::of(lock) {
             Some(record) => has(&record, &access.quorum, &access.key),
@@ -125,7 +124,7 @@ impl Peers {
 
     /// The other locks on the same key of the same quorum whose hold can be on the members.
     ///
-    /// They are taken as last written here.
+    /// Their state includes the last write of this replica.
     pub(super) fn holders(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
         let mut holders = self.newest(&self.index.read(|keys| keys.holders(&lock.key())));
         holders.retain(|peer| peer.uid() != lock.uid() && peer.holder().is_some() && self.is_on(access, peer));
@@ -245,7 +244,7 @@ mod tests {
         let held = HoldRecord { quorum: quorum("q", "former"), key: key("shop/k"), rejoin_delay: Duration::ZERO };
         assert!(has(&held, &quorum("q", "former"), &key("shop/k")));
         assert!(has(&held, &quorum("q", "present"), &key("shop/k")));
-        assert!(!has(&held, &quorum("other", "former"), &key("shop/k")), "another quorum is another lock");
+        assert!(!has(&held, &quorum("other", "former"), &key("shop/k")), "the hold is on another quorum");
         assert!(!has(&held, &quorum("q", "present"), &key("shop/other")));
         let slot = HoldRecord { key: key("shop/k#1"), ..held };
         assert!(has(&slot, &quorum("q", "present"), &key("shop/k")));

@@ -14,7 +14,7 @@ use crate::lock::model::refusal::Refusal;
 pub(super) const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// The pause after the API server refused a write to another object of a lock.
 pub(super) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
-/// The pause after it refused a write without which a hold does not end.
+/// The pause after the API server refused a write without which a hold does not end.
 pub(super) const AFTER_REFUSED_END: Duration = Duration::from_secs(1);
 /// Maximum length of the API server's text in a message.
 const LONGEST_CAUSE: usize = 300;
@@ -36,7 +36,9 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// The error of a write to another object. `message` is the fault of the lock, with the text of the API server.
+    /// The error of a write to another object.
+    ///
+    /// `message` is the fault of the lock, with the text of the API server.
     pub(super) fn of_write(error: RequestError, message: impl FnOnce(String) -> Refusal) -> Self {
         match error.refused() {
             Some(cause) => Self::of_refusal(cause, message),

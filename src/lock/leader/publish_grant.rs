@@ -51,7 +51,7 @@ pub(super) struct Attempt<'a> {
     pub(super) rejoin_delay: Duration,
     /// The time of the majority and the end of the validity, by the API server's clock.
     ///
-    /// Before a majority had voted, another client can have held the lock.
+    /// The hold begins with the majority, because another client can have held the lock before that.
     pub(super) times: (UnixMillis, UnixMillis),
 }
 
@@ -101,7 +101,7 @@ impl Attempt<'_> {
 enum Published {
     /// The status names the grant.
     Named(Arc<DistributedLock>),
-    /// No status names the grant, and none will.
+    /// No status names the grant, and no write of it can land.
     Impossible,
     /// The API server refused the grant, and no write of it is open.
     Refused(RequestError),
@@ -221,7 +221,7 @@ fn withdrawn(lock: &DistributedLock, api_now: UnixMillis) -> DistributedLockStat
 
 /// Makes every open grant of this lock by another leader impossible.
 ///
-/// A write that changes the object does this. A status that names a holder needs no such write, because that grant was one.
+/// A write that changes the object does this. If the status names a holder, the write of that grant was such a change.
 pub(super) async fn withdraw(store: &LockStore, lock: &DistributedLock) -> Result<(), RequestError> {
     if lock.holder().is_none() {
         store.replace_status(lock, withdrawn(lock, store.api_now())).await?;

@@ -67,7 +67,7 @@ async fn publish_in(
             Ok(())
         }
         Err(RequestError::Conflict) => {
-            // The watch can have stopped.
+            // The watch can have stopped, so this reads the newest version.
             let _newest = store.read(&lock).await;
             Err(AFTER_CONFLICT)
         }

@@ -10,6 +10,8 @@ use crate::api::RedisQuorum;
 use crate::runtime::leader::{Term, quorum_name};
 use crate::time::Boottime;
 
+/// How long no majority answers before a quorum is unreachable.
+///
 /// A quorum without a majority for one attempt can have one for the next.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
 
@@ -17,7 +19,7 @@ const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
 pub(super) struct Reachability {
     term: Term,
     began: Boottime,
-    /// The first of the attempts in a row that no majority answered.
+    /// The time of the first attempt in a row that no majority answered.
     unanswered_since: Mutex<HashMap<ObjectRef<RedisQuorum>, Boottime>>,
 }
 

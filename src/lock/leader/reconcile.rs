@@ -46,7 +46,8 @@ pub(super) async fn reconcile(leader: &LeaderContext, lock: &ObjectRef<Distribut
     let _slot = leader.reconciles.enter(lock.namespace.as_deref().unwrap_or_default(), Class::Change).await;
     // Only a lock with a slot allocates this future. Thousands can wait for a mutex or a slot.
     let done = Box::pin(reconcile_holding_key(leader, lock, &key)).await;
-    // The next lock on the key needs this write. The watch reports it later, and the members do not exclude a key from its slots.
+    // The next lock on the key needs this write before the watch reports it. In Redis, a key and the keys of its slots do not exclude each
+    // other.
     leader.peers.refresh(lock);
     done
 }
@@ -134,9 +135,9 @@ async fn leave_free(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &
     settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
 }
 
-/// Ends a visit after the writes to other objects. None of them keeps the others from being made.
+/// Ends a visit after the writes to other objects. A refused write does not prevent the other ones.
 ///
-/// The status names a refused write, which is made again after a pause.
+/// The status names a refused write, and the operator repeats it after a pause.
 fn settle(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,

@@ -40,7 +40,8 @@ type Written = Result<Arc<DistributedLock>, Error>;
 pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phase: &Phase) -> Stepped {
     let LeaderContext { store, members, peers, .. } = leader;
     let doubt = match phase {
-        // The policy on Leases compares pods, so it admits the next container of the pod that the status names, until the validity passes.
+        // The policy on Leases compares pods, not containers. Until the validity passes, it admits the next container of the pod that the status
+        // names.
         Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.api_now()) => {
             match leader.leases.close(store, lock).await? {
                 Some(left) if lock.ending().is_some() => return Ok(Progress::Done(Action::requeue(left))),
@@ -59,7 +60,7 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
     };
     announce(store, &newer, &phase);
     if !matches!(phase, Phase::Stopping(_) | Phase::Ending(_)) {
-        // The key is free.
+        // The next lock on the key can try now.
         peers.nudge_others(&newer);
     }
     Ok(Progress::Next(newer))
@@ -69,7 +70,7 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
 ///
 /// The hold is renewed until the pods of the Job have ended.
 async fn stop_job(store: &LockStore, lock: &DistributedLock, end: &End) -> Written {
-    // A refusal is in the next status, because each visit tries again while the Job is not suspended.
+    // A refusal does not stop this phase. Each visit tries again while the Job is not suspended, and the next status has the refusal.
     job_sync::try_to_stop(store.client(), lock, Stop::Any).await?;
     let stopping = Draft::of(lock, store.api_now()).stopping(end).finish();
     Ok(store.replace_status(lock, stopping).await?)
@@ -97,7 +98,7 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
         _ => draft,
     };
     let status = draft.finish();
-    // Another replica can have renewed a hold until now that this one has not.
+    // If this replica never renewed the hold, another one can have renewed it until now.
     let valid_until = |hold: Hold| hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
     let last =
         hold.zip(clock).and_then(|(hold, clock)| MilliTime::from_millis(clock.latest(valid_until(hold)).ceil().0));
@@ -168,7 +169,7 @@ async fn unpublish(store: &LockStore, members: &MemberAccess, lock: &Distributed
     let which = if reason == HeldReason::Released { Stop::Unstarted } else { Stop::Any };
     let job = job_sync::stop(store, lock, which).await?;
     let api_now = store.api_now();
-    // The next holder's `acquiredAt` is the latest reading, so the two holds do not overlap.
+    // This is the earliest reading of the clock, and the next holder's `acquiredAt` is the latest one, so the two holds do not overlap.
     let ends = members.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
     let ended = Draft::of(lock, api_now).ended(end, ends);
     // A claim ends once. A suspended claim queues again, and so does one whose Job must run again.
@@ -201,8 +202,8 @@ pub(super) async fn remove_finalizer(
 
 /// Deletes what an earlier leader has left of a deleted lock without a holder.
 ///
-/// After the object is deleted, the value is indistinguishable from a foreign one. Without Redis the value expires, since no object waits
-/// for members.
+/// After the object is deleted, the value is indistinguishable from a foreign one. If the members do not answer, the value expires, because the
+/// deletion does not wait for them.
 async fn release_orphans(members: &MemberAccess, lock: &DistributedLock, access: &Access) {
     let Some((session, signer)) = members.signed(&access.quorum) else { return };
     let electorate = session.electorate();

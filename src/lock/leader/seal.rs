@@ -18,7 +18,7 @@ use crate::time::Boottime;
 
 /// The pause before another attempt to seal a key.
 const SEAL_RETRY: Duration = Duration::from_millis(200);
-/// The pause between attempts after an outage that no member can remember a hold through.
+/// The pause between attempts when the outage has outlasted the memory of all members.
 const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Seals the keys of a hold that runs out.

@@ -128,7 +128,9 @@ fn is_being_created(status: &ContainerStatus) -> bool {
     waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("ContainerCreating"))
 }
 
-/// An instance that can be elected: like [`bound`], and its pod is ready.
+/// The container instance that an election can pick in this pod.
+///
+/// The conditions are those of [`bound`], and the pod must be ready.
 pub fn electable(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible> {
     let candidate = bound(pod, container)?;
     let ready = pod
@@ -178,8 +180,8 @@ fn placed(candidate: Candidate, pod: &Pod, all_nodes: &[Arc<Node>]) -> Result<Ca
 
 /// The candidate that an election prefers.
 ///
-/// Candidates on schedulable nodes come first, then those other than the pod whose hold has just `ended`. The preference is soft: a better
-/// candidate replaces no leader.
+/// Candidates on cordoned nodes come last, and before them the pod whose hold has just `ended`. A better candidate never replaces a present
+/// leader.
 pub fn prefer<'a>(candidates: &'a [Candidate], preference: Preference, ended: Option<&str>) -> Option<&'a Candidate> {
     let age = |c: &Candidate| c.created.as_ref().map(|t| t.0);
     let oldest = |c: &Candidate| (age(c), c.pod_name.clone());
@@ -194,20 +196,20 @@ pub fn prefer<'a>(candidates: &'a [Candidate], preference: Preference, ended: Op
     }
 }
 
-/// The pod whose hold has just ended, which other candidates precede.
+/// The pod whose hold has just ended, which [`prefer`] picks last.
 ///
-/// It comes last for one ttl, and at least for the time of a change of the operator's leader. The time of transition of the condition Held
-/// is of the API server's clock, in whole seconds.
+/// This applies for one ttl, and at least for `CHANGE_OF_LEADER`. One second is added, because the transition time of the condition Held has
+/// whole seconds of the API server's clock.
 pub fn last_holder(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
     let held = lock.condition(LockCondition::Held).filter(|held| held.status == "False")?;
     let recent = lock.spec.ttl.get().max(CHANGE_OF_LEADER) + Duration::from_secs(1);
     lock.past().filter(|_| now < transition_time(held).plus(recent)).map(|last| last.identity.as_str())
 }
 
-/// The wait of a pod that failed its check as the leader: the number of holds in a row, and its end.
+/// Returns how many holds of a pod failed the check in a row, and when it can be elected again.
 ///
-/// A hold of five minutes ends the row. The second hold costs a wait of one ttl, and each further one doubles the wait, to five minutes. Without it an election
-/// whose pods all fail the check would have another leader, and three Events, in each ttl.
+/// A hold of five minutes ends the row. The pod waits for one ttl after the second failed hold. Each further one doubles the wait, to at most
+/// five minutes. Without the wait, an election whose pods all fail the check would have a new leader, and three Events, in each ttl.
 pub fn back_off(lock: &DistributedLock, pod: &str) -> Option<(u32, MilliTime)> {
     let history = lock.status.as_ref().map(|status| status.history.as_slice()).unwrap_or_default();
     let unhealthy = unhealthy_row(history);

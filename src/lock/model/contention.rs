@@ -1,7 +1,7 @@
 //! Pure: the locks of each key in the order of their turns, by the watch.
 //!
-//! A key can have thousands of waiting locks. A change of one of them concerns the holders and the first few that wait. Only these are
-//! reconciled again, and a lock finds its place without a search of all others.
+//! A key can have thousands of waiting locks. A change of one of them concerns the holders and the first few waiting locks. The leader reconciles
+//! only these again, and finds the place of a lock without a search of all locks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -24,9 +24,9 @@ pub type SharedRef = Arc<LockRef>;
 /// Namespace and name of a quorum. `None` is the operator's default.
 pub type Designation = Option<(String, String)>;
 
-/// Number of finished locks of a key that are remembered, the newest first.
+/// Maximum number of finished locks that [`Contention::ended`] returns for a key.
 ///
-/// It covers all locks that can have had one of its slots last.
+/// It is more than the maximum number of slots, to include the last holder of each slot.
 const ENDED: usize = 128;
 
 /// The fields of a lock on which the order of the locks on a key depends. Renewals change none of them.
@@ -38,9 +38,9 @@ pub struct Entry {
     age: Age,
     /// It waits for its turn.
     waits: bool,
-    /// It waits, and by its status only other locks on the key precede it.
+    /// It waits, and its status has neither a refusal nor the lack of a candidate.
     able: bool,
-    /// A key in Redis can belong to it.
+    /// Its status names a holder, so a key in Redis can belong to it.
     holds: bool,
     /// It is an election that waits or holds.
     elects: bool,
@@ -82,7 +82,7 @@ pub fn designation(lock: &DistributedLock) -> Designation {
 }
 
 impl Entry {
-    /// The entry of a lock by the watch.
+    /// The entry for this state of a lock.
     pub fn of(lock: &DistributedLock) -> Self {
         let finished = lock.condition(LockCondition::Finished).filter(|_| lock.is_finished());
         let finished = finished.map(|finished| finished.last_transition_time.0.as_second());
@@ -106,15 +106,15 @@ impl Entry {
     }
 }
 
-/// Whether only other locks on its key precede a lock, by its own status.
+/// Whether the operator would grant a waiting lock at its turn, by its own status.
 ///
-/// A judgement of every lock in the queue for each of the others would cost the square of their number.
+/// To judge every lock in the queue for every other lock would take quadratic time, so this uses the published status.
 fn is_able(lock: &DistributedLock) -> bool {
     let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
     is_accepted(lock) && lock.condition(LockCondition::Held).is_none_or(has_candidate)
 }
 
-/// Whether a lock is served. This includes a lock without a status, which was not judged yet.
+/// Whether the operator serves a lock. This includes a lock without a status, which was not judged yet.
 pub fn is_accepted(lock: &DistributedLock) -> bool {
     let is_served = |accepted: &Condition| {
         accepted.status == Status::True.as_str() || accepted.reason == AcceptedReason::KeyShapeConflict.as_str()
@@ -149,7 +149,7 @@ impl Contention {
     /// The locks that a change of this one concerns.
     ///
     /// These are the holders of the key, and some waiting locks of each shape: the oldest, and all that have a position in their status.
-    /// `spans`: the keys of the quorum belong to no namespace.
+    /// `spans` is true if the keys of the quorum belong to no namespace.
     pub fn concerned(&self, entry: &Entry, spans: bool) -> Vec<LockRef> {
         let Some(on_key) = self.0.get(&entry.key) else { return Vec::new() };
         let mut concerned: Vec<_> = refs(on_key.holders.values()).collect();
@@ -182,7 +182,7 @@ impl Contention {
 
     /// The able locks of the same shape before `lock`, in the order of their turns.
     ///
-    /// `spans` adds those of other namespaces. The caller checks their quorum.
+    /// `spans` adds the locks of other namespaces. The caller checks their quorum.
     pub fn before<'a>(&'a self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &'a LockRef> + use<'a> {
         let (own, namespace, shape) = (turn(lock), lock.namespace().unwrap_or_default(), slots(lock));
         let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
@@ -200,7 +200,7 @@ impl Contention {
     }
 }
 
-/// The locks of several queues, in one order.
+/// Merges several sorted queues of locks.
 fn merged<'a, K: Ord + 'a>(
     mut queues: Vec<Peekable<impl Iterator<Item = (&'a K, &'a SharedRef)>>>,
 ) -> impl Iterator<Item = &'a LockRef> {

@@ -119,7 +119,7 @@ pub struct LockInput<'a> {
     pub refusal: Option<Refusal>,
     /// The next holder, or the reason why the lock has no candidate.
     pub contender: Result<Contender, WaitReason>,
-    /// A fault with which the lock is served.
+    /// A fault despite which the operator serves the lock.
     ///
     /// Its Lease does not fit, or the API server refuses a write for it.
     pub trouble: Option<Refusal>,
@@ -178,7 +178,7 @@ pub struct Rest {
 pub struct Renewal {
     /// The end of the validity that the status has now.
     pub runs_out: Boottime,
-    /// How long less than a quarter of the ttl has been left for readers of the status.
+    /// The time since the published validity fell below a quarter of the ttl.
     pub lateness: Duration,
 }
 
@@ -216,7 +216,7 @@ pub fn requests(lock: &DistributedLock) -> Vec<&'static str> {
     REQUESTS.into_iter().filter(|request| lock.annotations().contains_key(*request)).collect()
 }
 
-/// The metadata that a held lock must not keep, or lacks.
+/// The metadata that the operator must remove from a held lock, or add to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correction {
     /// A release annotation with the token of another hold.

@@ -10,7 +10,7 @@ use crate::time::UnixMillis;
 
 /// The delay, limited so that the seal does not outlive the wait of fences.
 ///
-/// A specification that was changed to more is refused, and its hold continues.
+/// The operator refuses a specification that was changed to a longer delay, but its hold continues.
 pub fn lock_delay(lock: &DistributedLock, max_ttl_in_force: Duration) -> Duration {
     let wanted = lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
     wanted.min(max_ttl_in_force.saturating_sub(lock.spec.ttl.get()))

@@ -122,7 +122,7 @@ pub enum Phase {
     Freed(End),
     /// No status names the hold, and its seal runs out.
     ///
-    /// `lockDelay` applies to all other clients, also foreign ones.
+    /// `lockDelay` applies to all other clients, including clients outside the operator.
     RanOut(End),
 }
 

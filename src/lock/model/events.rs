@@ -21,19 +21,19 @@ messages! {
     ///
     /// When: For three ttl no pod could lead. The Event comes once, until there is a leader again.
     ///
-    /// To do: do what the message says.
+    /// To do: follow the message.
     NoLeader { why: String } => ("NoCandidate", EventType::Warning),
     /// The claim has had no pod or Job that can hold the lock for three ttl. {why}
     ///
     /// When: For three ttl the holder that the claim names could not hold the lock. The Event comes once, until there is a holder.
     ///
-    /// To do: do what the message says, or delete the claim.
+    /// To do: follow the message, or delete the claim.
     NoHolder { why: String } => ("NoCandidate", EventType::Warning),
     /// The lock has waited for three ttl. {why}
     ///
     /// When: For three ttl another client had the key without a time to live. The Event comes once, until there is a holder.
     ///
-    /// To do: do what the message says.
+    /// To do: follow the message.
     KeyNeverExpires { why: String } => ("KeyNeverExpires", EventType::Warning),
     /// {why}. The lock is free
     ///
@@ -63,7 +63,7 @@ messages! {
     ///
     /// When: A user broke the lock, or the operator cannot handle it.
     ///
-    /// To do: do what the message says.
+    /// To do: follow the message.
     Breaking { why: String } => ("LockEnding", EventType::Warning),
     /// {why}. The holder has lost the lock
     ///
@@ -83,7 +83,7 @@ messages! {
     ///
     /// When: The hold of a Job ends, and a policy or the API server refuses to suspend the Job.
     ///
-    /// To do: do what the message says.
+    /// To do: follow the message.
     JobNotSuspended { job: String, cause: String } => ("JobNotSuspended", EventType::Warning),
     /// {message}
     ///

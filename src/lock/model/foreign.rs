@@ -105,7 +105,7 @@ mod tests {
         assert!(text.contains("q-1: a key without a time to live") && text.contains("DEL ns/job"), "{text}");
         assert!(!text.contains("some-value"));
         let expires = message(&[occupant("q-0", None), occupant("q-1", Some(4))], Some(4));
-        assert_eq!(expires.reason(), HeldReason::HeldByOther, "one of them ends by itself");
+        assert_eq!(expires.reason(), HeldReason::HeldByOther, "one of the keys expires");
         let gone = Occupant { member: "q-0".into(), holder: KeyState::Missing };
         assert_eq!(message(&[gone], None).reason(), HeldReason::HeldByOther);
     }

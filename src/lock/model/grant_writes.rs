@@ -17,7 +17,8 @@ pub struct Writes {
     nonce: Nonce,
     /// The status that the grant was decided on.
     ///
-    /// Metadata and spec can change since, but not the status. A leader that wrote it can have taken the key for an orphan and released it.
+    /// Metadata and spec can change after the decision, but the status must not. Another leader that wrote the status can have released the key
+    /// as an orphan.
     decided_on: Option<DistributedLockStatus>,
     /// The version in the last write. Every earlier write had an older one.
     version: Option<String>,
@@ -52,7 +53,7 @@ impl Writes {
         self.version = lock.resource_version();
         match error {
             RequestError::Gone => return true,
-            // A refusal settles nothing about an earlier write with an unknown outcome.
+            // A refusal does not prove that an earlier write with an unknown outcome failed.
             RequestError::Refused(_) if !self.open => return true,
             RequestError::Conflict => {}
             RequestError::Refused(_) => self.unconfirmed += 1,
@@ -63,7 +64,7 @@ impl Writes {
 
     /// Returns the next step by the object, as read after a write.
     ///
-    /// `valid`: the grant is worth publishing. `late`: the validity that it publishes has ended.
+    /// `valid` is true while the hold is valid. `late` is true when the validity that the grant publishes has ended.
     pub fn read(&mut self, lock: &DistributedLock, valid: bool, late: bool) -> Next {
         if holder_nonce(lock).as_ref() == Some(&self.nonce) {
             return Next::Named;
@@ -146,8 +147,12 @@ mod tests {
         let decided_on = lock("5", free());
         let mut writes = writes(&decided_on);
         assert!(!writes.failed(&decided_on, &unknown()));
-        assert_eq!(writes.read(&decided_on, false, false), Next::Withdraw, "it may still land");
-        assert_eq!(writes.read(&lock("6", free()), false, false), Next::Impossible, "it carried version 5");
+        assert_eq!(writes.read(&decided_on, false, false), Next::Withdraw, "the write can still land");
+        assert_eq!(
+            writes.read(&lock("6", free()), false, false),
+            Next::Impossible,
+            "the unknown write carried version 5"
+        );
     }
 
     #[test]
@@ -193,6 +198,6 @@ mod tests {
         }
         assert_eq!(writes.read(&decided_on, true, false), Next::Write);
         assert_eq!(writes.read(&decided_on, true, true), Next::GiveUp);
-        assert!(writes.open, "so its key is left to lapse");
+        assert!(writes.open, "a write is open, so the key must expire");
     }
 }

@@ -1,7 +1,7 @@
 //! Pure: limits renewals by a holder's heartbeat, so that its keys end one ttl after the last one.
 //!
-//! The heartbeat is a Lease. A replica counts from when it last observed a change of the Lease, not from the times in it, so each replica
-//! judges alone.
+//! The heartbeat is a Lease. A replica measures from its last observation of a change of the Lease, not from the times in it. Each replica
+//! therefore judges independently.
 //!
 //! A replica that cannot read the Lease renews without this limit until the leader ends the hold. An outage of the API server therefore
 //! costs no lock.
@@ -117,7 +117,7 @@ mod tests {
             "its key ends at 20"
         );
         assert_eq!(bounded(last, TTL, drift, check_at), Bounded::Over);
-        assert!(check_at < whole, "the hold is still valid then, so that it can be ended in order");
+        assert!(check_at < whole, "the last check comes while the hold is valid");
         assert_eq!(bounded(last, TTL, drift, at(21)), Bounded::Over);
     }
 
@@ -125,9 +125,9 @@ mod tests {
     fn a_claim_whose_heartbeat_has_stopped_is_not_alive() {
         let at = |seconds: i64| UnixMillis(seconds * 1_000);
         assert!(is_alive(at(100), None, TTL, at(105)), "a new claim");
-        assert!(!is_alive(at(100), None, TTL, at(113)), "no Lease came");
+        assert!(!is_alive(at(100), None, TTL, at(113)), "no Lease exists after one ttl");
         assert!(is_alive(at(100), Some(at(150)), TTL, at(155)));
-        assert!(!is_alive(at(100), Some(at(150)), TTL, at(163)), "the Lease does not change any more");
-        assert!(is_alive(at(100), Some(at(50)), TTL, at(105)), "the Lease of an earlier claim counts for nothing");
+        assert!(!is_alive(at(100), Some(at(150)), TTL, at(163)), "the Lease has not changed for one ttl");
+        assert!(is_alive(at(100), Some(at(50)), TTL, at(105)), "a change before the claim is ignored");
     }
 }

@@ -22,8 +22,8 @@ messages! {
     /// {why}. The validity of the hold has run out. The lock is granted again when a majority of the members confirms
     /// that
     RunOut { why: String } => HeldReason::Ending,
-    /// {why}. The holder has lost the lock. It is granted again when a majority of the members says that its key is
-    /// gone
+    /// {why}. The holder has lost the lock. It is granted again when a majority of the members no longer has its
+    /// key
     Lost { why: String } => HeldReason::Expired,
     /// spec.suspend is true. Set it to false, and the lock queues again
     Suspended => HeldReason::Suspended,
@@ -62,7 +62,7 @@ messages! {
     HeartbeatStopped { lease: String, ttl: GoDuration } => HeldReason::NoCandidate,
     /// The operator has no connection to RedisQuorum {quorum} yet. It tries again twice a second
     NoConnection { quorum: HeldQuorum } => HeldReason::NoQuorum,
-    /// No answer of the API server has told the operator the time yet. It tries again twice a second
+    /// The operator has no answer of the API server with its time yet. It tries again twice a second
     NoClock => HeldReason::NoQuorum,
     /// No majority of the members of RedisQuorum {namespace}/{name} voted for the lock: {failures}. The operator tries again at
     /// least once a second. What is wrong: kubectl -n {namespace} describe rq {name}

@@ -84,7 +84,7 @@ pub struct Hold {
     pub(in crate::lock) unhealthy: Option<(Boottime, End)>,
     /// The watch has reported the status with this hold.
     ///
-    /// Other replicas possibly do not have an unpublished grant.
+    /// Before that, other replicas possibly have not adopted the hold.
     pub published: bool,
     pub(in crate::lock) due: Boottime,
     /// When the holder must be checked again, by the last check before the round that is under way.

@@ -64,9 +64,9 @@ pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMil
     }
 }
 
-/// The earliest time of the next container in the pod of an ended one, by the clock of the node.
+/// The earliest start of the next container in the pod of an ended one, by the clock of the node.
 ///
-/// A pod that has ended runs no other. Without a reported time every moment is possible.
+/// A pod that has ended starts no other container, so the result is the maximum. Without a reported time, the result is the minimum.
 pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) -> UnixMillis {
     let pod = evidence.pod.or(evidence.departed);
     if pod.is_some_and(evidence::is_final) {
@@ -94,6 +94,8 @@ pub fn judge_pod(evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
     }
 }
 
+/// Whether the deletion time of a pod is more than [`DELETION_GRACE_MILLIS`] ago.
+///
 /// The deletion time that the API server writes includes the grace period.
 fn is_overdue(pod: &Pod, now: UnixMillis) -> bool {
     let due = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0.as_millisecond());
@@ -176,13 +178,21 @@ mod tests {
         let next = json!({"exitCode": 1, "containerID": "c1", "startedAt": "2026-01-01T00:01:03Z"});
         assert_eq!(since(json!({"terminated": next})), after(3));
         let mut last = pod(ended.clone(), json!({}));
-        assert_eq!(successor_since(Some("c0"), present(&last)), after(0), "its own start does not count");
+        assert_eq!(
+            successor_since(Some("c0"), present(&last)),
+            after(0),
+            "the start of the ended container is ignored"
+        );
         assert_eq!(successor_since(Some("c9"), present(&last)), UnixMillis(i64::MIN));
         last.status.as_mut().unwrap().phase = Some("Failed".into());
         assert_eq!(successor_since(Some("c0"), present(&last)), UnixMillis(i64::MAX));
         let mut running = pod(json!({"running": {"startedAt": "2026-01-01T00:01:02Z"}}), ended);
         running.status.as_mut().unwrap().phase = Some("Failed".into());
-        assert_eq!(successor_since(Some("c0"), present(&running)), after(2), "a controller also writes the phase");
+        assert_eq!(
+            successor_since(Some("c0"), present(&running)),
+            after(2),
+            "the phase proves nothing, because a controller can write it"
+        );
     }
 
     #[test]
@@ -207,7 +217,7 @@ mod tests {
         assert!(matches!(judged(&lost), Instance::Doubt(_)));
         let mut evicted = lost.clone();
         evicted.status.as_mut().unwrap().container_statuses = None;
-        assert!(matches!(judged(&evicted), Instance::Doubt(_)), "its kubelet reports nothing more of it");
+        assert!(matches!(judged(&evicted), Instance::Doubt(_)), "the kubelet reported no end of its container");
         let departed = judge_pod(PodEvidence { departed: Some(&lost), ..PodEvidence::default() }, NOW);
         assert!(matches!(departed, Instance::Doubt(_)));
     }

@@ -47,7 +47,7 @@ pub enum JobState {
     },
     /// It is complete, or has failed.
     Finished {
-        /// As many pods as it counts are observed as ended under this hold, so none is missing.
+        /// The operator observed the end of at least as many pods under this hold as the Job counts.
         complete: bool,
     },
 }
@@ -157,7 +157,7 @@ pub fn may_be_started(job: &Job, name: &str) -> Result<(), UnfitJob> {
 
 /// Whether the lock can be granted for this Job.
 ///
-/// `uid` is the UID in the claim. `running`: one of its pods runs.
+/// `uid` is the UID in the claim. `running` is true if a pod of the Job runs.
 pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> Result<(), UnfitJob> {
     let job_name = || name.to_owned();
     let Some(job) = job else { return Err(UnfitJob::NoJob { job: job_name() }) };
@@ -204,7 +204,7 @@ pub fn pods(instances: impl IntoIterator<Item = (Option<i64>, Instance)>, token:
         match instance {
             Instance::Running => pods.running = true,
             Instance::Terminated => pods.ended += usize::from(made_with == Some(token)),
-            // Several reasons always give the same one, so that the status does not change.
+            // Takes the smallest of several reasons, so that the status does not depend on the order of the pods.
             Instance::Doubt(why) if made_with == Some(token) => {
                 pods.doubt = Some(pods.doubt.map_or(why.clone(), |other| other.min(why)));
             }
@@ -230,7 +230,9 @@ pub fn template_token(job: &Job) -> Option<i64> {
     template.annotations.as_ref()?.get(JOB_TOKEN_ANNOTATION)?.parse().ok()
 }
 
-/// The token of the hold for whose end the operator suspended it.
+/// The token in the annotation `stopping`.
+///
+/// The operator suspended the Job to end the hold with this token.
 #[must_use]
 pub fn stopping_token(job: &Job) -> Option<i64> {
     job.annotations().get(JOB_STOPPING_ANNOTATION)?.parse().ok()
@@ -250,7 +252,7 @@ fn state(job: Option<&Job>, token: i64, ended: usize) -> JobState {
 
 /// Number of pods that the Job has counted as ended, of all of its holds.
 ///
-/// It counts each pod once, also one that was deleted by force. It does not count the pods that it deleted itself because of a suspension.
+/// It counts each pod once, even if the pod was deleted by force. It does not count the pods that it deleted itself because of a suspension.
 fn counted(status: Option<&JobStatus>) -> usize {
     let of = |count: Option<i32>| usize::try_from(count.unwrap_or(0)).unwrap_or(0);
     status.map_or(0, |status| of(status.succeeded) + of(status.failed))

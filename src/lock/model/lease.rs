@@ -23,7 +23,7 @@ use crate::time::{Boottime, UnixMillis};
 
 /// The duration in seconds of a Lease with a holder elsewhere.
 ///
-/// Local candidates do not try in this time. They wait as long when the lock is deleted, or the gate is removed.
+/// Local candidates do not try to lead in this time. They also wait this long after the lock is deleted or the gate is removed.
 const LONG: i32 = 60;
 /// The age in milliseconds at which the operator renews such a Lease.
 const NAME_AGAIN: i64 = 30_000;
@@ -36,12 +36,12 @@ const ELSEWHERE: &str = "elsewhere: ";
 /// Maximum length of the name of a holder elsewhere.
 const LONGEST_NAME: usize = 253;
 
-/// The holder of the lock that its Lease must have.
+/// The kind of holder that the Lease of a lock must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// A pod of this cluster, with this fencing token.
     Pod(i64),
-    /// A holder that is no pod of this election, with the message of the condition Held.
+    /// A holder outside this election, with the message of the condition Held.
     Elsewhere(String),
     /// The lock has no holder.
     Nobody,
@@ -63,7 +63,7 @@ impl Holder {
     }
 }
 
-/// Since when this replica has observed a Lease unchanged.
+/// The version of a Lease, and since when this replica has observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unchanged {
     version: Option<String>,
@@ -86,9 +86,9 @@ pub enum Change {
     Leave,
     /// It has a holder that possibly leads without the lock, for this time at most.
     Wait(Duration),
-    /// Write the label by which the policy concerns the Lease, and leave its holder. Then decide again.
+    /// Write the label by which the policy selects the Lease, and keep its holder. Then decide again.
     Label(Box<Lease>),
-    /// Write this. It carries the version that it was decided on, or none for a missing Lease.
+    /// Write this Lease. It has the version that the decision read, or none if the Lease is missing.
     Write(Box<Lease>),
 }
 
@@ -123,8 +123,8 @@ pub fn decide(
 
 /// Returns the change that closes a Lease, because the container of its lock's holder has terminated.
 ///
-/// The policy admits no name to a closed Lease, which is empty and has no token. A name that the pod possibly wrote after
-/// `successor_since` counts for its whole duration.
+/// A closed Lease is empty and has no token, so the policy admits no name to it. If the pod possibly wrote the name after `successor_since`,
+/// the change waits until the duration of the Lease has passed.
 pub fn close(
     lock: &DistributedLock,
     lease: Option<&Lease>,
@@ -147,7 +147,7 @@ pub fn close(
 
 /// Whether a process that began after this time can have written the name in a Lease.
 ///
-/// A process with an identity of its own writes a later `acquireTime`. One with the identity of an earlier process keeps that time, and
+/// A process with a new identity writes a later `acquireTime`. A process that reuses the identity of an earlier one keeps `acquireTime`, and
 /// writes a later `renewTime`.
 fn is_of_successor(lock: &DistributedLock, lease: &Lease, since: UnixMillis) -> bool {
     let Some(spec) = lease.spec.as_ref() else { return false };
@@ -158,7 +158,7 @@ fn is_of_successor(lock: &DistributedLock, lease: &Lease, since: UnixMillis) -> 
     is_later(&spec.acquire_time) || is_reused && is_later(&spec.renew_time)
 }
 
-/// Whether the identity ends in a UUID, as client-go's programs make it for each process.
+/// Whether the identity ends in a UUID, which programs with client-go create for each process.
 fn ends_in_uuid(identity: &str) -> bool {
     let uuid = identity.len().checked_sub(36).and_then(|start| identity.get(start..));
     uuid.is_some_and(|uuid| {
@@ -215,7 +215,7 @@ pub fn misfit(lock: &DistributedLock, lease: Option<&Lease>) -> Option<Refusal> 
 /// The holder that a Lease names.
 struct Named<'a> {
     name: &'a str,
-    /// The token of the hold at its last write by the operator.
+    /// The token of the hold for which the operator last wrote the Lease.
     token: Option<i64>,
     /// The operator has written the name.
     is_elsewhere: bool,
@@ -236,8 +236,8 @@ impl<'a> Named<'a> {
 
 /// Whether the policy admitted the last renewal of a Lease that has this token.
 ///
-/// The token is that of the present hold, or of one in the history that had not ended then. A name without such a hold is older than the lock, or was written
-/// while the cluster had no policy.
+/// The token must be that of the present hold, or of a hold in the history that had not ended at the renewal. A name without such a hold is
+/// older than the lock, or was written while the cluster had no policy.
 fn was_opened(lock: &DistributedLock, lease: &Lease, token: i64) -> bool {
     let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0.as_millisecond());
     let is_past = |past: &PastHold| past.fencing_token == Some(token) && renewed <= Some(past.to.as_millis());
@@ -267,7 +267,7 @@ impl Opened {
 
 /// The end of a hold whose leader does not renew the Lease.
 ///
-/// A candidate of client-go that does not renew its Lease for its duration does not lead any more.
+/// A client-go leader that has not renewed its Lease for its duration has stopped leading.
 pub fn idle(lock: &DistributedLock, opened: &Opened, unchanged: &Unchanged) -> Option<End> {
     let silent = opened.read.since(unchanged.since);
     let is_idle = opened.token.is_some() && opened.token == lock.fencing_token() && silent >= opened.limit;

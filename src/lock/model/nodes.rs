@@ -10,7 +10,7 @@ use crate::time::UnixMillis;
 /// The taint that the node controller sets on a cordoned node, with the time.
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether the node does not report while most others do. Nothing should start there.
+/// Whether this node does not report, and most nodes do. No pod on it should become the holder.
 pub fn is_unreachable<N: AsRef<Node>>(name: &str, nodes: &[N]) -> bool {
     let silent = nodes.iter().map(AsRef::as_ref).filter(|node| is_silent(node));
     let (mut count, mut is_it) = (0, false);
@@ -72,7 +72,7 @@ mod tests {
         let other = node(json!({"unschedulable": true, "taints": taint("example.com/gpu")}));
         assert_eq!((is_cordoned(&other), cordoned_at(&other)), (true, None));
         let back = node(json!({"taints": taint(UNSCHEDULABLE_TAINT)}));
-        assert_eq!((is_cordoned(&back), cordoned_at(&back)), (false, None), "the taint goes a moment later");
+        assert_eq!((is_cordoned(&back), cordoned_at(&back)), (false, None), "the taint disappears a moment later");
     }
 
     #[test]

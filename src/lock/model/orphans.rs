@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use crate::api::DistributedLock;
 use crate::redlock::{KeyState, LockValue, Nonce, Occupant, ValueSigner};
 
-/// The values of these keys.
+/// The values that these members have on a key.
 pub fn stored_values(occupants: &[Occupant]) -> impl Iterator<Item = &str> {
     occupants.iter().filter_map(|occupant| match &occupant.holder {
         KeyState::String { value, .. } => Some(value.expose()),
@@ -30,7 +30,7 @@ pub fn of(lock: &DistributedLock, signer: &ValueSigner, occupants: &[Occupant]) 
 
 /// A value of a finished claim, whose leader died before it could delete the key.
 ///
-/// No grant of the claim is open.
+/// A finished claim has no grant whose status write is open.
 pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, occupants: &[Occupant]) -> Option<LockValue> {
     peers.iter().filter(|peer| peer.is_finished()).find_map(|peer| of(peer, signer, occupants))
 }
@@ -52,7 +52,7 @@ pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
 
 /// Whether the status can refer to this attempt.
 ///
-/// The holder in the status relies on its hold.
+/// The holder that the status names relies on its hold, so its value is no orphan.
 fn is_named(lock: &DistributedLock, nonce: &Nonce) -> bool {
     let named = lock.holder().map(|holder| holder.nonce.as_deref().unwrap_or_default());
     named.is_some_and(|named| named.parse().map_or(true, |named: Nonce| named == *nonce))
@@ -99,7 +99,7 @@ mod tests {
         assert!(of(&lock("other", json!({"transitions": 0})), &signer, &occupants).is_none());
         for named in [json!("no nonce"), json!(null)] {
             let held = json!({"transitions": 1, "holder": {"identity": "a", "nonce": named}});
-            assert!(of(&lock("uid", held), &signer, &occupants).is_none(), "{named}: it may mean any attempt");
+            assert!(of(&lock("uid", held), &signer, &occupants).is_none(), "{named}: it can refer to any attempt");
         }
         assert!(of(&lock("uid", json!({"transitions": 0})), &ValueSigner::new(b"another key"), &occupants).is_none());
     }

@@ -39,8 +39,8 @@ pub enum Place {
 
 /// The place of `lock` in the queue for its key.
 ///
-/// `holders` are the other holders of the key. `ahead` is the number of able locks of its shape before it. With several slots, as many
-/// locks go first at once as slots are free.
+/// `holders` are the other holders of the key. `ahead` is the number of able locks of its shape before it. With several free slots, the same
+/// number of locks is first.
 pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize) -> Place {
     let held = || holders.iter().filter_map(|peer| Some((peer, peer.holder()?)));
     let delayed = held().all(|(peer, _)| is_delayed(peer));
@@ -72,7 +72,9 @@ fn is_delayed(peer: &DistributedLock) -> bool {
     peer.ending().is_some() && peer.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero())
 }
 
-/// The maximum in the schema. An object without validation must not exhaust the memory.
+/// The maximum number of slots in the schema.
+///
+/// An object that bypassed the schema must not exhaust the memory.
 const MOST_SLOTS: i32 = 100;
 
 /// How many locks can hold the key at once.
@@ -93,9 +95,9 @@ pub fn free_slots(lock: &DistributedLock, holders: &[&DistributedLock]) -> Vec<O
 ///
 /// `oldest` is the oldest lock that waits for the key.
 ///
-/// Another number of slots makes other keys in Redis, whose holders do not exclude each other. The number of an object that holds the key
-/// therefore decides, whatever its age. Without a holder, the oldest waiting object decides. An object that neither holds nor waits decides
-/// nothing, because it can have finished long ago.
+/// Locks with different numbers of slots use different keys in Redis, so their holders would not exclude each other. A holder's number of slots
+/// therefore decides, whatever its age. Without a holder, the oldest waiting lock decides. A lock that neither holds nor waits is ignored,
+/// because it can have finished long ago.
 pub fn shape_conflict(
     lock: &DistributedLock,
     holders: &[&DistributedLock],
@@ -111,14 +113,15 @@ pub fn shape_conflict(
 
 /// The election that can use a key: the holder, or else the oldest one.
 ///
-/// The oldest of `elections` comes first. Pods of two elections would lead alternately, and each election would wait for the other.
+/// The oldest of `elections` comes first. If a key had two elections, their pods would lead alternately, and each election would wait for the
+/// other.
 pub fn election_in_use<T: Deref<Target = DistributedLock>>(elections: &[T]) -> Option<&T> {
     elections.iter().find(|election| election.holder().is_some()).or(elections.first())
 }
 
 /// Creation time, namespace and name of an object.
 ///
-/// Several maps have it as a key, and most keys have one lock. A map allocates room for eleven entries, so an entry must be small.
+/// Several maps use it as their key. Each map allocates room for eleven entries, and most maps have one, so an entry must be small.
 pub(in crate::lock) type Age = Arc<(Option<Timestamp>, String, String)>;
 /// The order of turns.
 pub(in crate::lock) type Turn = (Reverse<i32>, Age);
@@ -272,7 +275,7 @@ mod tests {
         let holder = shaped("a2", "2026-01-01T00:00:09Z", 1, held());
         assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().to_string().contains("ns/a2 holds the key"));
         let next = shaped("d", "2026-01-01T00:00:10Z", 1, waiting());
-        assert!(shape_conflict(&next, &[&holder], Some(&waits)).is_none(), "it waits behind a holder of its own kind");
+        assert!(shape_conflict(&next, &[&holder], Some(&waits)).is_none(), "the holder has the same number of slots");
     }
 
     #[test]

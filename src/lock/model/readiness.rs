@@ -18,7 +18,7 @@ use crate::api::conditions::{
 use crate::api::{DistributedLock, DistributedLockStatus, MilliTime, PastHold};
 use crate::time::UnixMillis;
 
-/// A lock without a candidate is ready for this many ttl, since its pods can be about to start.
+/// How long a lock without a candidate is ready, in ttl. Its pods can be about to start.
 const PATIENCE_IN_TTLS: u32 = 3;
 
 /// Sets the condition Ready according to the other conditions.
@@ -66,7 +66,7 @@ pub(in crate::lock) fn until_unready(lock: &DistributedLock, now: UnixMillis) ->
     (!left.is_zero()).then_some(left)
 }
 
-/// The rest of the patience with a lock, which begins when it has no holder.
+/// The rest of `patience`, which begins when the condition Held becomes false.
 fn left(conditions: &[Condition], patience: Duration, now: Timestamp) -> Duration {
     let since = find_condition(conditions, LockCondition::Held).filter(|held| held.status == Status::False.as_str());
     let now = UnixMillis(now.as_millisecond());
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(ready_after(good, None), ("Unknown", "Pending"));
         let refused = Some(AcceptedReason::TTLTooLong);
         assert_eq!(ready_after(refused, Some(HeldReason::NotAccepted)), ("False", "TTLTooLong"));
-        assert_eq!(ready_after(refused, Some(HeldReason::Held)), ("False", "TTLTooLong"), "what is held goes on");
+        assert_eq!(ready_after(refused, Some(HeldReason::Held)), ("False", "TTLTooLong"), "the hold continues");
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
             };
             assert_eq!(after(44, Some(15)), ("True".into(), reason.to_string(), String::new()));
             assert_eq!(after(45, Some(15)), ("False".into(), reason.to_string(), why.into()));
-            assert_eq!(after(45, None).0, "True", "it is unreadable, so its ttl is not known");
+            assert_eq!(after(45, None).0, "True", "an unreadable lock has no known ttl");
         }
         let of_claim: DistributedLock = serde_json::from_value(serde_json::json!({
             "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "a"},

@@ -24,7 +24,9 @@ use crate::time::{Boottime, ClockOffset, UnixMillis};
 const HISTORY: usize = 10;
 /// Maximum length of the reason for an end in the history.
 const LONGEST_MESSAGE: usize = 512;
-/// Last position that is written. Beyond it, a release would need a write for every waiter.
+/// The last queue position that a status records.
+///
+/// If all positions were recorded, a release would need a write for every waiting lock.
 pub const LAST_POSITION: usize = 10;
 
 /// A status under construction, with the inputs of conditions.
@@ -179,8 +181,8 @@ impl Draft {
     #[must_use]
     pub fn renewed(self, hold: &Hold, clock: ClockOffset, now: Boottime) -> Self {
         let Some(won) = hold.won else { return self };
-        // The published validity was earned, perhaps by another replica, and no extension shortens a key. But no renewal earns more than
-        // one ttl. A wrong clock has published more, and this takes it back.
+        // A published validity was earned, perhaps by another replica, and no extension shortens a key. But no renewal earns more than one ttl.
+        // A longer validity comes from a wrong clock, and this corrects it.
         let later = |published: Option<MilliTime>, here: UnixMillis, latest: i64| {
             let published = published.map(MilliTime::as_millis).filter(|published| *published <= latest);
             UnixMillis(published.map_or(here.0, |published| published.max(here.0)))

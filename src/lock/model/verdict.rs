@@ -26,7 +26,7 @@ use crate::time::UnixMillis;
 pub enum Verdict {
     /// The hold is renewed.
     Keep,
-    /// The hold is renewed for `minHold` only, and has this end without it.
+    /// The hold is renewed only because of `minHold`. It ends for this reason when `minHold` has passed.
     Minimum(End),
     /// The hold is renewed until its Job is suspended and the Job's pods have ended. Then it runs out.
     Stop(End),
@@ -102,7 +102,7 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
 }
 
-/// The verdict on a hold that does not end, without regard to `minHold`.
+/// The verdict on a hold that has not begun to end, without regard to `minHold`.
 fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if is_released(lock) {
         return Verdict::Release(End::Released);
@@ -121,7 +121,7 @@ fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 
 /// The verdict on a hold that `minHold` protects.
 ///
-/// A claim that ended early in one place then does not run again in another. `minHold` keeps the lock, not the work. A Job with a pod in
+/// `minHold` keeps the lock, so that a claim that ended early does not run again elsewhere. It does not keep a Job running. A Job with a pod in
 /// doubt is stopped, because a second pod would work with the same token.
 fn judge_minimum(lock: &DistributedLock, evidence: &Evidence, after: Verdict) -> Verdict {
     match &evidence.liveness {
@@ -156,13 +156,13 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
         (JobState::Finished { complete: true }, None) => Verdict::Release(End::JobFinished),
         (JobState::Finished { complete: false }, None) => Verdict::LetExpire(End::JobFinishedUnobserved),
         (JobState::SuspendedByOther { .. }, None) => Verdict::Stop(End::JobSuspended),
-        // The write of the status after the suspension is missing.
+        // The operator suspended the Job, and did not write the status after that.
         (JobState::Stopped { .. }, None) => Verdict::Stop(End::JobHalted),
         (JobState::Waiting | JobState::Running, None) => stop_first(asked(lock, evidence)),
     }
 }
 
-/// A Job is stopped while its hold is still renewed.
+/// Stops the Job first, while its hold is still renewed.
 fn stop_first(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::LetExpire(end) => Verdict::Stop(end),
@@ -172,7 +172,7 @@ fn stop_first(verdict: Verdict) -> Verdict {
 
 /// Whether a Job waits for its lock again after its hold ended for this reason.
 ///
-/// It does not after an end by a user or a limit, even if the hold was lost while the Job was being stopped.
+/// It does not wait again after an end by a user or a limit, even if the hold was lost while the Job was being stopped.
 pub fn is_to_run_again(lock: &DistributedLock, reason: HeldReason) -> bool {
     let is_loss = |reason| matches!(reason, HeldReason::Expired | HeldReason::HolderGone | HeldReason::Suspended);
     is_loss(reason) && lock.stopping().is_none_or(|stopping| HeldReason::named(&stopping.reason).is_some_and(is_loss))
@@ -194,7 +194,7 @@ fn judge_stopping(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence
 
 /// The verdict on a hold that ends.
 ///
-/// It continues to end without its cause, and only proven death or a release shorten it.
+/// The end continues even if its cause has disappeared. Only a proven death or a release shortens it.
 fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Verdict {
     if evidence.liveness == Liveness::Bound(Instance::Terminated) {
         return Verdict::Release(End::Terminated);
@@ -288,7 +288,7 @@ pub fn was_held_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
     held.is_some_and(|held| transition_time(held) < moment)
 }
 
-/// Whether maxHold has passed, early rather than late.
+/// Whether maxHold has passed, by the upper bound of the time of the hold.
 fn has_reached_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
     let Some(max_hold) = lock.spec.max_hold else { return false };
     held_for.is_some_and(|held| held.most >= max_hold.get())

@@ -14,7 +14,9 @@ use crate::redlock::LockKey;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 
-/// Minimum TTL in command deadlines. One slow member could cost a lock with a shorter TTL.
+/// Minimum TTL as a multiple of `nodeTimeout`.
+///
+/// With a shorter TTL, one slow member could cost the lock.
 const MIN_TTL_IN_NODE_TIMEOUTS: u32 = 10;
 /// Renewals per TTL, without `spec.renewInterval`.
 const DEFAULT_RENEWALS_PER_TTL: u32 = 3;
@@ -82,7 +84,7 @@ pub fn check_lease(context: &Context, lock: &DistributedLock) -> Result<(), Refu
         return Err(Refusal::OperatorsLease { lease: full });
     }
     let others = context.locks.under(&keys::lease(&namespace, lease));
-    // A lock that is held is ahead of an older one, which the caches of the grant did not have yet.
+    // A held lock precedes an older one, because the caches possibly did not have the older one at the grant.
     let order = |lock: &DistributedLock| (lock.holder().is_none(), queue::age(lock));
     let first = others.iter().filter(|other| other.uid() != lock.uid()).min_by_key(|other| order(other));
     match first.filter(|other| order(other) < order(lock)) {
@@ -100,7 +102,7 @@ fn unreadable(context: &Context, error: &LookupError) -> Option<Refusal> {
     is_unreadable.then(|| Refusal::UnreadableQuorum { namespace: namespace.clone(), name: name.clone() })
 }
 
-/// Checks that the schema cannot do: the lock's times against its quorum's.
+/// Checks the lock's times against those of its quorum, which the schema cannot do.
 fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refusal> {
     let (ttl, delay) = (lock.spec.ttl, lock.spec.lock_delay.unwrap_or_default());
     let (max_ttl, node_timeout) = (redis_quorum.spec.max_ttl, redis_quorum.spec.node_timeout);
@@ -112,7 +114,7 @@ fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refus
     match redis_quorum.status.as_ref().and_then(|status| status.max_ttl_in_force) {
         None => Err(starting(redis_quorum)),
         Some(_) if starts_first(redis_quorum) => Err(starting(redis_quorum)),
-        // A TTL is used only after fences wait for it.
+        // A lock can use a TTL only after fences wait for it.
         Some(in_force) if ttl > in_force => Err(Refusal::LargerMaxTtl { ttl, in_force, quorum, max_ttl }),
         // The seal that carries the delay must not outlive the wait of fences, or a restarted member would forget it.
         Some(in_force) if ttl.get() + delay.get() > in_force.get() => {
@@ -196,11 +198,7 @@ mod tests {
         let one_votes = [member("a", "Admitted", None, None), fenced("b", early), fenced("c", late)];
         assert!(of(one_votes).unwrap().1.contains("00:00:31"), "one more is a majority");
         let restarted = |name| member(name, "Fenced", Some("Restarted"), Some(late));
-        assert_eq!(
-            of([restarted("a"), restarted("b"), restarted("c")]),
-            None,
-            "a fault, which the condition Held tells"
-        );
+        assert_eq!(of([restarted("a"), restarted("b"), restarted("c")]), None, "the condition Held reports this fault");
         let votes = |name| member(name, "Admitted", None, None);
         assert_eq!(of([votes("a"), votes("b"), fenced("c", late)]), None);
     }

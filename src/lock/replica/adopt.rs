@@ -124,12 +124,12 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
 
 /// The time to live of renewals.
 ///
-/// It is that of the specification, but not more than fences wait for, nor more than the record of the hold covers. A leader without an
-/// answer of the members waits for the end in that record.
+/// It is the ttl of the specification, limited to what fences wait for and to what the record of the hold covers. If the members do not answer,
+/// the leader waits only for the delay in that record.
 fn covered_ttl(wanted: Duration, recorded: Duration, in_force: Effective) -> Duration {
     let covered = longest_ttl(recorded, in_force.drift, in_force.node_timeout);
     let ttl = wanted.min(in_force.max_ttl).min(covered);
-    // Redis and the API count milliseconds.
+    // Redis and the API use whole milliseconds.
     Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let recorded = in_force(Duration::from_secs(10)).rejoin_delay();
         let ttl = |wanted, max| covered_ttl(Duration::from_secs(wanted), recorded, in_force(Duration::from_secs(max)));
         assert_eq!(ttl(10, 10), Duration::from_secs(10));
-        assert_eq!(ttl(60, 60), Duration::from_secs(10), "the delay was not raised yet");
+        assert_eq!(ttl(60, 60), Duration::from_secs(10), "the recorded delay covers only 10 s");
         assert_eq!(ttl(60, 5), Duration::from_secs(5));
     }
 }

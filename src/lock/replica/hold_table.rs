@@ -46,7 +46,7 @@ impl Default for Holds {
 impl Holds {
     /// Adds a hold to renew, or updates the settings of the hold with the same nonce.
     ///
-    /// `published`: the watch has reported it, so the watch will also report its end.
+    /// `published` is true if the watch has reported the hold. The watch will then also report its end.
     pub fn adopt(&self, mut hold: Hold, published: bool) {
         hold.published = published;
         let mut table = self.table.lock();
@@ -137,7 +137,9 @@ impl Holds {
         }
     }
 
-    /// Records the outcome of a renewal of the hold with this nonce. Every renewal that was taken ends here.
+    /// Records the outcome of a renewal of the hold with this nonce.
+    ///
+    /// Every renewal of [`Self::take_due`] ends here.
     pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: impl Into<RenewalOutcome>, now: Boottime) {
         let outcome = outcome.into();
         let is_postponed = matches!(outcome, RenewalOutcome::Postponed(_));

@@ -39,7 +39,7 @@ pub fn verdict(context: &Context, lock: &DistributedLock, unhealthy: Option<&End
     }
 }
 
-/// The cordon of the leader's node since it leads, if another candidate is ready elsewhere.
+/// The cordon of the leader's node after its grant, if another candidate is ready elsewhere.
 fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
     let holder = lock.spec.election.as_ref().and(lock.holder())?;
     let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;

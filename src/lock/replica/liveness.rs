@@ -1,8 +1,8 @@
 //! Checks a holder: its liveness endpoint, and the Lease that it renews as a heartbeat.
 //!
 //! Every replica checks a holder before each renewal, so none renews without a check of its own. If this replica does not reach the API
-//! server, that is no failure of the holder. Only the leader ends a hold after a failed check. Another replica skips its renewal, and
-//! checks again.
+//! server, that is no failure of the holder. Only the leader ends a hold after a failed check. Other replicas skip the renewal, and check
+//! again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -163,7 +163,7 @@ async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Res
 
 /// Reads the Lease with the claim's name.
 ///
-/// The outer `None`: it could not be read. The inner `None`: it does not exist.
+/// The outer `None` is a failed read. The inner `None` is a Lease that does not exist.
 async fn read_heartbeat(context: &Context, lock: &DistributedLock, class: Class) -> Option<Option<Lease>> {
     let (namespace, name) = (lock.namespace().unwrap_or_default(), lock.name_any());
     let leases: Api<Lease> = Api::namespaced(context.client.clone(), &namespace);

@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(
             observation_times.record(&held, at(6)).and_then(|observed| observed.ending),
             Some(at(5)),
-            "a cache that lags behind"
+            "an older state of the cache changes nothing"
         );
         assert_eq!(observation_times.record(&ending, at(9)), Some(ObservedSince { held: at(1), ending: Some(at(5)) }));
     }

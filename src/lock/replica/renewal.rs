@@ -235,7 +235,7 @@ impl Renewal {
 
     /// Sets the key again on members that lost it.
     ///
-    /// It lives for the rest of the round that just reached a majority, and is set only soon after that. A repair is never a vote.
+    /// The key lives for the rest of the validity that the last round earned, and is set only soon after that round. A repair is never a vote.
     async fn repair(
         &self,
         session: &QuorumSession,
@@ -334,6 +334,6 @@ mod tests {
         assert!(!named(200, lock("u", "ffffffffffffffffffff")).await, "another grant was published since");
         assert!(!named(200, lock("another", NONCE)).await, "another object has its name");
         assert!(!named(404, refused(404, "NotFound")).await);
-        assert!(!named(503, refused(503, "ServiceUnavailable")).await, "nobody knows");
+        assert!(!named(503, refused(503, "ServiceUnavailable")).await, "an error proves nothing");
     }
 }

@@ -15,7 +15,7 @@ fn applied(lock: &DistributedLock) -> Change<DistributedLock> {
     Change::Applied(Arc::new(lock.clone()))
 }
 
-/// The watch returns the last write.
+/// Applies a change while the watch has the last write of this replica.
 fn changed(index: &Index, change: &Change<DistributedLock>) -> Vec<LockRef> {
     index.lock_changed(change, false, |_| matches!(change, Change::Applied(_)).then(|| change.object().clone()))
 }
@@ -74,7 +74,7 @@ fn a_pod_concerns_the_locks_that_are_bound_to_it_only() {
         index.pod_changed(&serde_json::from_value::<Pod>(pod).unwrap())
     };
     assert_eq!(concerned("ns", "p"), vec![LockRef::from_obj(&bound), LockRef::from_obj(&election)]);
-    assert_eq!(concerned("ns", "q"), vec![LockRef::from_obj(&election)], "any pod may be a candidate");
+    assert_eq!(concerned("ns", "q"), vec![LockRef::from_obj(&election)], "any pod can be a candidate");
     assert!(concerned("elsewhere", "p").is_empty());
 }
 
@@ -83,9 +83,9 @@ fn a_waiting_lock_concerns_only_the_first_few_of_thousands() {
     let index = Index::default();
     let locks: Vec<_> = (0..10_000).map(|number| applied(&claim(&format!("claim-{number}"), "k"))).collect();
     let most = locks.iter().map(|lock| changed(&index, lock).len()).max();
-    assert_eq!(most, Some(11), "those who are told their position, and the next one");
+    assert_eq!(most, Some(11), "the locks with a position in their status, and the next one");
     let again: usize = locks.iter().map(|lock| changed(&index, lock).len()).sum();
-    assert_eq!(again, 0, "so a new term fills the index first, and looks at each lock once");
+    assert_eq!(again, 0, "an unchanged lock concerns no lock, so a new term fills the index first");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_quorum_concerns_the_locks_that_name_it_or_are_held_on_it() {
     }
     assert_eq!(index.of_quorum(&quorum("q")), [LockRef::from_obj(&named)]);
     assert_eq!(index.of_quorum(&quorum("old")), [LockRef::from_obj(&held)]);
-    assert_eq!(index.of_quorum(&None).len(), 2, "both name none");
+    assert_eq!(index.of_quorum(&None).len(), 2, "two locks name no quorum");
     assert_eq!(index.in_namespace("ns").len(), 3);
     changed(&index, &Change::Deleted(Arc::new(held)));
     assert!(index.of_quorum(&quorum("old")).is_empty());
@@ -118,7 +118,7 @@ fn the_oldest_locks_of_a_namespace_are_known() {
     assert!(!index.has_older(&locks[2], 3) && !index.has_older(&locks[2], usize::MAX));
     changed(&index, &Change::Deleted(Arc::new(locks[0].clone())));
     assert!(!index.has_older(&locks[2], 2));
-    assert_eq!(index.last_of("ns", 2), Some(LockRef::from_obj(&locks[2])), "it follows");
+    assert_eq!(index.last_of("ns", 2), Some(LockRef::from_obj(&locks[2])), "the limit now admits it");
     assert_eq!(index.last_of("ns", 3), None);
 }
 
@@ -150,10 +150,10 @@ fn a_namespace_concerns_its_locks_by_labels_and_deletion() {
         index.namespace_changed(&Change::Applied(Arc::new(serde_json::from_value(namespace).unwrap()))).len()
     };
     let deleted = Some("2026-01-01T00:00:00Z");
-    assert_eq!(concerned(json!({}), None, ""), 1, "nothing was known of it");
+    assert_eq!(concerned(json!({}), None, ""), 1, "the namespace is new");
     assert_eq!((concerned(json!({}), None, ""), concerned(json!({"a": "b"}), None, "")), (0, 1));
     assert_eq!(concerned(json!({"a": "b"}), deleted, "9,999 are left"), 1);
-    assert_eq!(concerned(json!({"a": "b"}), deleted, "9,998 are left"), 0, "none of these 9,998 is looked at again");
+    assert_eq!(concerned(json!({"a": "b"}), deleted, "9,998 are left"), 0, "a new count concerns no lock");
 }
 
 #[test]

@@ -147,14 +147,22 @@ fn a_pod_that_fails_its_check_waits_longer_each_time() {
     };
     let unhealthy = |pod: &str| past(pod, "HolderUnhealthy");
     let at = |times: u32, time: &str| Some((times, format!("2026-01-01T00:{time}.000Z")));
-    assert_eq!(back_off(json!([unhealthy("a"), past("a", "HolderGone"), unhealthy("a")]), "a"), None, "the first one");
+    assert_eq!(
+        back_off(json!([unhealthy("a"), past("a", "HolderGone"), unhealthy("a")]), "a"),
+        None,
+        "one failed hold in the row"
+    );
     assert_eq!(back_off(json!([unhealthy("a"), unhealthy("a")]), "a"), at(2, "01:03"));
     let both = json!([unhealthy("b"), unhealthy("a"), unhealthy("b"), unhealthy("a"), unhealthy("a")]);
     assert_eq!(back_off(both.clone(), "a"), at(3, "01:06"));
     assert_eq!(back_off(both, "b"), at(2, "01:03"));
-    assert_eq!(back_off(json!(vec![unhealthy("a"); 10]), "a"), at(10, "06:00"), "five minutes at most");
+    assert_eq!(back_off(json!(vec![unhealthy("a"); 10]), "a"), at(10, "06:00"), "the wait is at most five minutes");
     let mut healthy = unhealthy("a");
     healthy["from"] = json!("2026-01-01T00:00:00.000Z");
     healthy["to"] = json!("2026-01-01T00:05:00.000Z");
-    assert_eq!(back_off(json!([unhealthy("a"), healthy, unhealthy("a")]), "a"), None, "five minutes of health");
+    assert_eq!(
+        back_off(json!([unhealthy("a"), healthy, unhealthy("a")]), "a"),
+        None,
+        "a hold of five minutes ends the row"
+    );
 }

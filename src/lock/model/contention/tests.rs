@@ -69,10 +69,10 @@ fn a_lock_that_nothing_on_its_key_keeps_waiting_is_passed_over() {
     let many: Vec<_> = (1..15).map(|number| waits(&format!("w-{number:02}"), number)).collect();
     let all: Vec<_> = many.iter().chain([&refused]).collect();
     let contention = of(&all);
-    assert_eq!(names(contention.before(&many[1], false)), ["w-01"], "no lock waits for one that is refused");
-    assert!(is_accepted(&many[0]) && !is_accepted(&refused), "so it fixes the shape of none");
+    assert_eq!(names(contention.before(&many[1], false)), ["w-01"], "no lock waits for a refused one");
+    assert!(is_accepted(&many[0]) && !is_accepted(&refused), "a refused lock does not fix the shape");
     let concerned = contention.concerned(&Entry::of(&many[0]), false);
-    assert_eq!(concerned.len(), LAST_POSITION + 1 + 1, "and the oldest, which fixes the shape");
+    assert_eq!(concerned.len(), LAST_POSITION + 1 + 1, "the oldest is included, because it fixes the shape");
     assert!(names(&concerned).contains(&"w-11") && !names(&concerned).contains(&"w-12"));
 }
 

@@ -29,7 +29,8 @@ pub(super) fn decide(input: &LockInput<'_>) -> Step {
 /// The step for a lock that is not finished, before it enters the queue.
 fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
     let lock = input.lock;
-    // Candidates write the Lease from their start on, before they are ready and while the lock is suspended or waits for its quorum.
+    // Candidates write the Lease as soon as they start, so the label comes first. They are possibly not ready then, and the lock is possibly
+    // suspended or waits for its quorum.
     if !is_labelled(lock) && is_served(input.refusal.as_ref()) && input.pause.is_none() {
         return Step::Prepare;
     }
@@ -58,7 +59,7 @@ fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
     }
 }
 
-/// Whether the operator looks after the Lease of a lock with this refusal.
+/// Whether the operator manages the Lease of a lock with this refusal.
 fn is_served(refusal: Option<&Refusal>) -> bool {
     refusal.is_none_or(|refusal| refusal.reason() != AcceptedReason::LeaseNotServed)
 }
@@ -91,8 +92,8 @@ fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, con
 
 /// The rest of waitTimeout, if the spec sets it.
 ///
-/// The wait begins with the first status. It begins again when a suspension ends, and for the claim of a Job after a loss. The time of
-/// transition of the condition Held has each of these moments.
+/// The wait begins with the first status. It begins again when a suspension ends, and for the claim of a Job after a loss. Each of these events
+/// sets the transition time of the condition Held.
 fn patience(input: &LockInput<'_>) -> Option<Duration> {
     let timeout = input.lock.spec.wait_timeout?.get();
     let Some(held) = input.lock.condition(LockCondition::Held) else { return Some(timeout) };
@@ -105,7 +106,7 @@ fn patience(input: &LockInput<'_>) -> Option<Duration> {
 
 /// Sets the message of a waiting lock.
 ///
-/// Far back in the queue it has neither position nor holder, because each hand-over would need a write for every waiter.
+/// Far back in the queue the message has neither position nor holder. Otherwise each hand-over would need a write for every waiting lock.
 fn queued(draft: Draft, message: &HeldMessage, position: usize) -> Draft {
     draft.not_held(if position > LAST_POSITION { &HeldMessage::FarBack } else { message }, Some(position))
 }

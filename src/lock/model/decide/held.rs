@@ -47,7 +47,8 @@ fn decide_ending(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
     if !until.is_zero() {
         return rest(Draft::of(input.lock, input.api_now), Some(until));
     }
-    // The keys expire. This costs other clients a hundredth of a ttl, and does not depend on this replica's clock.
+    // The operator does not delete the keys, because they expire. This costs other clients a hundredth of a ttl, and does not depend on this
+    // replica's clock.
     let message = format!("{end}; its validity has run out");
     Step::Advance(Phase::RanOut(End::Recorded { reason: end.reason(), message }))
 }
@@ -55,10 +56,10 @@ fn decide_ending(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
 /// The step for a hold that no member can remember, and whose end no majority has confirmed.
 fn unconfirmed(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
     match () {
-        // No member can ever confirm it.
+        // Without the quorum or the nonce, no member can confirm the end.
         () if !held.quorum_exists || holder_nonce(input.lock).is_none() => Step::Advance(Phase::RanOut(end.clone())),
         () if !is_unconfirmed(input.lock) => Step::Advance(Phase::Unconfirmed(end.clone())),
-        // A deleted object waits no longer for members.
+        // The deletion of an object does not wait for members.
         () if is_deleting(input.lock) && has_finalizer(input.lock) => Step::RemoveFinalizer,
         () => Step::Seal,
     }
@@ -66,7 +67,7 @@ fn unconfirmed(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
 
 /// How long the members can remember a hold after its last renewal.
 fn longest_memory(input: &LockInput<'_>, held: &HoldInput) -> Duration {
-    // The status has no record of the quorum. No operator grants for longer than the specification or some quorum allows.
+    // The status possibly has no record of the quorum. No operator grants for longer than the specification or some quorum allows.
     let spec = &input.lock.spec;
     let promised = || (spec.ttl.get() + spec.lock_delay.unwrap_or_default().get()) * 2;
     let longest = || promised().max(held.rejoin_delay.unwrap_or_default());
@@ -113,7 +114,7 @@ fn decide_without_session(input: &LockInput<'_>, held: &HoldInput) -> Step {
 fn keep(input: &LockInput<'_>, held: &HoldInput, hold: &Hold) -> Step {
     let draft = Draft::of(input.lock, input.api_now);
     let draft = match &input.refusal {
-        // The hold continues, and the condition has the reason against another grant.
+        // The hold continues. The condition has the reason why the operator would not grant the lock again.
         Some(refusal) => draft.not_accepted(refusal),
         None => draft.accepted(input.trouble.as_ref()),
     };
@@ -152,15 +153,15 @@ pub(super) fn stale_release(lock: &DistributedLock) -> Option<&'static str> {
 /// Another replica can possibly reach them.
 fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
     let left = hold.valid_until.since(now);
-    // A hold that was never renewed here, nor refused, can have expired while no replica renewed.
+    // A hold that this replica never renewed can have expired while no replica renewed it, so it is no reason for a hand-over.
     let is_unanswered = hold.unanswered || hold.trouble.is_none() && hold.won.is_some();
     is_unanswered && !hold.is_valid(now) || hold.unanswered && left < HAND_OVER_WHEN_LEFT.min(hold.terms.ttl / 3)
 }
 
 /// The renewal to publish, if one is due.
 ///
-/// It is due when half of the ttl is left of the published validity, or when less than a quarter would be left at the next renewal. Every
-/// omitted write leaves room for that of another lock.
+/// It is due when half of the ttl is left of the published validity, or when less than a quarter would be left at the next renewal. Fewer
+/// writes of this lock leave capacity for the writes of other locks.
 ///
 /// With `validity: Transitions` no renewal is published. A validity that no round of this replica earned is never published.
 fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
@@ -190,7 +191,7 @@ fn left_for_publication(ttl: Duration) -> Duration {
 
 /// Time until maxHold ends the hold.
 ///
-/// A Job that is being stopped has been asked to end. Its hold continues until its pods have ended.
+/// maxHold no longer applies to a Job that is being stopped, because its hold continues until its pods have ended.
 fn until_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration {
     if lock.stopping().is_some() {
         return Duration::MAX;

@@ -37,7 +37,11 @@ fn state_of(job: &Job, ended: usize) -> JobState {
 fn marks_on_a_job_name_the_client_that_suspended_it() {
     let (at_rest, none): (&[&str], &[&str]) = (&["Suspended"], &[]);
     assert_eq!(state_of(&job(true, None, None, at_rest), 0), JobState::Waiting);
-    assert_eq!(state_of(&job(true, Some("6"), Some("6"), at_rest), 0), JobState::Waiting, "of an earlier hold");
+    assert_eq!(
+        state_of(&job(true, Some("6"), Some("6"), at_rest), 0),
+        JobState::Waiting,
+        "its tokens are those of an earlier hold"
+    );
     assert_eq!(state_of(&job(false, Some("7"), None, none), 0), JobState::Running);
     let stopped = |conditions| state_of(&job(true, Some("7"), Some("7"), conditions), 0);
     assert_eq!(stopped(none), JobState::Stopped { acknowledged: false });
@@ -52,7 +56,7 @@ fn a_finished_job_is_complete_when_all_counted_pods_have_ended() {
     for condition in ["Complete", "Failed"] {
         let finished = job(false, Some("7"), None, &[condition]);
         assert_eq!(state_of(&finished, 2), JobState::Finished { complete: true });
-        assert_eq!(state_of(&finished, 1), JobState::Finished { complete: false }, "one that it counts is not known");
+        assert_eq!(state_of(&finished, 1), JobState::Finished { complete: false }, "one counted pod was not observed");
     }
     let deleted =
         with(job(false, Some("7"), None, &[]), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
@@ -66,7 +70,7 @@ fn pods_of_an_earlier_hold_are_in_nobodys_way_unless_they_run() {
     let counted = |pods: Vec<(Option<i64>, Instance)>| super::pods(pods, 7);
     assert_eq!(counted(vec![(Some(6), doubt())]), JobPods::default());
     assert_eq!(counted(vec![(Some(7), doubt())]).doubt.as_deref(), Some("lost"));
-    assert_eq!(counted(vec![(None, doubt())]), JobPods::default(), "it was made without a lock");
+    assert_eq!(counted(vec![(None, doubt())]), JobPods::default(), "the pod was created without a lock");
     assert!(counted(vec![(Some(6), Instance::Running)]).running);
     let ended = vec![(Some(6), Instance::Terminated), (Some(7), Instance::Terminated), (None, Instance::Terminated)];
     assert_eq!(counted(ended).ended, 1);
@@ -77,7 +81,7 @@ fn a_job_is_settled_when_no_pod_of_it_runs_and_none_is_to_come() {
     let settled = |state, running| JobEvidence { state, running, doubt: None, grace: Duration::ZERO }.is_settled();
     assert!(settled(JobState::Gone, false) && settled(JobState::Stopped { acknowledged: true }, false));
     assert!(!settled(JobState::Gone, true) && !settled(JobState::Stopped { acknowledged: true }, true));
-    assert!(!settled(JobState::Stopped { acknowledged: false }, false), "the Job controller may still start one");
+    assert!(!settled(JobState::Stopped { acknowledged: false }, false), "the Job controller can still start a pod");
     assert!(!settled(JobState::Running, false) && !settled(JobState::Waiting, false));
 }
 
@@ -124,5 +128,5 @@ fn the_younger_of_two_claims_on_one_job_is_refused() {
     let finished = json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
         "message": "", "lastTransitionTime": young}]});
     let claims = [claim("b", old, finished), claims[1].clone()];
-    assert_eq!(older_claim(&claims, &claims[1]), None, "the Job may have another lock when the first has ended");
+    assert_eq!(older_claim(&claims, &claims[1]), None, "the Job can have another lock after the first one");
 }

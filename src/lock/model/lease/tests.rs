@@ -141,7 +141,7 @@ fn a_lease_is_closed_before_its_lock_is_freed() {
     assert_eq!(
         written(closed(&pod_name, renewed + 1, 0)),
         (String::new(), 1, 3, None),
-        "an end after its last renewal"
+        "the container ended after its last renewal"
     );
     assert_eq!(closed(&pod_name, renewed, 0), Change::Wait(Duration::from_secs(15)), "the next container has its name");
     assert_eq!(written(closed(&pod_name, renewed, 15)).0, "", "no process leads for longer");
@@ -174,7 +174,7 @@ fn a_holder_without_admission_counts_for_its_whole_duration() {
     assert_eq!(written(after(&held(7), &stranger, 15)).0, "");
     let renewed = Unchanged::after(Some(Unchanged { version: Some("4".into()), since: at(0) }), &stranger, at(100));
     let change = decide(&held(7), Some(&stranger), Some(&renewed), (at(101), WALL));
-    assert_eq!(change, Change::Wait(Duration::from_secs(14)), "it has been renewed since");
+    assert_eq!(change, Change::Wait(Duration::from_secs(14)), "a renewal restarts the wait");
 }
 
 #[test]
@@ -237,7 +237,7 @@ struct Leader {
 impl Leader {
     /// When it ceases to lead, if it begins at `start` and the lock is valid until `valid_until`.
     ///
-    /// `slow` returns the time of each request.
+    /// `slow` returns the duration of each request.
     fn believes_until(&self, start: u64, valid_until: u64, bound: bool, slow: &mut impl FnMut() -> u64) -> Option<u64> {
         let admitted = |began: u64, arrives: u64| match bound {
             true => began.saturating_sub(self.behind) + self.duration + 1_000 <= valid_until,
@@ -252,7 +252,7 @@ impl Leader {
             return None;
         }
         loop {
-            // One round of renewal tries at once and after each `retry`, until the deadline.
+            // A renewal makes its first attempt immediately, and another one after each `retry`, until the deadline.
             let ends = now + self.deadline;
             let mut next = now;
             let renewed = loop {
@@ -295,6 +295,6 @@ fn a_leader_outlives_its_validity_only_without_the_policy() {
             beyond[usize::from(bound)] += i32::from(until.is_some_and(|until| until > VALID_UNTIL));
         }
     }
-    assert_eq!(beyond[1], 0, "with the bound");
-    assert!(beyond[0] > 1_000, "without it {} of 4,000 leaders believe too long", beyond[0]);
+    assert_eq!(beyond[1], 0, "no leader outlives its validity with the bound");
+    assert!(beyond[0] > 1_000, "without the bound, {} of 4,000 leaders outlive their validity", beyond[0]);
 }

@@ -144,7 +144,7 @@ fn deleting_the_owner_does_not_hasten_an_end() {
     let mut suspended = lock(election(), false);
     ending(&mut suspended, "Suspended");
     let verdict = judge(&suspended, &Liveness::Bound(Instance::Running));
-    assert_eq!(reason(&verdict), Some(HeldReason::Suspended), "its cause is gone");
+    assert_eq!(reason(&verdict), Some(HeldReason::Suspended), "the end continues without its cause");
     for liveness in [Liveness::Unbound, Liveness::Owned(Instance::Running), Liveness::Owned(Instance::Terminated)] {
         let mut claim = lock(free_claim(json!({"minHold": "2m"})), true);
         ending(&mut claim, "MaxHoldReached");
@@ -163,7 +163,7 @@ fn an_owner_has_ended_when_each_of_its_pods_has() {
     }
     assert_eq!(all_of(vec![Instance::Terminated], true), Instance::Terminated);
     let of_a_job = all_of(vec![Instance::Terminated], false);
-    assert!(matches!(of_a_job, Instance::Doubt(_)), "a pod that was forced off a node before nobody may know of");
+    assert!(matches!(of_a_job, Instance::Doubt(_)), "the cache possibly lacks a pod that was deleted by force");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
     assert_eq!(judge(&with_release("6", "0s"), &Liveness::Unbound), Verdict::Keep);
     assert!(
         matches!(judge(&with_release("7", "2m"), &Liveness::Unbound), Verdict::Minimum(_)),
-        "remembered until minHold"
+        "the release waits for minHold"
     );
     let mut late = with_release("7", "0s");
     ending(&mut late, "Suspended");

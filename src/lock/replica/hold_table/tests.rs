@@ -44,7 +44,7 @@ fn a_hold_is_taken_when_it_is_due_and_only_once() {
     assert!(holds.take_due(at(2_900)).is_empty());
     assert_eq!(holds.take_due(at(2_996)).len(), 1, "within the batch window");
     assert!(holds.take_due(at(3_100)).is_empty(), "already in flight");
-    assert_eq!(holds.next_due(), None, "in flight");
+    assert_eq!(holds.next_due(), None, "a renewal in flight is not due");
 }
 
 #[test]
@@ -84,15 +84,15 @@ fn a_replica_continues_its_hold_when_the_members_answer_again() {
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, at(9_050));
     assert!(!holds.get("uid", &nonce(1)).unwrap().is_valid(at(9_050)));
-    assert_eq!(holds.next_due(), Some(at(12_050)), "there is no validity left that a hurry could save");
+    assert_eq!(holds.next_due(), Some(at(12_050)), "no validity is left, so the retry comes after the interval");
     assert_eq!(holds.take_due(at(12_050)).len(), 1);
     holds.settle("uid", &nonce(1), renewed(12_050, 21_000), at(12_060));
     assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(20_999)));
 }
 
-/// The renewing task sleeps until the next renewal.
+/// The renewing task sleeps until the next renewal is due.
 ///
-/// With a single hold there is none while that one is renewed.
+/// While the only hold is being renewed, no renewal is due. Its end must therefore wake the task.
 #[test]
 fn the_end_of_a_renewal_wakes_the_task_that_renews() {
     let holds = Holds::default();
@@ -197,7 +197,7 @@ fn a_check_that_is_due_before_the_next_renewal_hastens_it() {
     };
     assert_eq!(renew(3_000, Some(at(5_500))), Some(at(5_500)));
     assert_eq!(renew(5_500, Some(at(9_000))), Some(at(8_500)), "the interval ends first");
-    assert_eq!(renew(8_500, None), Some(at(11_500)), "an earlier check sets no time");
+    assert_eq!(renew(8_500, None), Some(at(11_500)), "the time of an earlier check does not apply");
 }
 
 /// A lock whose status names the hold with this nonce.
@@ -218,7 +218,7 @@ fn a_refusal_of_an_earlier_hold_does_not_end_the_present_one() {
     holds.keep_only("uid", Some(&nonce(1)));
     assert!(holds.has("uid"));
     holds.keep_only("uid", Some(&nonce(2)));
-    assert!(!holds.has("uid"), "its end was not in the watch, and another hold is named");
+    assert!(!holds.has("uid"), "the watch omitted its end and reported the next hold");
 }
 
 #[test]
@@ -230,5 +230,5 @@ fn votes_count_until_a_restarted_member_could_vote_again() {
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     assert_eq!(votes(11_999), Some(Votes { yes: 3, of: 3 }));
-    assert_eq!(votes(12_000), None, "of processes that may be gone");
+    assert_eq!(votes(12_000), None, "the processes that voted have possibly ended");
 }

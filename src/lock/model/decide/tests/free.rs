@@ -9,19 +9,29 @@ fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
     assert_eq!(decide(&input(&without_finalizer)), Step::Prepare);
     let mut gated = lock.clone();
     gated.spec.election = Some(with_lease());
-    assert_eq!(decide(&input(&gated)), Step::Prepare, "the policy on Leases does not find it yet");
+    assert_eq!(decide(&input(&gated)), Step::Prepare, "the label for the policy on Leases is missing");
     let early = |change: &dyn Fn(&mut LockInput<'_>)| {
         let mut input = input(&gated);
         change(&mut input);
         decide(&input)
     };
     let no_candidate = || HeldMessage::NoCandidate { why: "none is ready".into() };
-    assert_eq!(early(&|input| input.contender = Err(no_candidate().into())), Step::Prepare, "candidates elect before");
+    assert_eq!(
+        early(&|input| input.contender = Err(no_candidate().into())),
+        Step::Prepare,
+        "the label does not wait for a candidate"
+    );
     let starting = || Refusal::Starting { quorum: "ns/q".into(), max_ttl: Duration::from_secs(10).into() };
     assert_eq!(early(&|input| input.refusal = Some(starting())), Step::Prepare);
     let others = || Refusal::OthersLease { other: "ns/older".into() };
-    assert!(matches!(early(&|input| input.refusal = Some(others())), Step::Rest(_)), "its Lease is not its own");
-    assert!(matches!(early(&|input| input.pause = Some(no_candidate().into())), Step::Rest(_)), "a refused label");
+    assert!(
+        matches!(early(&|input| input.refusal = Some(others())), Step::Rest(_)),
+        "the Lease belongs to another lock"
+    );
+    assert!(
+        matches!(early(&|input| input.pause = Some(no_candidate().into())), Step::Rest(_)),
+        "a pause follows a refused label"
+    );
     let mut suspended = gated.clone();
     suspended.spec.suspend = true;
     assert_eq!(decide(&input(&suspended)), Step::Prepare);
@@ -39,7 +49,7 @@ fn a_lock_without_candidate_retries_when_time_brings_one() {
         rest.wake
     };
     let patience = Some(plain.spec.ttl.get() * 3);
-    assert_eq!(wake(None), patience, "a pod has to change, and then the lock is not ready");
+    assert_eq!(wake(None), patience, "without a retry, it wakes when the lock is no longer ready");
     assert_eq!(wake(Some(Duration::from_secs(4))), Some(Duration::from_secs(4)));
 }
 
@@ -74,7 +84,7 @@ fn a_waiting_lock_has_its_position_unless_it_is_far_back() {
         let condition = |type_: &str, status: &str| {
             rest.status.conditions.iter().any(|condition| condition.type_ == type_ && condition.status == status)
         };
-        assert_eq!(condition("Finished", "True"), reason == "WaitTimeout", "a claim waits once");
+        assert_eq!(condition("Finished", "True"), reason == "WaitTimeout", "only waitTimeout finishes a waiting claim");
         assert_eq!(condition("Accepted", "False"), input.refusal.is_some() && reason != "WaitTimeout");
         assert!(reason != "NotAccepted" || rest.wake.is_none(), "an event about the quorum or the lock wakes it");
     }
@@ -89,9 +99,9 @@ fn the_time_suspended_is_no_wait() {
     let resumed = lock(held("Suspended", "2026-01-01T00:00:00Z"));
     let behind = Place::Waiting { position: 2 };
     let Step::Rest(rest) = decide(&LockInput { place: behind, ..input(&resumed) }) else { panic!() };
-    assert_eq!(rest.wake, Some(Duration::from_secs(10)), "its whole wait is left");
+    assert_eq!(rest.wake, Some(Duration::from_secs(10)), "the whole waitTimeout is left");
     let condition = rest.status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();
-    assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0, "the next decision counts from here");
+    assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0, "the wait begins now");
     assert_eq!(held_reason(&decide(&input(&lock(held("Queued", "2026-01-01T00:00:50Z"))))), "WaitTimeout");
     assert!(matches!(decide(&input(&lock(held("Queued", "2026-01-01T00:00:51Z")))), Step::Acquire(_)));
 }
@@ -155,7 +165,7 @@ fn a_request_is_removed_before_it_could_end_a_later_hold() {
     assert_eq!(decide(&input(&lock)), Step::Prepare);
     assert_eq!(requests(&lock), [STEP_DOWN_ANNOTATION]);
     lock.spec.suspend = true;
-    assert_eq!(held_reason(&decide(&input(&lock))), "Suspended", "a policy can refuse to remove it");
+    assert_eq!(held_reason(&decide(&input(&lock))), "Suspended", "a policy can refuse to remove the request");
 }
 
 #[test]

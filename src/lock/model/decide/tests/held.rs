@@ -42,7 +42,7 @@ fn a_hold_without_a_round_for_one_ttl_is_sealed() {
         let named = Hold::named(terms.clone(), NOW.saturating_sub(Duration::from_secs(asked_for)), NOW);
         decide(&held_input(&lock, Verdict::Keep, Some(named)))
     };
-    assert!(matches!(step(8), Step::Keep(_)), "the members have not been asked yet");
+    assert!(matches!(step(8), Step::Keep(_)), "the adopted hold has one more second for its first round");
     assert!(matches!(step(9), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
 }
 
@@ -70,10 +70,7 @@ fn a_hold_without_session_is_lost_after_its_rejoin_delay() {
     };
     assert!(matches!(step(30, true), Step::Rest(_)));
     assert!(matches!(step(31, true), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
-    assert!(
-        matches!(step(0, false), Step::Advance(Phase::Ending(End::QuorumGone))),
-        "a quorum that is gone tells no time"
-    );
+    assert!(matches!(step(0, false), Step::Advance(Phase::Ending(End::QuorumGone))), "a deleted quorum needs no wait");
 }
 
 #[test]
@@ -111,7 +108,7 @@ fn a_release_with_another_token_delays_no_renewal() {
     assert!(matches!(step, Step::Keep(Rest { renewal: Some(_), .. })), "{step:?}");
     let needed = Correction { stale: Some(RELEASE_ANNOTATION), is_unlabelled: false };
     assert_eq!(Correction::of(&late), Some(needed));
-    assert_eq!(Correction::of(&release("7")), None, "it releases this hold");
+    assert_eq!(Correction::of(&release("7")), None, "the token is that of this hold");
 }
 
 #[test]
@@ -125,19 +122,22 @@ fn a_hold_that_cannot_be_renewed_is_handed_over_while_possible() {
     slipping.trouble = Some("q-0: no answer".into());
     slipping.unanswered = true;
     let offered = Step::HandOver(slipping.terms.quorum.reference(), "q-0: no answer".into());
-    assert_eq!(step(&slipping, true), offered, "before it runs out, whichever replica renewed it last");
-    assert!(matches!(step(&slipping, false), Step::Keep(_)), "nobody else can");
+    assert_eq!(step(&slipping, true), offered, "the hand-over comes before the hold runs out");
+    assert!(matches!(step(&slipping, false), Step::Keep(_)), "no other replica can take over");
     slipping.valid_until = NOW;
     assert_eq!(step(&slipping, true), offered);
     assert!(matches!(step(&slipping, false), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
     slipping.unanswered = false;
     assert!(
         matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))),
-        "members that are fenced for this replica are so for all"
+        "members that are fenced for this replica are fenced for all"
     );
     slipping.trouble = None;
     slipping.won = None;
-    assert!(matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))), "it ran out before this replica came");
+    assert!(
+        matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))),
+        "it ran out before this replica observed it"
+    );
     slipping = slipping.granted(Votes { yes: 3, of: 3 }, NOW);
     assert_eq!(step(&slipping, true), Step::HandOver(slipping.terms.quorum.reference(), "not renewed in time".into()));
     slipping.refused = true;
@@ -197,9 +197,9 @@ fn an_unconfirmed_end_stays_until_a_majority_answers() {
     assert_eq!(step(30, true), Step::Seal);
     assert!(matches!(step(31, true), Step::Advance(Phase::Unconfirmed(_))));
     let Step::Rest(rest) = step(30, false) else { panic!() };
-    assert_eq!(rest.wake, Some(Duration::from_secs(1)), "a quorum that is gone is not asked");
+    assert_eq!(rest.wake, Some(Duration::from_secs(1)), "the operator seals nothing on a deleted quorum");
     assert!(matches!(step(31, false), Step::Advance(Phase::RanOut(_))));
-    // After the status has this end, the members are asked until they answer.
+    // When the status has this end, the operator seals until the members answer.
     let mut left = ending.clone();
     left.status = Some(Draft::of(&ending, WALL).unconfirmed().finish());
     assert!(!is_true(&left.status.as_ref().unwrap().conditions, LockCondition::Held));
@@ -211,7 +211,7 @@ fn an_unconfirmed_end_stays_until_a_majority_answers() {
     assert_eq!(step(&left, None), Step::Seal);
     assert!(matches!(step(&left, Some(NOW)), Step::Advance(Phase::RanOut(_))), "a majority has answered");
     left.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:59Z")).unwrap();
-    assert_eq!(step(&left, None), Step::RemoveFinalizer, "no object waits longer for members");
+    assert_eq!(step(&left, None), Step::RemoveFinalizer, "the deletion does not wait for members");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_job_is_suspended_before_its_hold_runs_out() {
     let step = decide(&held_input(&lock, Verdict::Stop(end.clone()), Some(hold(WALL.0, 5_000))));
     assert_eq!(step, Step::Advance(Phase::Stopping(end.clone())));
     let status = Draft::of(&lock, WALL).stopping(&end).finish();
-    assert!(is_true(&status.conditions, LockCondition::Held) && status.stopping.is_some(), "it is held meanwhile");
+    assert!(is_true(&status.conditions, LockCondition::Held) && status.stopping.is_some(), "the lock is still held");
     let ended = Draft::from_status(&lock, status, WALL).ended(&end, WALL).finish();
     assert!(ended.stopping.is_none());
 }
@@ -252,7 +252,7 @@ fn max_hold_does_not_wake_a_hold_whose_job_is_being_stopped() {
     assert_eq!(wake(max_hold), Some(Duration::from_secs(2)));
     let stopping = json!({"since": "2026-01-01T00:00:59Z", "reason": "MaxHoldReached"});
     let passed = json!({"spec": {"maxHold": "9s"}, "status": {"stopping": stopping}});
-    assert_eq!(wake(passed), Some(Duration::from_secs(8)), "the end of its validity, not at once");
+    assert_eq!(wake(passed), Some(Duration::from_secs(8)), "it wakes at the end of the validity");
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn a_renewal_is_published_if_the_next_would_be_too_late() {
     let due = hold(WALL.0 + 1_750, 8_000);
     let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(due))) else { panic!() };
     assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 + 1_750);
-    assert_eq!(rest.wake, Some(Duration::from_secs(8)), "the end of its validity");
+    assert_eq!(rest.wake, Some(Duration::from_secs(8)), "it wakes at the end of the validity");
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn with_a_lease_each_renewal_is_published_without_the_label() {
     let renewed = hold(WALL.0 - 1_999, 8_000);
     // An admission policy can refuse to set the label.
     let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
-    assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 - 1_999, "7 s are left of what is published");
+    assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 - 1_999, "it is published although 7 s are left");
     assert_eq!(Correction::of(&lock).unwrap().fields(), format!("label {LEASE_LABEL}"));
     lock.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
     assert_eq!(Correction::of(&lock), None);
@@ -39,7 +39,7 @@ fn the_published_validity_of_a_short_lock_never_runs_out() {
         rest.status.renewed_at.map(|at| at.as_millis() - WALL.0)
     };
     assert_eq!(renewed(-67), Some(-67));
-    assert_eq!(renewed(-400), Some(-400), "nothing new");
+    assert_eq!(renewed(-400), Some(-400), "the published renewal is unchanged");
 }
 
 #[test]
@@ -55,7 +55,11 @@ fn a_validity_is_published_by_the_earliest_clock_reading() {
     // The lock has been held for 10 s.
     assert_eq!(read(Some(clock())), (8_900, true, millis(1_000)));
     let wide = ClockOffset::of_reading(UnixMicros((WALL.0 - 700) * 1_000), millis(1_000), NOW, NOW);
-    assert_eq!(read(Some(wide)), (8_200, true, millis(1_700)), "minHold late, maxHold early");
+    assert_eq!(
+        read(Some(wide)),
+        (8_200, true, millis(1_700)),
+        "minHold uses the lower bound, and maxHold the upper bound"
+    );
 }
 
 #[test]
@@ -103,7 +107,7 @@ fn a_change_of_votes_is_written_with_the_next_write() {
         (rest.status.votes, rest.renewal.is_some())
     };
     assert_eq!(votes(1_749), (Some("3/3".to_owned()), false));
-    assert_eq!(votes(1_750), (Some("2/3".to_owned()), true), "a renewal that is published anyway");
+    assert_eq!(votes(1_750), (Some("2/3".to_owned()), true), "votes are published with a renewal that is due");
 }
 
 #[test]

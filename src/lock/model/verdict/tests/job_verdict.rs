@@ -66,7 +66,7 @@ fn a_job_is_stopped_before_its_hold_runs_out() {
         HeldReason::Released
     );
     let halted = job(JobState::Stopped { acknowledged: true }, true, None);
-    assert_eq!(judged(&held(), halted), HeldReason::HolderGone, "the status write that was to follow is missing");
+    assert_eq!(judged(&held(), halted), HeldReason::HolderGone, "the status write after the suspension is missing");
     for (spec, reason) in [("maxHold", HeldReason::MaxHoldReached), ("suspend", HeldReason::Suspended)] {
         let value = if spec == "maxHold" { json!("30s") } else { json!(true) };
         let mut extra = json!({});
@@ -86,7 +86,7 @@ fn a_stopped_job_keeps_its_lock_for_grace_period_and_ttl() {
         matches!(judge(&stopping(1), &stopped(false)), Verdict::LetExpire(end) if end.reason() == HeldReason::MaxHoldReached)
     );
     let unconfirmed = job(JobState::Stopped { acknowledged: false }, false, None);
-    assert_eq!(judge(&stopping(1), &unconfirmed), Verdict::Keep, "the Job controller may still start a pod");
+    assert_eq!(judge(&stopping(1), &unconfirmed), Verdict::Keep, "the Job controller can still start a pod");
     // The doubt for which the Job was stopped does not delay its end.
     let in_doubt = job(JobState::Stopped { acknowledged: true }, false, Some("node away"));
     assert!(matches!(judge(&stopping(1), &in_doubt), Verdict::LetExpire(_)));
@@ -125,5 +125,8 @@ fn min_hold_keeps_the_lock_and_stops_a_job_in_doubt() {
 fn a_job_runs_again_after_a_loss_but_not_after_a_deliberate_end() {
     assert!(is_to_run_again(&held(), HeldReason::Expired) && is_to_run_again(&held(), HeldReason::HolderGone));
     assert!(!is_to_run_again(&held(), HeldReason::Broken) && !is_to_run_again(&held(), HeldReason::MaxHoldReached));
-    assert!(!is_to_run_again(&stopping(1), HeldReason::Expired), "it was to end for its maxHold when it was lost");
+    assert!(
+        !is_to_run_again(&stopping(1), HeldReason::Expired),
+        "maxHold had begun to end the hold before it was lost"
+    );
 }
