@@ -1,20 +1,20 @@
 //! Pure: what the status of a pod or a node proves, and why a pod does not run.
 //!
-//! Holders of locks and processes of Redis members are judged by the same function. A container is dead only when a kubelet
-//! reported this very container as terminated, and knew it. A phase, an empty list, another container ID or a deleted object
-//! prove nothing: controllers write them, too, while the container runs on (docs/dev/rules.md, "Death and doubt").
+//! The same function judges holders of locks and processes of Redis members. A container is dead only when a kubelet reported exactly this
+//! container as terminated, with a known reason. A phase, an empty list, another container ID or a deleted object proves nothing. Controllers
+//! can write those while the container still runs (docs/dev/rules.md, "Death and doubt").
 
 pub mod obstacle;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Node, NodeCondition, Pod};
 
-/// The kubelet writes this reason when it has lost a container.
+/// The reason that the kubelet writes for a lost container.
 ///
 /// The container runtime did not report the end, so the container can still run.
 const UNKNOWN: &str = "ContainerStatusUnknown";
 
-/// The kubelet gives this reason while it waits before it starts a container again.
+/// The reason that the kubelet writes while it waits before a restart.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// The condition `Ready` of a node.
@@ -35,13 +35,13 @@ pub fn is_silent(node: &Node) -> bool {
 pub enum ContainerEvidence {
     /// The kubelet reports that it runs.
     Runs,
-    /// The kubelet reported that it has terminated.
+    /// The kubelet reported that it terminated.
     Dead,
-    /// There is no evidence for either.
+    /// There is no evidence for either state.
     Doubt,
 }
 
-/// Judges the container with this ID by the status of its pod.
+/// Judges a container by its ID and the status of its pod.
 #[must_use]
 pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
     let mut containers = containers(pod).peekable();
@@ -61,10 +61,10 @@ pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
     evidence
 }
 
-/// The earliest time of a container that follows the ended one with this ID in its pod.
+/// The earliest start of the container that follows the ended container with this ID.
 ///
-/// It is in whole seconds of the clock of the node. It is the start of the next container if the kubelet reported it. In a crash loop the kubelet waits
-/// for a second at least. Otherwise it is the end of this container.
+/// The time has whole seconds of the node's clock. It is the reported start of the next container, or otherwise the end of this one. In a crash
+/// loop the kubelet waits for at least one second more.
 #[must_use]
 pub fn next_container_since(pod: &Pod, container_id: &str) -> Option<Timestamp> {
     let mut containers = containers(pod);
@@ -80,8 +80,9 @@ pub fn next_container_since(pod: &Pod, container_id: &str) -> Option<Timestamp> 
     Some(started.map_or(finished, |started| started.max(finished)) + pause)
 }
 
-/// Whether the kubelet reported every container of the pod as terminated, and knew it. For a pod whose containers were never
-/// recorded one by one.
+/// Whether the kubelet reported every container of the pod as terminated.
+///
+/// It returns false if the kubelet lost a container. Callers use this function for a pod whose containers were not recorded separately.
 #[must_use]
 pub fn has_ended(pod: &Pod) -> bool {
     let ended = |container: &ContainerStatus| {
@@ -92,10 +93,10 @@ pub fn has_ended(pod: &Pod) -> bool {
     !main.is_empty() && containers(pod).all(ended)
 }
 
-/// Whether the pod has ended without proof that its containers have.
+/// Whether the pod ended without proof that its containers ended.
 ///
-/// Its phase is final and no container is reported to run, but the kubelet told of none, or lost one. The status of such a pod does not change
-/// any more.
+/// Its phase is final and the kubelet reports no running container. But the kubelet reported no container at all, or lost one. The status of
+/// such a pod no longer changes.
 #[must_use]
 pub fn has_ended_without_proof(pod: &Pod) -> bool {
     let lost = |container: &ContainerStatus| {
@@ -105,7 +106,9 @@ pub fn has_ended_without_proof(pod: &Pod) -> bool {
     is_final(pod) && (!has_ended(pod) || containers(pod).any(lost))
 }
 
-/// Whether no container of the pod is started any more. Its phase is final, and no container is reported to run.
+/// Whether the kubelet never starts a container of this pod again.
+///
+/// The phase is final, and the kubelet reports no running container.
 #[must_use]
 pub fn is_final(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -121,9 +124,9 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     main.iter().chain(init)
 }
 
-/// The report of the end of the container with this ID.
+/// The kubelet's report that the container with this ID ended.
 ///
-/// `state` has the end of the present container, and `lastState` that of the one before it.
+/// `state` has the end of the current container, and `lastState` the end of the previous one.
 fn termination<'a>(container: &'a ContainerStatus, container_id: &str) -> Option<&'a ContainerStateTerminated> {
     [&container.state, &container.last_state]
         .into_iter()
@@ -202,11 +205,14 @@ mod tests {
             has_ended_without_proof(&pod(json!({"phase": phase, "containerStatuses": containers})))
         };
         let unknown = || terminated("c1", "ContainerStatusUnknown");
-        assert!(judge("Failed", json!([])), "its node has refused it, or has evicted it");
+        assert!(judge("Failed", json!([])), "the node refused or evicted the pod");
         assert!(judge("Failed", json!([container("c1", unknown(), json!({}))])));
         assert!(judge("Succeeded", json!([container("c2", terminated("c2", "Completed"), unknown())])));
         assert!(!judge("Failed", json!([container("c1", terminated("c1", "Error"), json!({}))])), "that is proof");
-        assert!(!judge("Failed", json!([container("c1", json!({"running": {}}), json!({}))])), "a controller said so");
+        assert!(
+            !judge("Failed", json!([container("c1", json!({"running": {}}), json!({}))])),
+            "only a controller wrote the phase"
+        );
         assert!(!judge("Pending", json!([])));
         assert!(!judge("Running", json!([container("c1", json!({"waiting": {}}), unknown())])), "it starts again");
     }

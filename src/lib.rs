@@ -20,7 +20,7 @@
 //! - **leader**: the replica of the operator that writes. **term**: the time for which it leads. **epoch**: the number of a term, or of a
 //!   member list.
 //! - **installation**: the name by which an operator finds the quorums that it serves.
-// These macros panic when the stream is closed or full: `redlock_cli::console` writes instead.
+// These macros panic when the stream is closed or full. Use `redlock_cli::console` instead.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 #[macro_use]
@@ -37,7 +37,7 @@ pub mod fence;
 // The users of Redis, and the operator's admin connection to members.
 pub mod redis_member;
 
-// Kubernetes. The order of the rooms is in tests/layers.rs.
+// Kubernetes. The order of these modules is in tests/layers.rs.
 pub mod evidence;
 pub mod job;
 pub mod lock;

@@ -1,9 +1,9 @@
 //! Macros of this crate.
 
-/// Declares an enum of messages. The reason of a message stands on its variant.
+/// Declares an enum of messages, each with its reason.
 ///
-/// The comment of a variant is its text. The enum has one method, which returns what follows `=>`. Each invocation derives the
-/// `Display` of displaydoc, because a derive in this macro could not name the fields of tuples.
+/// The doc comment of a variant is the text of the message. The enum has one method, which returns the value after `=>`. Each invocation
+/// derives the `Display` of displaydoc, because a derive in this macro could not name the fields of tuples.
 macro_rules! messages {
     ($(#[$about:meta])* pub enum $name:ident: $method:ident -> $meaning:ty;
      $($(#[$text:meta])* $variant:ident $({ $($field:ident: $type:ty),* })? $(($inner:ty))? => $value:expr,)*) => {

@@ -1,5 +1,5 @@
 //! The `redlock` command.
-// These macros panic when the stream is closed or full: `redlock_cli::console` writes instead.
+// These macros panic when the stream is closed or full. Use `redlock_cli::console` instead.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use redlock_operator::operator::lock_check::{self, LockCheckArgs};
 use redlock_operator::operator::uninstall::{self, UninstallArgs};
 use redlock_operator::operator::{self};
 
-// With the C library's allocator the leader keeps half as much again of what thousands of locks took for a moment.
+// With the C library's allocator the leader keeps 50 % more memory after a peak of thousands of locks.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -84,7 +84,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::UninstallCheck(args) => block_on(uninstall::run(args)),
         Command::LockCheck(args) => block_on(lock_check::run(args)),
         Command::Crds => print_crds(),
-        // These have no runtime yet, and their exit codes are part of the interface.
+        // These commands start their own runtime, and their exit codes are part of the interface.
         Command::Run(args) => return Ok(run::run(&args)),
         Command::Hold(args) => return Ok(hold_command::run(&args)),
         Command::Acquire(args) => return Ok(acquire::run(&args)),
@@ -107,7 +107,7 @@ fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))
 }
 
-/// Prints help, the version, or why the command line cannot be read.
+/// Prints help, the version, or the error in the command line.
 fn explain(error: &clap::Error) -> ExitCode {
     // A closed stream changes no exit code.
     let _ = error.print();
@@ -129,7 +129,7 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
 mod tests {
     use super::*;
 
-    /// Every visible command that is no group of commands, with the arguments that lead to it.
+    /// Collects every visible command that is not a group, with its full path.
     fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
         for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
             let path = format!("{path} {}", child.get_name());
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// The arguments of an example, as the shell hands them on.
+    /// The arguments of an example, as a shell passes them.
     fn arguments(example: &str) -> Vec<String> {
         let (_, after) = example.split_once("redlock ").unwrap();
         let call = after.split(" > ").next().unwrap().trim_end_matches(')');

@@ -42,13 +42,14 @@ use crate::runtime::leader::{Candidacy, Term};
 use crate::runtime::panics::essential;
 use crate::time::{Clock, SystemClock};
 
-/// How long a replica that was told to stop goes on renewing while no other leads.
-/// Locks are not released.
+/// How long a stopping replica renews locks while no other replica leads.
+///
+/// It does not release locks.
 const HANDOVER: Duration = Duration::from_secs(10);
 
-/// The networks that this process can contact for members and holders.
+/// The network access of this process to members and holders.
 ///
-/// The API server is not among them: it answers this process as it answers no other.
+/// The API server is refused, because it answers this process differently from every other client.
 fn outward(args: &OperatorArgs) -> Outward {
     let api_server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
     Outward::but(args.refused_networks.iter().copied().chain(api_server).collect())
@@ -59,7 +60,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
     log_start(&args);
     let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
-    // Connections of its own: renewing the Lease must not wait behind the writes of many locks.
+    // A separate client, because the renewal of the Lease must not wait for the writes of many locks.
     let lease_client = Client::try_default().await?;
     let terminated = terminated()?;
     let listen = args.listen;
@@ -92,7 +93,7 @@ fn log_start(args: &OperatorArgs) {
     );
 }
 
-/// Cancelled by SIGTERM and SIGINT.
+/// A token that SIGTERM and SIGINT cancel.
 #[cfg(unix)]
 fn terminated() -> anyhow::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -108,7 +109,7 @@ fn terminated() -> anyhow::Result<CancellationToken> {
     Ok(terminated)
 }
 
-/// Cancelled by Ctrl-C.
+/// A token that Ctrl-C cancels.
 #[cfg(windows)]
 fn terminated() -> anyhow::Result<CancellationToken> {
     let mut interrupt = tokio::signal::windows::ctrl_c()?;
@@ -121,7 +122,7 @@ fn terminated() -> anyhow::Result<CancellationToken> {
     Ok(terminated)
 }
 
-/// One replica, whatever machine, network and API server it is given.
+/// One replica. Tests can give it another machine, network and API server.
 pub struct Operator {
     args: OperatorArgs,
     context: Context,
@@ -132,7 +133,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Does nothing yet.
+    /// Creates a replica, which does nothing before [`Operator::work`].
     pub fn new(args: OperatorArgs, client: Client, lease_client: Client, machine: Machine) -> Self {
         let settings = args.settings().into();
         let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone(), settings };
@@ -148,13 +149,13 @@ impl Operator {
         Self { args, context, follow_caches: follow_caches.boxed(), candidacy, leadership, health }
     }
 
-    /// The state that its HTTP server shows.
+    /// The state that its HTTP server reports.
     pub fn face(&self) -> http::Face {
         let (context, leadership) = (self.context.clone(), self.leadership.clone());
         http::Face { health: self.health.subscribe(), context, leadership }
     }
 
-    /// Works until `terminated`, hands over, and ends.
+    /// Works until `terminated`, then hands over and ends.
     pub async fn work(self, terminated: CancellationToken) -> anyhow::Result<()> {
         let Self { args, context, follow_caches, candidacy, leadership, health } = self;
         let mut tasks = JoinSet::new();
@@ -191,7 +192,7 @@ impl Operator {
         }
         resign.cancel();
         campaign.await?;
-        // An incomplete replica ends at once and starts again, so that no other part relies on it.
+        // A replica with a failed task ends immediately and starts again, so that its other tasks do not rely on the failed one.
         if let Some(ended) = ended {
             return Err(ended);
         }
@@ -203,7 +204,7 @@ impl Operator {
     }
 }
 
-/// A task without which a replica is of no use has ended.
+/// The error for an essential task that has ended.
 fn ended_early(ended: Option<Result<String, JoinError>>) -> anyhow::Error {
     match ended {
         Some(Ok(why)) => anyhow::anyhow!(why),
@@ -216,11 +217,11 @@ fn ended_early(ended: Option<Result<String, JoinError>>) -> anyhow::Error {
 pub struct Keeping {
     /// Connections to all quorums.
     pub sessions: Sessions,
-    /// The holds that are renewed.
+    /// The holds that this replica renews.
     pub holds: Arc<Holds>,
 }
 
-/// Starts to keep locks held, on the leader and on every other replica. The caches must be filled.
+/// Starts the tasks that renew locks, on every replica. The caches must be filled.
 pub fn keep(
     context: &Context,
     leadership: &watch::Receiver<Option<Term>>,
@@ -258,7 +259,7 @@ async fn lead(
     loop {
         let term = leadership.borrow_and_update().clone();
         if let Some(term) = term.filter(|term| !term.over.is_cancelled()) {
-            // On the heap: together they are larger than a thread's stack bears.
+            // These futures are on the heap, because together they are too large for a thread's stack.
             let (renewed, clock) = (holds.clone(), context.clock.clone());
             let votes = Arc::new(move |lock: &DistributedLock| renewed.of(lock)?.votes_of(clock.boottime()));
             let quorums = quorum::controller::run(context.clone(), sessions.clone(), votes, term.clone()).boxed();
@@ -275,7 +276,7 @@ async fn lead(
 
 /// Creates the chart's default quorum.
 ///
-/// The operator does it, so that `helm uninstall` cannot take the quorum and its locks along.
+/// The operator creates it instead of the chart, so that `helm uninstall` does not delete the quorum and its locks.
 async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Term) {
     let Some(default) = context.replica.settings.default_quorum.as_ref().filter(|_| !args.default_quorum.is_empty())
     else {
@@ -295,7 +296,7 @@ async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Te
     }
 }
 
-/// Turns the main loop's heartbeat, and says when this replica is ready.
+/// Updates the heartbeat of the main loop, and whether this replica is ready.
 async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: watch::Receiver<bool>) {
     loop {
         let synced = *filled.borrow_and_update();
@@ -307,7 +308,7 @@ async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: 
     }
 }
 
-/// Keeps renewing until another replica leads, or for [`HANDOVER`].
+/// Waits until another replica leads, for at most [`HANDOVER`]. This replica still renews locks.
 async fn await_successor(client: &Client, args: &OperatorArgs) {
     let taken = async {
         while !readiness::another_leads(client, args).await {

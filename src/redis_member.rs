@@ -1,8 +1,8 @@
 //! The users of Redis, and the admin connection to a member.
 //!
-//! [`RedisMember`] is the voting connection, of the library `redlock-client`. [`AdminConnection`] checks and opens the fence of a managed
-//! member on one connection, which cannot outlive its process (docs/dev/rules.md). On an external master it logs in as the
-//! locking user and only reads. [`acl`] has the permissions of every user.
+//! [`RedisMember`] is the voting connection of the library `redlock-client`. [`AdminConnection`] checks and opens the fence of a managed
+//! member on one connection, which cannot outlive its process (docs/dev/rules.md). On an external master it logs in as the locking user and
+//! only reads. [`acl`] has the rights of every user.
 
 pub mod acl;
 mod admin;

@@ -10,10 +10,10 @@ use crate::api::conditions::beginning;
 
 /// Maximum number of characters of a quoted text.
 const LONGEST_TEXT: usize = 300;
-/// Reasons for which every container waits at first.
+/// Reasons with which every container waits at its start.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// Why a pod does not run, in the text of the kubelet or the scheduler.
+/// The reason why a pod does not run, in the text of the kubelet or the scheduler.
 pub fn obstacle(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let with = |reason: &str, message: Option<&String>| match message {
@@ -29,7 +29,7 @@ pub fn obstacle(pod: &Pod) -> Option<String> {
         let (reason, message) = (waiting.reason.as_deref()?, waiting.message.as_deref());
         let cause = match reason {
             _ if STARTING.contains(&reason) => return None,
-            // The kubelet alternates between both. The cause is the same, so the text is.
+            // The kubelet alternates between these reasons. The cause is the same, so the text must be the same.
             "ErrImagePull" | "ImagePullBackOff" => {
                 let cause =
                     message.map(|message| message.rsplit("ErrImagePull: ").next().unwrap_or(message).to_owned());
@@ -47,9 +47,9 @@ pub fn obstacle(pod: &Pod) -> Option<String> {
     waits.or_else(unscheduled)
 }
 
-/// How a container ended that the kubelet starts again and again.
+/// How a container in a crash loop ended.
 ///
-/// The text is the same while the container is down and while the kubelet waits, whose own message counts the seconds.
+/// The text is the same while the container is down and while the kubelet waits. The kubelet's own message changes, because it has the seconds.
 fn crashed(container: &ContainerStatus) -> Option<String> {
     let state = container.state.as_ref()?;
     let waits = state.waiting.as_ref().is_some_and(|waiting| waiting.reason.as_deref() == Some(CRASH_LOOP));
@@ -79,7 +79,7 @@ mod tests {
             obstacle(&pod(json!({"containerStatuses": [container]})))
         };
         assert_eq!(waiting("ImagePullBackOff").as_deref(), Some("container redis waits, ErrImagePull: no such image"));
-        assert_eq!(waiting("ContainerCreating"), None, "every pod begins so");
+        assert_eq!(waiting("ContainerCreating"), None, "every pod starts like this");
         assert_eq!(
             waiting("CreateContainerConfigError").unwrap(),
             "container redis waits, CreateContainerConfigError: no such image"

@@ -21,23 +21,23 @@ use crate::runtime::leader::Term;
 use crate::runtime::metrics::{classic, wants_open_metrics};
 use crate::time::Boottime;
 
-/// A main loop that has not turned for this long is stuck.
+/// How long the main loop can be without a heartbeat before it is treated as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
-/// How long every client gets the same text of metrics, because each text needs a walk over all locks.
+/// How long all clients get the same text of metrics, because each text needs a walk over all locks.
 const SAME_TEXT: Duration = Duration::from_secs(1);
-/// The format for every other client.
+/// The format for clients that do not accept OpenMetrics.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The format that Prometheus accepts.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// How often the main loop turns.
+/// Time between two heartbeats of the main loop.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The health that the endpoints report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
-    /// The caches have been filled once, what is held is known, and the default quorum has voted once.
+    /// The caches were filled once, the holds are known, and the default quorum voted once.
     pub synced: bool,
-    /// The last turn of the main loop; before the first one, when the process began.
+    /// The last heartbeat of the main loop, or the start of the process.
     pub heartbeat: Boottime,
 }
 
@@ -67,7 +67,7 @@ pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> 
 
 /// Listens on an address.
 ///
-/// `[::]` means both families, and IPv4 where the machine has no IPv6.
+/// `[::]` means both families, or only IPv4 if the machine has no IPv6.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(_) if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
@@ -77,7 +77,7 @@ async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
 }
 
-/// The text, and since when it says so.
+/// The last text of metrics and its time.
 type Text = Mutex<Option<(Boottime, String)>>;
 
 fn metrics(face: &Face, text: &Text, asked: &HeaderMap) -> ([(HeaderName, &'static str); 1], String) {
@@ -99,7 +99,7 @@ fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String 
 
 /// Fails only if a restart helps.
 ///
-/// Empty caches are no reason, because the next process has the same API server, and this one can be renewing locks.
+/// Empty caches are no reason to fail. The next process would use the same API server, and this one perhaps renews locks.
 fn healthz(health: Health, now: Boottime) -> (StatusCode, &'static str) {
     if now.since(health.heartbeat) > STUCK_AFTER {
         (StatusCode::SERVICE_UNAVAILABLE, "the main loop is stuck\n")

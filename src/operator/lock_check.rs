@@ -1,7 +1,7 @@
 //! `redlock lock-check`: what `helm test` asks. It takes a lock as a user would, by creating a claim, and gives it back.
 //!
-//! It kills nothing, and its key has no other contender. It deletes its claim after success and failure. If this process is
-//! killed before that, the operator deletes the claim by `maxHold` and `ttlAfterFinished`.
+//! It stops no process, and no other lock has its key. It deletes its claim after success and failure. If this process is killed before that,
+//! the operator deletes the claim by `maxHold` and `ttlAfterFinished`.
 
 use std::io::Write as _;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use crate::api::DistributedLock;
 use crate::api::conditions::{LockCondition, is_true};
 use crate::time::{Clock as _, SystemClock};
 
-/// Between the deletion of the claim and its end.
+/// Maximum time from the deletion of the claim to its end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,10 +37,10 @@ pub struct LockCheckArgs {
     pub timeout_seconds: u64,
 }
 
-/// Takes a lock and gives it back.
+/// Takes a lock and releases it.
 ///
 /// # Errors
-/// If the lock is not held in time, or does not end. The error has the message of its condition.
+/// If the lock is not held in time, or is not released in time. The error has the message of its condition.
 pub async fn run(args: LockCheckArgs) -> anyhow::Result<()> {
     let client = Client::try_default().await.context("failed to find the API server")?;
     let locks: Api<DistributedLock> = Api::namespaced(client, &args.namespace);
@@ -64,7 +64,7 @@ pub async fn run(args: LockCheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With a key that no other lock has.
+/// The claim, with a key that no other lock has.
 fn claim(name: &str, quorum: Option<&str>) -> anyhow::Result<DistributedLock> {
     let mut lock = json!({
         "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": name},
@@ -81,7 +81,7 @@ fn claim(name: &str, quorum: Option<&str>) -> anyhow::Result<DistributedLock> {
     Ok(serde_json::from_value(lock)?)
 }
 
-/// Holder, token and votes.
+/// Waits until the lock is held, and returns its holder, token and votes.
 async fn until_held(
     locks: &Api<DistributedLock>,
     name: &str,

@@ -1,7 +1,7 @@
 //! When a replica is ready: when its caches are filled, and on a first installation when locks can be taken.
 //!
 //! The leader that creates the default quorum is not ready before that quorum has voted for the first time. So `helm install --wait` ends when
-//! a lock can be taken. Later the state of the quorum says nothing about readiness: a new version that mends it has to get in.
+//! a lock can be taken. Later the quorum does not affect readiness, because the rollout of a version that repairs the quorum must not wait.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 
 const PERIOD: Duration = Duration::from_millis(200);
-/// For reading the Lease once.
+/// Maximum time to read the Lease once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Resolves when the default quorum has voted, on the replica that has to create it: the leader.
@@ -34,7 +34,7 @@ pub(super) async fn default_quorum_has_voted(
     };
     let mut first = true;
     while !has_voted(context.quorums.get(default).as_deref(), first) {
-        // During an update a replica of the previous version leads. It can have another default quorum, and this one must not wait for that.
+        // During an update a replica of the previous version leads. It can have another default quorum, so this replica must not wait for its own.
         if leadership.borrow().is_none() && another_leads(&context.client, args).await {
             return;
         }
@@ -43,7 +43,7 @@ pub(super) async fn default_quorum_has_voted(
     }
 }
 
-/// Whether members were admitted before this replica began, or a majority of them votes now.
+/// Whether members were admitted before this replica started, or a majority of them votes now.
 fn has_voted(quorum: Option<&RedisQuorum>, first: bool) -> bool {
     let status = quorum.and_then(|quorum| quorum.status.as_ref());
     status.is_some_and(|status| {
@@ -51,7 +51,7 @@ fn has_voted(quorum: Option<&RedisQuorum>, first: bool) -> bool {
     })
 }
 
-/// Whether the Lease names another replica. An API server that does not answer in time names none.
+/// Whether the Lease names another replica. Without an answer of the API server in time, it is false.
 pub(super) async fn another_leads(client: &Client, args: &OperatorArgs) -> bool {
     let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
     let holder = match timeout(REQUEST_TIMEOUT, leases.get_opt(&args.lease)).await {
@@ -84,7 +84,7 @@ mod tests {
         assert!(!has_voted(None, true) && !has_voted(Some(&starting), true));
         assert!(
             has_voted(Some(&first_member), true),
-            "it has voted before this replica, which may be the one that mends it"
+            "it voted before this replica started, and this replica is perhaps the one that repairs it"
         );
         assert!(!has_voted(Some(&first_member), false), "one member alone grants nothing");
         assert!(has_voted(Some(&voting), false));

@@ -11,7 +11,7 @@ use crate::runtime::keys;
 use crate::runtime::leader::{QuorumReachability, Surroundings, quorum_name};
 use crate::time::UnixMillis;
 
-/// Quorums and the API server from the view of this replica.
+/// The quorums and the API server, as this replica reaches them.
 pub struct ReplicaReachability {
     /// Caches, and the API server's time.
     pub context: Context,
@@ -26,7 +26,9 @@ impl ReplicaReachability {
     }
 }
 
-/// Whether a majority of the members has a running process. The leader opens these members, also for locks that wait.
+/// Whether a majority of the members has a running process.
+///
+/// The leader must admit these members, even if locks only wait for them.
 fn runs(quorum: &RedisQuorum) -> bool {
     let members = quorum.members();
     let running = members.iter().filter(|member| member.state != MemberState::Pending).count();
@@ -34,7 +36,7 @@ fn runs(quorum: &RedisQuorum) -> bool {
 }
 
 impl Surroundings for ReplicaReachability {
-    /// Quorums that are being deleted are left out: their members fall silent for every replica.
+    /// Omits quorums that are being deleted, because their members stop answering every replica.
     fn reachability(&self) -> Vec<QuorumReachability> {
         let sessions = self.sessions.all().into_iter().filter(|session| {
             let quorum = session.quorum();

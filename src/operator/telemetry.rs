@@ -9,7 +9,7 @@ use super::args::LogFormat;
 
 /// Log filters for the API client.
 ///
-/// The code that makes a request logs its failure better. The spans of the controllers would begin each record with 100 characters.
+/// The caller of a request logs its failure with more context. The spans of the controllers would add 100 characters to each record.
 const QUIET: &str = "kube_client=off,kube_runtime::controller=warn";
 
 /// Sends logs to standard error, filtered by `filter`.
@@ -24,8 +24,10 @@ pub fn init(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     started.map_err(|error| anyhow::anyhow!("failed to start logging: {error}"))
 }
 
-/// Writes each record as one line. Names of holders, reasons of people and answers of members are in them: with a line break of their own they
-/// would pass for records of the operator.
+/// Writes each record as one line.
+///
+/// Records contain names of holders, reasons of users and answers of members. With a line break, such a text could imitate a record of the
+/// operator.
 #[derive(Clone, Copy)]
 struct OneLine<M>(M);
 
@@ -38,7 +40,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
 }
 
 impl<W: Write> Write for OneLine<W> {
-    /// The formatter writes a record at once.
+    /// Escapes control characters. The formatter writes each record in one call.
     fn write(&mut self, record: &[u8]) -> std::io::Result<usize> {
         let (text, end) = record.strip_suffix(b"\n").map_or((record, &b""[..]), |text| (text, b"\n"));
         let mut line = Vec::with_capacity(record.len());

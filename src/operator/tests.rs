@@ -18,7 +18,9 @@ use crate::time::{Monotonic, UnixMillis};
 
 const NOW: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 
-/// A whole object, and what a cache keeps of it. The latter is smaller, or the test would show nothing.
+/// A whole object, and the part of it that a cache keeps.
+///
+/// The part must be smaller, because otherwise the test would prove nothing.
 fn whole_and_kept<K: Kind + DeserializeOwned + serde::Serialize>(object: &Value) -> [K; 2] {
     let whole: K = serde_json::from_value(object.clone()).unwrap();
     let kept = serde_json::from_value::<Guarded<K>>(object.clone()).unwrap().object().unwrap();
@@ -38,7 +40,7 @@ fn answers<const N: usize>(answers: [&dyn std::fmt::Debug; N]) -> Vec<String> {
     answers.map(|answer| format!("{answer:?}")).to_vec()
 }
 
-/// A ready pod of a Job, with more than the operator reads.
+/// A ready pod of a Job, with more fields than the operator reads.
 fn pod(labels: &Value, state: Value, last: Value) -> Value {
     let containers = ["app", "redis"].map(|name| {
         json!({"name": name, "image": "i", "imageID": "i", "ready": true, "restartCount": 1, "containerID": "c2",

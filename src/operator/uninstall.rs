@@ -1,7 +1,7 @@
 //! `redlock uninstall-check`: what `helm uninstall` asks before it removes anything.
 //!
-//! Once the operator is gone, the locks that are still held are not renewed, and finalizers are not taken off. So
-//! this refuses while a lock is held, and otherwise stops the operator and clears its finalizers.
+//! Without the operator, held locks are not renewed, and finalizers are not removed. So this command refuses while a lock is held. Otherwise it
+//! stops the operator and removes its finalizers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -50,7 +50,7 @@ struct Installation {
     quorums: Scope,
 }
 
-/// Refuses while locks are held; otherwise stops the operator, and clears its finalizers.
+/// Refuses while locks are held. Otherwise it stops the operator, and removes its finalizers.
 pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
     let mut config = Config::infer().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
     (config.read_timeout, config.write_timeout) = (Some(SILENCE_TIMEOUT), Some(SILENCE_TIMEOUT));
@@ -63,7 +63,7 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
     };
     installation.refuse_if_held().await?;
     let replicas = stop_operator(&client, &args).await?;
-    // Granted while it was stopping: the operator has to renew it.
+    // The operator granted a lock while it was stopping, so it must start again and renew that lock.
     if let Err(held) = installation.refuse_if_held().await {
         scale(&client, &args, replicas).await?;
         return Err(held);
@@ -80,7 +80,7 @@ impl Installation {
         for api in scope.apis::<Guarded<K>>(&self.client) {
             match api.list(&ListParams::default()).await {
                 Ok(objects) => all.extend(objects),
-                // The kind has been deleted, and all its objects with it.
+                // The kind was deleted, with all its objects.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => return Err(error.into()),
             }
@@ -91,7 +91,7 @@ impl Installation {
 
     /// The UIDs of the quorums that other operators serve.
     ///
-    /// Neither these quorums nor the locks on them are ours.
+    /// These quorums and the locks on them do not belong to this installation.
     async fn others(&self) -> anyhow::Result<HashSet<String>> {
         let quorums = self.all::<RedisQuorum>(&self.quorums).await?;
         let of_others = quorums.iter().filter(|quorum| installation(quorum) != self.name);
@@ -117,7 +117,7 @@ impl Installation {
         );
     }
 
-    /// Removes our finalizers, which would keep the objects from being deleted.
+    /// Removes our finalizers, which would block the deletion of the objects.
     async fn clear(&self) -> anyhow::Result<()> {
         let others = self.others().await?;
         for lock in self.all::<DistributedLock>(&self.locks).await? {
@@ -156,8 +156,9 @@ fn installation(quorum: &Guarded<RedisQuorum>) -> &str {
     }
 }
 
-/// Whether a lock is held, and the UID of the quorum that it is held on, if that is recorded. One that cannot be read is asked for its
-/// holder all the same.
+/// Whether a lock is held, and the UID of its quorum, if the status has it.
+///
+/// The status of an unreadable lock is included.
 fn held_on(lock: &Guarded<DistributedLock>) -> Option<Option<String>> {
     match lock {
         Guarded::Read(lock) => {
@@ -178,7 +179,7 @@ async fn scale(client: &Client, args: &UninstallArgs, replicas: i32) -> anyhow::
     Ok(())
 }
 
-/// Stops all replicas; gives how many there were meant to be.
+/// Stops all replicas, and returns their desired number before the stop.
 async fn stop_operator(client: &Client, args: &UninstallArgs) -> anyhow::Result<i32> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.namespace);
     let Some(deployment) = deployments.get_opt(&args.deployment).await? else { return Ok(0) };

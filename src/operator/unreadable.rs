@@ -21,17 +21,17 @@ use crate::time::{Boottime, UnixMillis};
 
 /// Time between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
-/// One object gets no more than one Event in this time, however often it is changed.
+/// Minimum time between two Events about one object, even if it changes often.
 const PER_OBJECT: Duration = Duration::from_secs(600);
 /// Maximum number of Events for all objects of one kind in that time.
 ///
-/// The metric counts the others, and the log names them.
+/// The metric and the log include all objects.
 const PER_KIND: usize = 100;
 
-/// The time of the last Event of each object, by namespace and name.
+/// The time of the last Event of each object, by kind and UID.
 type ReportedObjects = HashMap<(String, String), Boottime>;
 
-/// Runs until the term ends.
+/// Reports unreadable objects until the term ends.
 pub(super) async fn report(context: Context, term: Term) {
     let clock = context.clock.clone();
     let reporting = async {
@@ -80,7 +80,7 @@ fn message(raw: &Unreadable) -> String {
     Unread { error: raw.error.chars().take(512).collect() }.to_string()
 }
 
-/// Writes the condition into its status, unless the condition is there or the API server refuses.
+/// Writes the condition into the quorum's status, if it is not there yet.
 async fn write_quorum_condition(context: &Context, raw: &Unreadable) {
     let Some(patch) = quorum_patch(raw, context.api_now()) else { return };
     let kind = ApiResource::erase::<RedisQuorum>(&());

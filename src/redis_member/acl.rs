@@ -1,24 +1,24 @@
 //! The rights on a managed member: its ACL file, and the arguments of the `ACL SETUSER` that opens and closes users.
 //!
-//! Redis keeps ACL changes in memory only, so a starting member is closed, whatever happened before
-//! (redis.io/docs/latest/operate/oss_and_stack/management/security/acl). The file uses only commands of Redis 7.0, which refuses
-//! to start on an unknown command.
+//! Redis keeps ACL changes only in memory, so all users of a starting member are closed, whatever happened before
+//! (redis.io/docs/latest/operate/oss_and_stack/management/security/acl). The file uses only commands of Redis 7.0, which does not start with
+//! an unknown command.
 //!
-//! No user is granted ACL SAVE, ACL LOAD or CONFIG: a saved open state would be open at the next start.
+//! No user has the right to run ACL SAVE, ACL LOAD or CONFIG, because a saved open state would be open at the next start.
 
 use sha2::{Digest, Sha256};
 
 use super::Secret;
 use crate::redlock::hex;
 
-/// The client that the operator's locking path is, as far as names go.
+/// The client name of the operator's locking path.
 pub(super) const LOCKER_CLIENT: &str = "locker";
 /// The operator's own user on every member.
 pub const OPERATOR_USER: &str = "operator";
 /// The user of the kubelet's readiness probe.
 ///
-/// It can only run `ECHO`, and only while the member votes. So readiness follows admission, whatever the names of the other users are.
-/// It has a password, because Redis accepts more from a client that has logged in.
+/// It can run `ECHO` only while the member votes. So readiness follows admission, whatever the names of the other users are. It has a
+/// password, so that other clients cannot log in with it, because Redis accepts larger requests after a login.
 pub const PROBE_USER: &str = "readiness";
 
 /// The rights of a closed user.
@@ -28,7 +28,7 @@ pub(super) const CLOSED: &str = "-@all +ping";
 /// The rights of the operator's locking user.
 const LOCKER: &str =
     "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict +incr";
-/// The rights of the locking user on a master that others run.
+/// The rights of the locking user on an external master.
 ///
 /// Each vote there is a script.
 pub const EXTERNAL_RIGHTS: &str =
@@ -43,20 +43,19 @@ const CLIENT: &str = "-@all +ping +set +get +del +exists +pexpire +pttl +eval +e
     (~#token resetchannels -@all +incr)";
 /// The rights of a client that only reads: the value of a key, and its time to live.
 const READER: &str = "-@all +ping +get +pttl";
-/// Ends the name of a user that only looks.
+/// The suffix of the names of users that only read.
 const READER_SUFFIX: &str = "-read";
-/// How a probe sees that its member votes.
+/// The rights of the readiness probe while its member votes.
 const PROBE: &str = "-@all +ping +echo";
 /// The rights of the operator's own user on a member.
 ///
-/// It can run the commands of `admin.rs`: reads, the operator's own keys, the users, and the end of other connections and
-/// of scripts.
+/// It can run the commands of `admin.rs`. They read, change the operator's own keys and the users, and end other connections and scripts.
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +get +set +eval +watch +unwatch +multi +exec \
     +acl|setuser +acl|getuser +acl|deluser +client|kill +client|no-evict +script|kill";
 
-/// The `ACL SETUSER` of the user that the operator is given on a master that others run.
+/// The `ACL SETUSER` command for the operator's locking user on an external master.
 ///
-/// The user of the operator's locking path on an external master. `PASSWORD` is a placeholder.
+/// `PASSWORD` is a placeholder.
 pub fn external_user(name: &str) -> String {
     format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {EXTERNAL_RIGHTS}")
 }
@@ -74,7 +73,7 @@ impl PasswordHash {
 
 opaque!(PasswordHash);
 
-/// The keys of a client outside the operator: `^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$`.
+/// The prefix of an external client's keys: `^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$`.
 ///
 /// Any other text could add rules to the ACL file, or reach keys of another client or of the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +83,7 @@ impl KeyPrefix {
     /// Checks the text.
     ///
     /// # Errors
-    /// If it does not match.
+    /// If the text does not match.
     pub fn parse(text: &str) -> Result<Self, NotAKeyPrefix> {
         let part = |part: &str| {
             !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-'))
@@ -123,15 +122,15 @@ impl UserRule {
         Self { name, passwords: vec![PasswordHash::of(password)], scope, open }
     }
 
-    /// The operator's locking path: all keys, the token counter among them.
+    /// The user of the operator's locking path, with all keys and the token counter.
     pub fn locker(epoch: i64, password: &Secret) -> Self {
         Self::new(Self::locker_name(epoch), password, "~* resetchannels".to_owned(), LOCKER)
     }
 
-    /// A Redlock client outside the operator, with its prefix only.
+    /// The user of an external Redlock client, with only its prefix.
     ///
-    /// Redisson has a channel for every lock, which its scripts name as a key, and for a moment the outcome of a release. No lock has such
-    /// a name, because no key has a brace.
+    /// Redisson has a channel for every lock, which its scripts use like a key. For a short time it also has a key with the result of a release.
+    /// No lock has such a name, because lock keys have no braces.
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
         let prefix = prefix.as_str();
         let channel = format!("redisson_lock__channel:{{{prefix}*");
@@ -139,25 +138,27 @@ impl UserRule {
         Self::new(Self::client_name(client, epoch), password, scope, CLIENT)
     }
 
-    /// A client outside the operator that only looks, at keys with its prefix. It cannot vote, so it has no membership epoch.
+    /// The user of an external client that only reads keys with its prefix.
+    ///
+    /// It cannot vote, so it has no membership epoch.
     pub fn reader(client: &str, prefix: &KeyPrefix, password: &Secret) -> Self {
         let scope = format!("%R~{}* resetchannels", prefix.as_str());
         Self::new(Self::reader_name(client), password, scope, READER)
     }
 
-    /// The kubelet's probes.
+    /// The user of the kubelet's readiness probe.
     pub fn probe(password: &Secret) -> Self {
         Self::new(PROBE_USER.to_owned(), password, "resetkeys resetchannels".to_owned(), PROBE)
     }
 
-    /// The same user with these passwords, each of which is accepted.
+    /// The same user with these passwords. Redis accepts each of them.
     pub fn accepting(self, passwords: &[Secret]) -> Self {
         Self { passwords: hashes(passwords), ..self }
     }
 
     /// `locker-e<epoch>`, the operator's user that votes.
     ///
-    /// Users carry the membership epoch, so that those of an old member list can be closed.
+    /// The name has the membership epoch, so that the operator can close the users of an old member list.
     pub fn locker_name(epoch: i64) -> String {
         Self::client_name(LOCKER_CLIENT, epoch)
     }
@@ -178,7 +179,7 @@ impl UserRule {
         Some((client, epoch.parse().ok()?))
     }
 
-    /// The client outside the operator whose user this is, if it is one's.
+    /// The external client of a user; `None` for the operator's own users.
     pub fn client_of(user: &str) -> Option<&str> {
         match Self::split_name(user) {
             Some((client, _)) => Some(client).filter(|client| *client != LOCKER_CLIENT),
@@ -186,7 +187,7 @@ impl UserRule {
         }
     }
 
-    /// A user of whom nothing but the name is known any more. To close it is to delete it.
+    /// A removed user, of which only the name is known. The operator closes it by deleting it.
     pub fn removed(name: &str) -> Self {
         Self { name: name.to_owned(), passwords: Vec::new(), scope: "resetkeys resetchannels".to_owned(), open: CLOSED }
     }
@@ -196,7 +197,7 @@ impl UserRule {
         self.passwords.is_empty()
     }
 
-    /// Whether none of these hashes of passwords is one of its own.
+    /// Whether none of the user's passwords is among these hashes.
     pub(super) fn knows_none_of(&self, hashes: &[String]) -> bool {
         self.passwords.iter().all(|own| !hashes.contains(&own.0))
     }
@@ -206,8 +207,9 @@ impl UserRule {
         &self.name
     }
 
-    /// The arguments of the `ACL SETUSER` that opens or closes the user, its name first. Complete: they give the same
-    /// user whatever the process's ACL file said.
+    /// The arguments of the `ACL SETUSER` that opens or closes the user, its name first.
+    ///
+    /// They define the user completely, so the result does not depend on the ACL file of the process.
     pub fn set_user(&self, open: bool) -> Vec<String> {
         let commands = if open { self.open } else { CLOSED };
         let login =
@@ -216,13 +218,13 @@ impl UserRule {
         rules.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// The arguments of the `ACL SETUSER` that gives the user its passwords and leaves all else as it is.
+    /// The arguments of the `ACL SETUSER` that replaces only the user's passwords.
     pub fn set_passwords(&self) -> Vec<String> {
         set_passwords(&self.name, &self.passwords)
     }
 }
 
-/// The arguments of the `ACL SETUSER` that gives the operator's own user these passwords.
+/// The arguments of the `ACL SETUSER` that replaces the passwords of the operator's own user.
 pub fn set_operator_passwords(passwords: &[Secret]) -> Vec<String> {
     set_passwords(OPERATOR_USER, &hashes(passwords))
 }
@@ -232,7 +234,7 @@ fn set_passwords(user: &str, passwords: &[PasswordHash]) -> Vec<String> {
     rules.split_whitespace().map(str::to_owned).collect()
 }
 
-/// In one order, whichever of them is in use.
+/// The hashes in a fixed order, whichever password is in use.
 fn hashes(passwords: &[Secret]) -> Vec<PasswordHash> {
     let mut hashes: Vec<_> = passwords.iter().map(PasswordHash::of).collect();
     hashes.sort_by(|a, b| a.0.cmp(&b.0));
@@ -243,16 +245,18 @@ fn password_rules(passwords: &[PasswordHash]) -> String {
     passwords.iter().map(|hash| format!("#{}", hash.0)).collect::<Vec<_>>().join(" ")
 }
 
-/// The commands of a closed user as `ACL GETUSER` shows them.
+/// The commands of a closed user, as `ACL GETUSER` returns them.
 pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 
-/// The text of `users.acl`: all users closed but the operator's. A connection that has not logged in has no user.
+/// The text of `users.acl`, in which only the operator's user is open.
+///
+/// The `default` user is off, so a connection has no rights before its login.
 pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     let mut lines = vec![
         "user default off".to_owned(),
         format!("user {OPERATOR_USER} on {} {OPERATOR}", password_rules(&hashes(operator_passwords))),
     ];
-    // `reset` is for SETUSER; a user in the file begins with nothing.
+    // A user in the file needs no `reset`, because it starts without rights.
     let closed = |user: &UserRule| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1));
     lines.extend(users.iter().map(closed));
     lines.join("\n") + "\n"

@@ -27,12 +27,15 @@ pub use observation::Observation;
 pub use users::Users;
 
 /// The key of the operator's epoch on a member.
-/// A leader raises it before anything else, and a leader with an older epoch can open nothing.
+///
+/// A leader raises it before any other command, and a leader with a lower epoch cannot open users.
 pub const EPOCH_KEY: &str = "#operator-epoch";
 
-/// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was
-/// checked on it is true of the process that is then opened (docs/dev/rules.md). After a failure that leaves the state of
-/// the connection unknown it refuses everything; connect again and check again.
+/// The operator's admin connection to one process.
+///
+/// It never reconnects, so it cannot outlive its process. A check on it is therefore valid for the process that it then opens
+/// (docs/dev/rules.md). If a failure leaves the state of the connection unknown, it refuses all later commands. The caller then has to connect
+/// and check again.
 pub struct AdminConnection {
     connection: MultiplexedConnection,
     clock: Arc<dyn Clock>,
@@ -44,31 +47,31 @@ pub struct AdminConnection {
     driver: AbortOnDropHandle<()>,
 }
 
-/// The outcome of an act that the operator's epoch guards.
+/// The outcome of commands that the operator's epoch guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardedOutcome {
-    /// It was carried out. Where users were closed, or the epoch raised, the operator's other connections to the member are cut.
+    /// Done. If the commands closed users or raised the epoch, the operator's other connections to the member ended.
     Done,
-    /// The epoch is another one: nothing was changed.
+    /// The member has another epoch, so nothing was changed.
     EpochMoved,
-    /// Another operator has raised the epoch to this one, which is higher.
-    /// The operator that asked is not the leader.
+    /// Another replica raised the epoch to this higher one, so the caller is not the leader.
     AlreadyHigher(i64),
 }
 
 impl AdminConnection {
-    /// Connects as the endpoint's user, which should be [`OPERATOR_USER`], and asks which process this is. `deadline`
-    /// bounds connecting, and later every operation.
+    /// Connects as the endpoint's user, and reads the identity of the process.
+    ///
+    /// On a managed member the user should be [`OPERATOR_USER`]. `deadline` bounds the connect, and later every operation.
     ///
     /// # Errors
-    /// If there is no connection, or no answer, in time; `Busy` and `Loading` mean that the process is alive.
+    /// If there is no connection or no answer in time. `Busy` and `Loading` mean that the process is alive.
     pub async fn connect(
         endpoint: &Endpoint,
         machine: impl Into<Machine>,
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let mut admin = Self::open_connection(endpoint, machine.into(), deadline).await?;
-        // A master that others run refuses this, which is no loss.
+        // An external master can refuse this, which does no harm.
         let _ = admin.ask(&wire::no_evict()).await;
         let info = admin.ask(cmd("INFO").arg("server")).await?;
         admin.run_id = wire::text(&info).as_deref().and_then(wire::run_id).ok_or_else(wire::unexpected)?;
@@ -88,25 +91,25 @@ impl AdminConnection {
         Ok(Self { connection, clock, deadline, run_id, certificate, incoming, broken: false, driver })
     }
 
-    /// The process at the other end, for the whole life of this connection.
+    /// The process of this connection. It does not change.
     pub const fn run_id(&self) -> &RunId {
         &self.run_id
     }
 
-    /// The certificate that the process served when this connection was made; `None` without TLS.
+    /// The certificate of the process when this connection was opened; `None` without TLS.
     pub const fn certificate(&self) -> Option<Fingerprint> {
         self.certificate
     }
 
-    /// Asks for an answer.
+    /// Sends PING, and waits for the answer.
     ///
     /// # Errors
-    /// If there is none in time; `Busy` and `Loading` mean that the process is alive.
+    /// If there is no answer in time. `Busy` and `Loading` mean that the process is alive.
     pub async fn ping(&mut self) -> Result<(), MemberError> {
         self.ask(&cmd("PING")).await.map(drop)
     }
 
-    /// Ends when the connection has ended: the process is gone, or the network.
+    /// Resolves when the connection has ended, because the process or the network failed.
     pub async fn disconnected(&mut self) {
         if !self.driver.is_finished() {
             let _ = (&mut self.driver).await;
@@ -154,10 +157,12 @@ impl AdminConnection {
         })
     }
 
-    /// A new leader's first act on each member. Never lowers; raising to the present epoch is fine.
+    /// Raises the operator's epoch, which is a new leader's first command on each member.
+    ///
+    /// It never lowers the epoch. It accepts the current epoch.
     ///
     /// # Errors
-    /// If there is no answer in time: it is unknown whether it was raised.
+    /// If there is no answer in time. Then it is unknown whether the epoch was raised.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<GuardedOutcome, MemberError> {
         loop {
             match self.watch_epoch().await? {
@@ -168,7 +173,7 @@ impl AdminConnection {
                 _ => {
                     let mut set = cmd("SET");
                     set.arg(EPOCH_KEY).arg(epoch);
-                    // Another leader was in between: look again.
+                    // Another leader changed the epoch in between, so read it again.
                     if self.transaction(vec![set, kill_others()]).await?.is_some() {
                         return Ok(GuardedOutcome::Done);
                     }
@@ -179,7 +184,7 @@ impl AdminConnection {
 
     /// Raises the token counter to `token` if it is lower, and returns the result.
     ///
-    /// Call it before the opening, and only after the rejoin delay, because grants can be under way until then.
+    /// Call it before the opening and only after the rejoin delay, because grants can be in progress until then.
     ///
     /// # Errors
     /// If there is no answer in time.
@@ -191,32 +196,31 @@ impl AdminConnection {
 
     /// Opens users, if the member still has this epoch.
     ///
-    /// A request of a former leader thus opens no member. Never repeat this on another connection without a new check
-    /// of the process.
+    /// The check of the epoch keeps a late request of a former leader from opening a member. Never repeat this on another connection without a new
+    /// check of the process.
     ///
-    /// Connections of a user end if the user has none of their passwords any more, because they belong to an earlier
-    /// client of the same name.
+    /// If the process has a user only with other passwords, this ends the connections of that user. They belong to an earlier client with the
+    /// same name.
     ///
     /// # Errors
-    /// If there is no answer in time: it is unknown whether the users are open, on this process and no other.
+    /// If there is no answer in time. Then it is unknown whether the users of this process are open.
     pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<GuardedOutcome, MemberError> {
         let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, true)).collect();
         rules.extend(self.of_others(users).await?.iter().map(|user| kill(user)));
         self.guarded(epoch, rules).await
     }
 
-    /// Closes users, which acts on their connections at once.
+    /// Closes users, if the member still has this epoch. This acts on their connections immediately.
     ///
-    /// It also cuts the operator's other connections, so that nothing sent before can open the users again. Guarded by
-    /// the epoch like opening.
+    /// It also ends the operator's other connections, so that an earlier request cannot open the users again.
     ///
     /// # Errors
-    /// If there is no answer in time: it is unknown whether the users are closed.
+    /// If there is no answer in time. Then it is unknown whether the users are closed.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<GuardedOutcome, MemberError> {
         self.close_all(epoch, users, &[]).await
     }
 
-    /// Executes the commands under this epoch only.
+    /// Executes the commands only if the member has this epoch.
     async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<GuardedOutcome, MemberError> {
         if self.watch_epoch().await? != Some(epoch) {
             self.ask(&cmd("UNWATCH")).await?;
@@ -232,7 +236,7 @@ impl AdminConnection {
         answers.get(1).map_or_else(|| Err(wire::unexpected()), number)
     }
 
-    /// MULTI ... EXEC; `None` if a watched key has changed, and nothing was executed.
+    /// Runs the commands in MULTI and EXEC. `None` means that a watched key changed and nothing was executed.
     async fn transaction(&mut self, commands: Vec<Cmd>) -> Result<Option<Vec<Value>>, MemberError> {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("MULTI");
@@ -253,8 +257,10 @@ impl AdminConnection {
         self.ask_all(&pipeline).await?.pop().ok_or_else(wire::unexpected)
     }
 
-    /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an
-    /// operation, or a deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
+    /// Sends the commands, and waits for all answers.
+    ///
+    /// Every operation has `&mut self`, so that no other command comes between WATCH and EXEC. A dropped future or a deadline leaves the state
+    /// unknown, so `broken` is set until the answers arrive.
     pub(super) async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
         if self.broken {
             return Err(MemberError::Unreachable("connection given up".to_owned()));
@@ -288,12 +294,12 @@ fn set_user(user: &UserRule, open: bool) -> Cmd {
     acl("SETUSER", user.set_user(open))
 }
 
-/// Ends the operator's other connections to the member, and with them whatever they have on the way.
+/// Ends the operator's other connections to the member, with their pending requests.
 fn kill_others() -> Cmd {
     kill(OPERATOR_USER)
 }
 
-/// Ends a user's connections, but for this one.
+/// Ends a user's connections, except this one.
 fn kill(user: &str) -> Cmd {
     let mut command = cmd("CLIENT");
     command.arg(&["KILL", "USER", user, "SKIPME", "yes"]);
@@ -325,7 +331,7 @@ fn field<'a>(acl: &'a Value, name: &str) -> Option<&'a Value> {
     pairs.iter().find(|[key, _]| wire::text(key).as_deref() == Some(name)).map(|[_, value]| value)
 }
 
-/// Whether an `ACL GETUSER` answer shows more rights than those of a closed user. Doubt means yes.
+/// Whether an `ACL GETUSER` answer has more rights than a closed user. An unclear answer means yes.
 pub(super) fn is_open(acl: &Value) -> bool {
     if *acl == Value::Nil {
         return false;

@@ -1,6 +1,6 @@
 //! Operations on an external master.
 //!
-//! There is no admin credential for it, so all of them use the rights of the locking user, see [`super::acl::external_user`].
+//! The operator has no admin credential for it, so all operations use the rights of the locking user, see [`super::acl::external_user`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,46 +13,48 @@ use super::acl::EXTERNAL_RIGHTS;
 use super::{AdminConnection, RECORD_KEY, wire};
 use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
 
-/// A key as locks have it, for the check of rights.
+/// A key in the form of lock keys, for the check of rights.
 const SOME_KEY: &str = "redlock-operator/rights";
-/// The longest list that operators can claim: nine members, each a host name and a port.
+/// Maximum length of a member list: nine members, each with a host name and a port.
 const LONGEST_LIST: usize = 9 * (253 + 7);
-/// The longest name that an operator can give: a namespace and a name.
+/// Maximum length of a name: a namespace and a name.
 const LONGEST_NAME: usize = 63 + 1 + 253;
 /// Maximum number of records of other operators.
 const MOST_OTHERS: usize = 16;
 
-/// The claim of one operator for its quorum. Durations are whole milliseconds on the wire.
+/// The claim of one operator for its quorum. A message has its durations in whole milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// UID of the RedisQuorum.
     pub uid: String,
-    /// `namespace/name` of the RedisQuorum, for people.
+    /// `namespace/name` of the RedisQuorum, for users.
     pub name: String,
-    /// Its members by address, sorted, separated by spaces.
+    /// The addresses of its members, sorted, separated by spaces.
     pub list: String,
-    /// The longest time to live that it gives, and that its fences wait for.
+    /// The maximum time to live of its locks, for which its fences wait.
     pub ttl: Duration,
     /// See [`crate::quorum::model::lists::Lists::record_epoch`].
     pub epoch: i64,
     /// All holds of earlier epochs have expired.
     pub ended: bool,
-    /// Generation of the specification that this is from.
+    /// Generation of the specification that the claim is from.
     pub generation: i64,
-    /// How long this counts without a renewal.
+    /// How long the claim is valid without a renewal.
     pub lives: Duration,
-    /// It has stood on every external member.
+    /// The claim was recorded on every external member.
     pub joined: bool,
 }
 
 impl Claim {
-    /// Whether both claim the same for the same epoch, so that a record which holds one holds the other.
+    /// Whether both claims have the same list, time to live and epoch.
+    ///
+    /// A record with one of them is valid for the other.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.list, self.ttl, self.epoch) == (&other.list, other.ttl, other.epoch)
     }
 }
 
-/// The claim of another operator. Its texts come from the master, so they are cut.
+/// The claim of another operator. Its texts come from the master, so their length is limited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherClaim {
     /// UID of its RedisQuorum.
@@ -61,28 +63,28 @@ pub struct OtherClaim {
     pub name: String,
     /// Its members, as in [`Claim::list`].
     pub list: String,
-    /// The longest time to live that it gives, and that its fences wait for.
+    /// The maximum time to live of its locks, for which its fences wait.
     pub ttl: Duration,
-    /// How long this counts without a renewal.
+    /// How long the claim is valid without a renewal.
     pub left: Duration,
 }
 
-/// The record of one process, as it was read once.
+/// The state of the record on one process, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordState {
-    /// The caller's claim stands here. Every operator that has come later has read it.
+    /// The record contains the caller's claim. Every later operator has read it.
     pub kept: bool,
-    /// A claim of the caller's quorum with this list stood before, and had stood on every external member.
+    /// An earlier claim of the caller's quorum with this list was recorded on every external member.
     pub stood: bool,
-    /// The claims of others.
+    /// The claims of other operators.
     pub others: Vec<OtherClaim>,
-    /// The epoch that the record knows of the caller's quorum. No vote counts under an earlier one.
+    /// The epoch of the caller's quorum in the record. A vote with an earlier epoch is invalid.
     pub epoch: i64,
-    /// When the record first named the caller's quorum, in the process's own milliseconds.
+    /// When the record first contained the caller's quorum, in milliseconds of the process's clock.
     pub since: i64,
 }
 
-/// The answer of `quorum.lua`. Its claims of others are by UID.
+/// The answer of `quorum.lua`. It has the claims of other operators by UID.
 #[derive(serde::Deserialize)]
 struct Answer {
     kept: bool,
@@ -100,12 +102,12 @@ struct Other {
     left: i64,
 }
 
-/// Reads the claims of others and, with `write`, makes or renews the caller's claim in the same step.
+/// Reads the other claims and, with `write`, makes or renews the caller's claim in the same step.
 ///
-/// No claim is made beside one with another list or another time to live.
+/// It makes no claim if another operator's claim has another list or another time to live.
 ///
 /// # Errors
-/// If there is no answer in time, or the record cannot be read.
+/// If there is no answer in time, or the record is unreadable.
 pub async fn read_record(admin: &mut AdminConnection, claim: &Claim, write: bool) -> Result<RecordState, MemberError> {
     let question = json!({
         "uid": claim.uid,
@@ -130,13 +132,15 @@ pub async fn read_record(admin: &mut AdminConnection, claim: &Claim, write: bool
     Ok(RecordState { kept, stood, others, epoch, since })
 }
 
-/// The beginning of a text that a master has chosen, without control characters.
+/// The beginning of a text from a master, without control characters.
 fn plain(text: &str, longest: usize) -> String {
     text.chars().filter(|char| !char.is_control()).take(longest).collect()
 }
 
-/// Raises the counter of tokens to `token` if it is lower, and returns what it is then. As the user of the locking path, and
-/// before the process is admitted: there is nothing to open, so the admission itself is what makes its votes count.
+/// Raises the token counter to `token` if it is lower, and returns its new value.
+///
+/// It runs with the rights of the locking user, and before the process is admitted. An external master has no users to open, so its votes
+/// are valid from the admission.
 ///
 /// # Errors
 /// If there is no answer in time.
@@ -146,10 +150,12 @@ pub async fn raise_counter(admin: &mut AdminConnection, token: FencingToken) -> 
     FencingToken::new(counter).ok_or_else(wire::unexpected)
 }
 
-/// The ACL rules that the user of this connection lacks for votes, such as `+set` or `~*`. Changes nothing.
+/// The missing ACL rules of this connection's user for votes, such as `+set` or `~*`.
+///
+/// It changes nothing.
 ///
 /// # Errors
-/// If there is no answer in time, or the master has no such check.
+/// If there is no answer in time, or the master does not support this check.
 pub async fn missing_rights(admin: &mut AdminConnection) -> Result<Vec<String>, MemberError> {
     let keys = [SOME_KEY, TOKEN_KEY, RECORD_KEY];
     let missing = run_script(admin, include_str!("scripts/missing_rights.lua"), &[], &keys).await?;
@@ -158,7 +164,9 @@ pub async fn missing_rights(admin: &mut AdminConnection) -> Result<Vec<String>, 
     Ok(missing.iter().filter_map(wire::text).filter(is_rule).collect())
 }
 
-/// Loads the script each time, because the scripts of an external master can be flushed at any time.
+/// Loads and runs a script.
+///
+/// It loads the script each time, because the scripts of an external master can be flushed at any time.
 async fn run_script(
     admin: &mut AdminConnection,
     code: &str,

@@ -1,7 +1,7 @@
 //! A bound on what a peer can make this process keep in memory.
 //!
-//! The client library collects an answer until it is complete, whatever its size. A hostile external master could fill the memory of
-//! this process, and end the renewal of every other lock. So this layer below the library counts the bytes.
+//! The client library collects an answer until it is complete, whatever its size. So a hostile external master could fill the memory of this
+//! process, and stop the renewal of every other lock. This layer below the library counts the bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Maximum bytes of an incomplete answer. The longest expected answer lists all users.
 const LONGEST_ANSWER: usize = 256 << 10;
 
-/// How many more bytes can arrive before an answer has to be complete. The owner of the connection reports each complete answer.
+/// The number of bytes that can arrive before an answer must be complete.
+///
+/// The owner of the connection reports each complete answer.
 #[derive(Clone, Debug)]
 pub(super) struct Incoming(Arc<AtomicIsize>);
 
@@ -23,7 +25,7 @@ impl Incoming {
         Self(Arc::new(AtomicIsize::new(LONGEST_ANSWER as isize)))
     }
 
-    /// An answer is complete and will be dropped: what comes now is the next one.
+    /// Records that an answer is complete. Later bytes belong to the next answer.
     pub(super) fn answered(&self) {
         self.expect(LONGEST_ANSWER);
     }

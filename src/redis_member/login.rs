@@ -21,19 +21,19 @@ pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) driver: Driver,
-    /// The certificate that the peer has proved to have; `None` without TLS.
+    /// The certificate of the peer; `None` without TLS.
     pub(super) certificate: Option<Fingerprint>,
-    /// To be told of each complete answer.
+    /// The caller reports each complete answer to it.
     pub(super) incoming: Incoming,
 }
 
-/// Connects, checks the certificate where there is to be one, and authenticates.
+/// Connects, checks the certificate if the endpoint uses TLS, and authenticates.
 pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Result<Connected, MemberError> {
     let Opened { stream, certificate } = open(endpoint, network).await?;
     let certificate = certificate.as_ref().map(Fingerprint::of);
-    // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
+    // Redis 7.0 does not support CLIENT SETINFO, and no user has the right to run it.
     let user = RedisConnectionInfo::default().set_skip_set_lib_name();
-    // Deadlines are the caller's.
+    // The caller sets deadlines.
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED_REQUESTS);
     let (stream, incoming) = Limited::new(stream);
     let (mut connection, driver) =
@@ -49,9 +49,9 @@ pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Resul
     Ok(Connected { connection, driver, certificate, incoming })
 }
 
-/// Logs in by a command of its own, so that its error code is known.
+/// Logs in with a separate command, so that its error code is known.
 ///
-/// The library reports a member that refuses connections and one that refuses the password alike.
+/// The library reports a refused connection and a refused password with the same error.
 async fn log_in(connection: &mut MultiplexedConnection, endpoint: &Endpoint) -> Result<(), MemberError> {
     let mut auth = redis::cmd("AUTH");
     auth.arg(&endpoint.username).arg(endpoint.password.expose());

@@ -1,5 +1,5 @@
-//! TCP to other machines, but not to everything that this process can reach: a person who writes a RedisQuorum chooses an address, and reads in its
-//! status what answered there.
+//! TCP connections to members and holders, except for refused networks. The author of a RedisQuorum chooses the addresses of external masters,
+//! and reads their answers in its status.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,15 +10,17 @@ use redlock_engine::voting::open_tcp;
 use super::{Connect, Stream};
 use crate::redlock::BoxFuture;
 
-/// Connects to every address but those of this machine, those that no router passes on, and these. Names are looked up at every connect, and
-/// what they lead to is judged each time.
+/// Connects to other machines, except in refused networks.
+///
+/// It refuses the addresses of this machine, addresses that no router forwards, and the configured networks. It resolves names at every connect,
+/// and checks the resulting addresses each time.
 #[derive(Clone, Debug, Default)]
 pub struct Outward {
     refused: Vec<IpNet>,
 }
 
 impl Outward {
-    /// Refuses these networks, too.
+    /// A connector that refuses these networks in addition to the addresses of this machine.
     pub fn but(refused: Vec<IpNet>) -> Self {
         Self { refused }
     }
@@ -27,7 +29,7 @@ impl Outward {
         let address = address.to_canonical();
         let stays_near = match address {
             IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
-            // A well-known prefix of IPv4 addresses behind a translator leads to them.
+            // An address with the well-known translation prefix leads to its IPv4 address.
             IpAddr::V6(v6) => v6.is_unicast_link_local() || translated(v6).is_some_and(|v4| !self.allows(v4)),
         };
         let is_nowhere = address.is_unspecified() || address.is_loopback() || address.is_multicast();
@@ -35,7 +37,7 @@ impl Outward {
     }
 }
 
-/// The IPv4 address in one of 64:ff9b::/96.
+/// The IPv4 address in an IPv6 address of 64:ff9b::/96.
 fn translated(address: Ipv6Addr) -> Option<IpAddr> {
     match address.octets() {
         [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => Some(IpAddr::from([a, b, c, d])),
@@ -52,7 +54,9 @@ impl Connect for Outward {
     }
 }
 
-/// The operator connects to no such address. Which one it was is not said: the names of the network are not for every user to know.
+/// The operator refuses to connect to an address.
+///
+/// The error does not contain the address, because users must not learn the names of the network.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the address leads to a network that the operator refuses (docs/external.md): set another address")]
 struct Refused;
@@ -66,7 +70,7 @@ impl From<Refused> for io::Error {
 /// Reads a range of addresses: `10.0.0.0/8`, or one address.
 ///
 /// # Errors
-/// The text is neither. The message says what to set.
+/// If the text is neither. The message has an example.
 pub fn network(text: &str) -> Result<IpNet, String> {
     let one = || text.parse::<IpAddr>().map(IpNet::from).ok();
     let network = text.parse().ok().or_else(one);

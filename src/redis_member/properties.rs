@@ -1,4 +1,4 @@
-//! Whatever a member answers, nothing panics. Votes are read in the library.
+//! Whatever a member answers, nothing panics. The library reads votes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -62,7 +62,9 @@ proptest! {
         prop_assert_eq!(wire::time(&bulk(seconds), &bulk(micros)), Some(UnixMicros(seconds * 1_000_000 + micros)));
     }
 
-    /// One more command, a selector, another text: all of it is open. Only a user that is not there, or closed to the letter, is not.
+    /// Checks that a user with one more command, a selector or another text is open.
+    ///
+    /// Only a user that does not exist, or has exactly the commands of a closed user, is not open.
     #[test]
     fn a_user_that_is_not_closed_to_the_letter_is_open(
         commands in prop_oneof![Just(CLOSED_AS_SHOWN.to_owned()), ".{0,30}", " ?[+][a-z]{3,5}".prop_map(|more| CLOSED_AS_SHOWN.to_owned() + &more)],
@@ -86,7 +88,7 @@ proptest! {
     fn any_value_on_a_key_is_recognised_or_not(value in bytes(), key in bytes(), uid in ".{0,40}") {
         let signer = ValueSigner::new(&key);
         let text = String::from_utf8_lossy(&value);
-        prop_assert_eq!(signer.recognise(&uid, &text), None, "nobody can guess one");
+        prop_assert_eq!(signer.recognise(&uid, &text), None, "a peer cannot guess a value");
         let nonce = crate::redlock::Nonce::random();
         let ours = signer.value(&uid, &nonce);
         prop_assert_eq!(signer.recognise(&uid, ours.expose()), Some(nonce));

@@ -14,13 +14,13 @@ use sha2::{Digest, Sha256};
 
 use super::TlsClient;
 
-/// Why TLS cannot be set up, or a certificate is of no use.
+/// An error in the TLS setup, or in a certificate.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// Neither a DNS name nor an IP address.
     #[error("{0:?} is no name that a certificate can have")]
     Name(String),
-    /// A text in PEM without any certificate that can be an authority's.
+    /// A PEM text without a certificate of an authority.
     #[error("there is no certificate of an authority in it (a text that begins with -----BEGIN CERTIFICATE-----)")]
     NoAuthority,
     /// The system has no authorities.
@@ -40,16 +40,16 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// Those in a text in PEM, as `ca.crt` in a Secret holds it.
+    /// Reads authorities from a PEM text, such as `ca.crt` in a Secret.
     ///
     /// # Errors
-    /// If there is none in it.
+    /// If the text has no authority.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         Self::new(certificates.map_err(|_| TlsError::NoAuthority)?, TlsError::NoAuthority)
     }
 
-    /// Those that this system trusts.
+    /// Reads the authorities that this system trusts.
     ///
     /// # Errors
     /// If there are none.
@@ -71,12 +71,12 @@ impl Authorities {
             .with_safe_default_protocol_versions()?
             .with_webpki_verifier(Arc::clone(&verifier))
             .with_no_client_auth();
-        // A resumed session shows the certificate of the first one, and it is looked at to learn which one is served now.
+        // A resumed session has the certificate of its first handshake. The operator needs the certificate that the server uses now.
         config.resumption = rustls::client::Resumption::disabled();
         Ok(Self { id: id.finalize().into(), verifier, config: Arc::new(config) })
     }
 
-    /// The same, with certificates judged by this clock, not by the machine's wall clock.
+    /// The same authorities, which judge certificates by this clock instead of the machine's wall clock.
     pub fn judged_by(mut self, clock: Arc<dyn TimeProvider>) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.time_provider = clock;
@@ -84,19 +84,21 @@ impl Authorities {
         self
     }
 
-    /// Connections to a server whose certificate carries this name.
+    /// A TLS client for a server whose certificate has this name.
     ///
     /// # Errors
-    /// If it is no name.
+    /// If the text is not a valid name.
     pub fn server(&self, name: &str) -> Result<TlsClient, TlsError> {
         let server = TlsClient::new(Arc::clone(&self.config), name).map_err(|name| TlsError::Name(name.0))?;
         Ok(server.trusting(self.id))
     }
 
-    /// Whether a chain, the server's own certificate first, proves this name at `at` seconds of Unix time.
+    /// Checks that a certificate chain proves this name at `at` seconds of Unix time.
+    ///
+    /// The chain begins with the server's own certificate.
     ///
     /// # Errors
-    /// Why it does not.
+    /// If the chain does not prove the name. The error has the reason.
     pub fn check(&self, chain: &[CertificateDer<'_>], name: &str, at: u64) -> Result<(), TlsError> {
         let (own, intermediates) =
             chain.split_first().ok_or(rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
@@ -116,7 +118,7 @@ impl Eq for Authorities {}
 
 opaque!(Authorities);
 
-/// SHA-256 of a server's certificate: which one is served?
+/// SHA-256 of a server's certificate, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -139,7 +141,9 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// The same as kube's. Named everywhere, so that nothing depends on a default of the process.
+/// The crypto provider, which is the same as in kube.
+///
+/// The code passes it everywhere, so that nothing depends on the default of the process.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

@@ -7,7 +7,7 @@ use crate::time::UnixMicros;
 
 /// The command that keeps a connection when a member runs out of memory for its clients.
 ///
-/// Excludes the operator's connections from Redis' eviction of clients.
+/// It excludes the operator's connections from Redis' eviction of clients.
 pub(super) fn no_evict() -> Cmd {
     let mut command = redis::cmd("CLIENT");
     command.arg("NO-EVICT").arg("ON");
@@ -19,7 +19,9 @@ pub(super) fn run_id(info: &str) -> Option<RunId> {
     identity(info, "run_id").map(RunId::from)
 }
 
-/// A field that Redis makes of 40 hexadecimal digits. Anything else is no identity: a peer could choose text of any length.
+/// A field of an `INFO` text with 40 hexadecimal digits, such as `run_id`.
+///
+/// Any other text is no identity, because a hostile peer could send text of any length.
 pub(super) fn identity<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let text = info_field(info, name)?.trim();
     (text.len() == 40 && text.bytes().all(|c| c.is_ascii_hexdigit())).then_some(text)
@@ -36,7 +38,7 @@ pub(super) fn time(seconds: &Value, micros: &Value) -> Option<UnixMicros> {
     Some(UnixMicros(number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)?))
 }
 
-/// A string, whatever bytes another client has put there.
+/// A string. It replaces bytes that are not UTF-8, because another client can have written them.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -49,7 +51,9 @@ pub(super) fn unexpected() -> MemberError {
     MemberError::Other("unexpected answer".to_owned())
 }
 
-/// Codes that this crate asks about or that help a person. A peer chooses the first word of an error, and so its length.
+/// Error codes that this crate checks, or that help a user.
+///
+/// Errors contain no other code, because a hostile peer can choose the first word of an error and its length.
 const CODES: [&str; 13] = [
     "ERR",
     "EXECABORT",
@@ -82,7 +86,7 @@ pub(super) fn error(error: &RedisError) -> MemberError {
             Some("BUSY") => MemberError::Busy,
             Some("OOM") => MemberError::OutOfMemory,
             Some("EPOCH") => MemberError::Fenced,
-            // EXECABORT, and a script's own failure, say in their detail why.
+            // EXECABORT and errors of scripts have the cause in their detail.
             _ if error.detail().is_some_and(|detail| detail.contains("run this command")) => MemberError::Fenced,
             _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => MemberError::OutOfMemory,
             Some(code) => MemberError::Other(error_code(code).to_owned()),

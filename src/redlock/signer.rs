@@ -3,7 +3,7 @@ use sha2::Sha256;
 
 use super::{LockValue, Nonce};
 
-/// Bytes of the nonce and of the tag; each is twice as many hex characters.
+/// Number of bytes in the nonce, and in the tag. Their texts have two hex characters for each byte.
 const HALF: usize = 10;
 
 /// Bytes as hexadecimal text.
@@ -13,8 +13,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// HMAC-SHA-256 with a key of any length.
 ///
-/// A key that is longer than a block is hashed, and a shorter one is padded (RFC 2104). So the one constructor that
-/// cannot fail is enough.
+/// A key that is longer than a block is hashed, and a shorter one is padded (RFC 2104). So this code can use the only infallible constructor,
+/// which takes a key with the length of a block.
 pub(crate) fn mac(key: &[u8]) -> Hmac<Sha256> {
     let mut block = [0_u8; 64];
     if key.len() > block.len() {
@@ -26,10 +26,10 @@ pub(crate) fn mac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new(&block.into())
 }
 
-/// Makes lock values that cannot be guessed, and recognises them.
+/// Makes unguessable lock values, and recognises them.
 ///
-/// Every replica with the quorum's key recognises the operator's own values on a member. A value is nonce ‖
-/// HMAC-SHA-256(key, lock UID ‖ nonce), each half 20 hex characters.
+/// Every replica with the quorum's key recognises the operator's own values on a member. A value is nonce ‖ HMAC-SHA-256(key, lock UID ‖ nonce).
+/// Each half has 20 hex characters.
 #[derive(Clone)]
 pub struct ValueSigner(Hmac<Sha256>);
 
@@ -47,12 +47,12 @@ impl ValueSigner {
     }
 
     fn lock_tag(&self, lock_uid: &str, nonce: &Nonce) -> Hmac<Sha256> {
-        // The nonce has a fixed length, so no two inputs join to the same text.
+        // The nonce has a fixed length, so two different inputs never give the same text.
         self.tag_of([lock_uid.as_bytes(), nonce.to_string().as_bytes()])
     }
 
     fn seal_tag(&self, value: &str) -> Hmac<Sha256> {
-        // NUL is in no UID, so a seal's tag is no lock's tag.
+        // No UID contains NUL, so the tag of a seal is never the tag of a lock.
         self.tag_of([b"seal\0", value.as_bytes()])
     }
 
@@ -63,8 +63,7 @@ impl ValueSigner {
         LockValue::from_text(format!("{nonce}{}", hex(&tag[..HALF])))
     }
 
-    /// The nonce, if `value` is one that [`ValueSigner::value`] made for this lock. The tag is compared in constant
-    /// time.
+    /// The nonce, if [`ValueSigner::value`] made `value` for this lock. It compares the tag in constant time.
     #[must_use]
     pub fn recognise(&self, lock_uid: &str, value: &str) -> Option<Nonce> {
         let (nonce, tag) = halves(value)?;
@@ -73,7 +72,7 @@ impl ValueSigner {
 
     /// The value to which a seal sets the key instead of `value`.
     ///
-    /// It is derived from `value`. So every replica recognises the seal, and no replica that extends `value` finds it.
+    /// It is derived from `value`, so every replica recognises the seal. A replica that extends `value` fails, because the key has another value.
     #[must_use]
     pub fn sealed(&self, value: &LockValue) -> LockValue {
         let tag = self.seal_tag(value.expose()).finalize().into_bytes();
@@ -81,7 +80,7 @@ impl ValueSigner {
         LockValue::from_text(format!("{nonce}{}", hex(&tag[..HALF])))
     }
 
-    /// Which attempt on this lock `value` belongs to, as its value or as its seal.
+    /// The nonce of the attempt on this lock that has `value` as its value or as its seal.
     #[must_use]
     pub fn attempt(&self, lock_uid: &str, value: &str) -> Option<Nonce> {
         let (nonce, _) = halves(value)?;
@@ -89,7 +88,7 @@ impl ValueSigner {
         is_ours.then_some(nonce)
     }
 
-    /// Whether `value` is the seal of the attempt `nonce` on this lock. Compared in constant time.
+    /// Whether `value` is the seal of the attempt `nonce` on this lock. It compares the tag in constant time.
     #[must_use]
     pub fn recognise_sealed(&self, lock_uid: &str, nonce: &Nonce, value: &str) -> bool {
         let Some((found, tag)) = halves(value) else { return false };
@@ -102,7 +101,7 @@ opaque!(ValueSigner);
 
 fn halves(value: &str) -> Option<(Nonce, [u8; HALF])> {
     let (nonce, tag) = value.split_at_checked(2 * HALF)?;
-    // Both are written alike.
+    // The tag has the same format as a nonce.
     Some((nonce.parse().ok()?, tag.parse::<Nonce>().ok()?.bytes()))
 }
 

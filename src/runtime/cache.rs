@@ -34,9 +34,11 @@ pub use self::guarded::Guarded;
 pub use self::kind::Kind;
 pub(crate) use self::lookup::Lookup;
 
-/// Objects in one answer to a list. An object can have more than a megabyte, and an answer is read as a whole.
+/// Maximum number of objects in one answer to a list.
+///
+/// An object can have more than a megabyte, and the client reads an answer as a whole.
 const PAGE: u32 = 50;
-/// Changes that a slow reader can miss before it has to read everything again.
+/// Number of changes that wait for a slow reader. With more of them it has to read every object again.
 const CHANGES_CAPACITY: usize = 4096;
 
 /// One change of a watched object.
@@ -46,8 +48,9 @@ pub enum Change<K> {
     Applied(Arc<K>),
     /// Deleted, with the last state that the API server had.
     Deleted(Arc<K>),
-    /// Deleted while no watch was open, or changed into something that cannot be read. The state is the last that this replica
-    /// has seen, not the last there was: it proves nothing about the end of the object.
+    /// Deleted while no watch was open, or changed into an unreadable object.
+    ///
+    /// This is the last state that this replica received. There can be later states, so it proves nothing about the end of the object.
     Vanished(Arc<K>),
 }
 
@@ -60,7 +63,7 @@ impl<K> Change<K> {
     }
 }
 
-/// Objects of kind `K` as last seen by this replica. Cloning shares the cache.
+/// Objects of kind `K`, in the last state that this replica received. Clones share the cache.
 #[derive(Clone)]
 pub struct Cache<K: Kind> {
     store: Store<K>,
@@ -73,8 +76,9 @@ pub struct Cache<K: Kind> {
 }
 
 impl<K: Kind> Cache<K> {
-    /// An empty cache, and the future that fills it and follows the API server until it is dropped. What cannot be
-    /// read is kept apart (see [`Guarded`]).
+    /// An empty cache, and the future that keeps it current until it is dropped.
+    ///
+    /// The cache keeps unreadable objects separately (see [`Guarded`]).
     pub fn new(
         api: Api<Guarded<K>>,
         clock: &Arc<dyn Clock>,
@@ -83,7 +87,7 @@ impl<K: Kind> Cache<K> {
         Self::following(vec![(None, api)], clock.clone(), config)
     }
 
-    /// The same of the namespaces in scope.
+    /// Like [`Cache::new`], for the namespaces in scope.
     pub fn scoped(
         client: &Client,
         scope: &Scope,
@@ -125,7 +129,7 @@ impl<K: Kind> Cache<K> {
         (cache, follow)
     }
 
-    /// An empty cache, and what fills it from watches of these namespaces. `None` stands for all.
+    /// An empty cache, and its writer for watches of these namespaces. `None` means all namespaces.
     fn unfilled(namespaces: Vec<Option<String>>) -> (Self, Follower<K>) {
         let writer = Writer::<K>::default();
         let cache = Self {
@@ -139,7 +143,7 @@ impl<K: Kind> Cache<K> {
         (cache.clone(), Follower::new(cache, writer, namespaces))
     }
 
-    /// Without a reader nothing is lost: the store has been updated already.
+    /// Sends a change to all readers. Without a reader nothing is lost, because the store is already up to date.
     fn announce(&self, change: Change<K>) {
         let _ = self.changes.send(change);
     }
@@ -180,12 +184,12 @@ impl<K: Kind> Cache<K> {
         found.iter().filter_map(|reference| self.store.get(reference)).collect()
     }
 
-    /// Whether there is an object of this name that cannot be read.
+    /// Whether there is an unreadable object with this name.
     pub fn is_unreadable(&self, reference: &ObjectRef<K>) -> bool {
         self.unreadable.lock().contains_key(reference)
     }
 
-    /// The objects that cannot be read as a whole.
+    /// The objects that this version cannot read completely.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
         self.unreadable.lock().values().cloned().collect()
     }
@@ -195,23 +199,25 @@ impl<K: Kind> Cache<K> {
         self.interruptions.load(Ordering::Relaxed)
     }
 
-    /// The last state of an object whose deletion was observed. `None` proves nothing, because the deletion can have been missed.
+    /// The last state of an object whose deletion this replica observed.
+    ///
+    /// `None` proves nothing, because the replica can miss a deletion.
     pub fn departed(&self, uid: &str) -> Option<Arc<K>> {
         self.departed.lock().named(uid)
     }
 
-    /// The last states of the objects with this key that were seen to be deleted.
+    /// The last states of the objects with this key whose deletion this replica observed.
     pub fn departed_under(&self, key: &str) -> Vec<Arc<K>> {
         self.departed.lock().under(key)
     }
 
-    /// Every object there is, then each change. A reader that falls behind is shown every object again.
+    /// Every existing object, then each change. A reader that falls behind gets every object again.
     pub fn changes(&self) -> impl Stream<Item = Change<K>> + Send + 'static {
         let news = self.news();
         stream::iter(self.all().into_iter().map(Change::Applied)).chain(news)
     }
 
-    /// Each change from now on. A reader that falls behind is shown every object.
+    /// Each later change. A reader that falls behind gets every object.
     pub fn news(&self) -> impl Stream<Item = Change<K>> + Send + 'static {
         let store = self.store.clone();
         BroadcastStream::new(self.changes.subscribe()).flat_map(move |change| {
@@ -223,8 +229,9 @@ impl<K: Kind> Cache<K> {
     }
 }
 
-/// Between two attempts to watch. kube's own waits up to half a minute after an outage, and in all that time nothing that
-/// happened would be seen.
+/// Pauses between two attempts to watch.
+///
+/// kube's default pauses for up to half a minute after an outage. The cache would be out of date for that time.
 #[derive(Clone, Debug)]
 struct Reconnect(Duration);
 
@@ -242,7 +249,7 @@ impl Default for Reconnect {
 impl Iterator for Reconnect {
     type Item = Duration;
 
-    /// Doubles, and spreads the replicas' attempts.
+    /// Doubles the pause, with a random part that spreads the attempts of the replicas.
     fn next(&mut self) -> Option<Duration> {
         let pause = jittered(self.0, self.0 / 4, rand::random());
         self.0 = (self.0 * 2).min(Self::LONGEST);
@@ -277,7 +284,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (cache, follow) = Cache::new(api, &clock, watcher::Config::default());
         assert_eq!(cache.interruptions(), 0);
-        assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it goes on trying");
+        assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
         assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
         assert!(!cache.ready().await);
     }

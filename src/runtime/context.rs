@@ -27,10 +27,11 @@ use crate::time::{Clock, ClockOffset, UnixMillis};
 
 /// Maximum simultaneous requests about locks to the API server.
 ///
-/// The API server does not separate namespaces among the requests of one account, so more of them only wait for each other there.
+/// The API server does not separate the namespaces in the requests of one account. With more requests, they would only wait for each other
+/// there.
 const REQUESTS: usize = 8;
 
-/// Maximum bytes of a note. The API server refuses an Event with a longer one.
+/// Maximum bytes of a note. The API server refuses an Event with a longer note.
 const LONGEST_NOTE: usize = 1_024;
 
 /// One replica of the operator.
@@ -44,26 +45,26 @@ pub struct Replica {
     pub settings: Arc<Settings>,
 }
 
-/// Shared by all controllers and by the renewal of locks; cheap to clone.
+/// The state that all controllers and the renewal of locks share. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     /// Client of the API server.
     pub client: Client,
-    /// Which replica this is.
+    /// The identity of this replica.
     pub replica: Replica,
     /// The clocks of this process.
     pub clock: Arc<dyn Clock>,
-    /// The way from this process to members and holders.
+    /// Opens connections to members and holders.
     pub network: Arc<dyn Connect>,
-    /// The API server's time, from the answers to `client`.
+    /// The API server's time, from its answers to `client`.
     pub server_time: Arc<ServerTime>,
-    /// Requests about locks.
+    /// The queue of requests about locks.
     pub requests: FairQueue,
-    /// Which nodes are silent or gone for too long.
+    /// The nodes that were silent or gone for too long.
     pub node_watch: Arc<NodeWatch>,
     /// The metrics of this replica.
     pub metrics: Arc<Metrics>,
-    /// All pods, without what the operator does not read.
+    /// All pods, without the fields that the operator does not read.
     pub pods: Cache<Pod>,
     /// All nodes.
     pub nodes: Cache<Node>,
@@ -73,12 +74,12 @@ pub struct Context {
     pub quorums: Cache<RedisQuorum>,
     /// All locks.
     pub locks: Cache<DistributedLock>,
-    /// All Jobs where locks are looked after, if the operator looks after Jobs.
+    /// All Jobs in the namespaces of served locks, if the operator starts Jobs.
     pub jobs: Option<Cache<Job>>,
     /// The default quorum in force.
     default_quorum: Arc<Mutex<Option<ObjectRef<RedisQuorum>>>>,
     reporter: Reporter,
-    /// Remembers its Events for some minutes, and counts repetitions on the first one.
+    /// Remembers Events for some minutes, and counts repetitions on the first Event.
     repeated: Recorder,
 }
 
@@ -98,7 +99,7 @@ impl Context {
         let (pods, follow_pods) = Cache::scoped(&client, &around, &clock, any());
         let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), &clock, any());
         let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), &clock, any());
-        // Those that are left out, too: a lock on one of them is told whose it is.
+        // This includes quorums in left-out namespaces. The message of a lock on such a quorum says that another installation serves it.
         let (quorums, follow_quorums) = Cache::scoped(&client, quorums, &clock, any());
         let (locks, follow_locks) = Cache::scoped(&client, locks, &clock, served.clone());
         let jobs = replica.settings.jobs.then(|| Cache::scoped(&client, &replica.settings.locks, &clock, served));
@@ -132,7 +133,9 @@ impl Context {
         (context, follow)
     }
 
-    /// The quorum of locks that name none. It is the one that the settings name, or an earlier one while such locks are held there.
+    /// The quorum of locks that name no quorum.
+    ///
+    /// It is the default of the settings. While such locks are held on an earlier default, it is the earlier one.
     #[must_use]
     pub fn default_quorum(&self) -> Option<ObjectRef<RedisQuorum>> {
         self.default_quorum.lock().clone()
@@ -143,7 +146,7 @@ impl Context {
         *self.default_quorum.lock() = quorum;
     }
 
-    /// Whether this operator serves a quorum. One that does not exist belongs to no other.
+    /// Whether this operator serves a quorum. True without such a quorum, because no other operator serves it.
     #[must_use]
     pub fn serves(&self, quorum: &HeldQuorum) -> bool {
         let quorum = self.quorums.get(&quorum.reference());
@@ -158,26 +161,26 @@ impl Context {
         limits.quorums != usize::MAX && limits.has_no_room(quorum, &namespace())
     }
 
-    /// The machine that this process runs on, for connections.
+    /// The clock and the network of this process, for connections.
     pub fn machine(&self) -> Machine {
         Machine { clock: self.clock.clone(), network: self.network.clone() }
     }
 
     /// The API server's time now.
     ///
-    /// It is for everything that is counted from a time that the API server, or a controller, has written.
+    /// Use it for durations since a time that the API server or a controller wrote.
     #[must_use]
     pub fn api_now(&self) -> UnixMillis {
         self.server_time.now()
     }
 
-    /// The API server's clock against this replica's, once an answer has carried a date.
+    /// The offset of the API server's clock, after the first answer with a date.
     #[must_use]
     pub fn api_clock(&self) -> Option<ClockOffset> {
         self.server_time.offset(self.clock.boottime())
     }
 
-    /// Resolves when every cache has been filled once.
+    /// Resolves when every cache is filled for the first time.
     pub async fn synced(&self) -> bool {
         let jobs = async { OptionFuture::from(self.jobs.as_ref().map(Cache::ready)).await.unwrap_or(true) };
         let (pods, nodes, namespaces, quorums, locks, jobs) = tokio::join!(
@@ -191,7 +194,7 @@ impl Context {
         pods && nodes && namespaces && quorums && locks && jobs
     }
 
-    /// Keeps looking at all nodes, on every replica, until dropped.
+    /// Observes all nodes periodically, on every replica, until dropped.
     pub async fn watch_nodes(self) {
         loop {
             let now = self.clock.boottime();
@@ -201,7 +204,7 @@ impl Context {
         }
     }
 
-    /// All metrics as text. What the caches show is read now.
+    /// All metrics as text. Gauges of the caches are computed now.
     pub fn metrics_text(&self, leads: bool) -> String {
         let metrics = &self.metrics;
         metrics.record_objects(&Objects {
@@ -223,7 +226,7 @@ impl Context {
 
     /// Publishes an Event about `object`.
     ///
-    /// A lost Event is only logged, since status and conditions carry the same news.
+    /// A lost Event is only logged, because status and conditions have the same information.
     pub async fn event<K>(&self, object: &K, (reason, type_): (&str, EventType), mut note: String)
     where
         K: kube::Resource<DynamicType = ()>,
@@ -232,8 +235,8 @@ impl Context {
             note.pop();
         }
         let event = Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
-        // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. For locks, of which
-        // there are many, and which say in a condition what is wrong, that is right. A new recorder remembers nothing.
+        // A recorder counts a second Event with the same reason as a repetition of the first, even with another note. That is right for locks,
+        // because there are many of them and a condition has the details. A new recorder remembers nothing.
         let is_lock = K::kind(&()) == DistributedLock::kind(&());
         let recorder = match event.type_ {
             EventType::Warning if is_lock => self.repeated.clone(),

@@ -1,9 +1,9 @@
 //! One queue for everything that many locks need at once: reconciles, renewals, questions to holders, requests to the API server.
 //!
-//! It has a number of slots. A namespace gets another slot while it has fewer than are free (dynamic thresholds: Choudhury and Hahne,
-//! IEEE/ACM Transactions on Networking 6(2), 1998). Alone it gets half of them, and the next namespace finds a free slot at once,
-//! however slowly members or pods answer the first one. Namespaces that wait take turns. In its turn a namespace passes changes
-//! first, then renewals by the validity that is left.
+//! It has a fixed number of slots. A namespace gets another slot while it uses fewer slots than are free (dynamic thresholds: Choudhury and
+//! Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A single namespace gets half of the slots. So the next namespace finds a free slot
+//! immediately, even if members or pods answer the first one slowly. Waiting namespaces take turns. In its turn a namespace passes changes
+//! first, then renewals in the order of their remaining validity.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tokio::sync::oneshot;
 
 use crate::time::Boottime;
 
-/// How early something passes among what its namespace waits for.
+/// The order of the waiting entries of one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A user or another lock waits for it.
     Change,
-    /// Nothing is lost before this validity ends.
+    /// A renewal, which can wait until this validity ends.
     Renewal(Boottime),
 }
 
@@ -34,18 +34,18 @@ pub struct Slot {
 }
 
 impl FairQueue {
-    /// All slots are free.
+    /// A queue whose slots are all free.
     #[must_use]
     pub fn new(slots: usize) -> Self {
         Self(Arc::new(Mutex::new(Queue::new(slots))))
     }
 
-    /// Waits for a slot. Dropping the future gives up the place in the queue.
+    /// Waits for a slot. If the future is dropped, it loses its place in the queue.
     pub async fn enter(&self, namespace: &str, class: Class) -> Slot {
         let (slot, waits) = oneshot::channel();
         self.0.lock().wait(namespace, class, slot);
         self.serve();
-        // The queue keeps the sender until it serves it.
+        // This cannot fail, because the queue keeps the sender until it serves it.
         let served = waits.await.ok();
         served.unwrap_or_else(|| Slot { queue: self.clone(), namespace: namespace.to_owned() })
     }
@@ -53,7 +53,7 @@ impl FairQueue {
     fn serve(&self) {
         let served = self.0.lock().serve();
         for (namespace, waits) in served {
-            // A receiver that was dropped gives its slot back here.
+            // If the receiver was dropped, `send` returns the slot, and the drop here frees it.
             drop(waits.send(Slot { queue: self.clone(), namespace }));
         }
     }
@@ -66,12 +66,12 @@ impl Drop for Slot {
     }
 }
 
-/// Pure: how many slots each namespace uses, and what waits.
+/// Pure: the slots that each namespace uses, and the waiting entries.
 #[derive(Debug)]
 struct Queue<W> {
     free: usize,
     used: HashMap<String, usize>,
-    /// The namespaces that wait, the next one first.
+    /// The waiting namespaces, the next one first.
     turns: VecDeque<String>,
     /// The waiting entries of each namespace, by class and then by arrival.
     waiting: HashMap<String, BTreeMap<(Class, u64), W>>,
@@ -102,7 +102,7 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Gives the free slots to what waits, by turns. They are in use then.
+    /// Assigns the free slots to waiting entries, by turns of their namespaces.
     fn serve(&mut self) -> Vec<(String, W)> {
         let mut served = Vec::new();
         let mut passed_over = 0;

@@ -1,7 +1,7 @@
 //! The kinds that the operator watches, and what it keeps of each in memory.
 //!
-//! People and controllers write more into objects than the operator reads, and every replica holds all of them. So each object is cut
-//! down before it is parsed, and what people can add without bound is bounded.
+//! Users and controllers write more into objects than the operator reads, and every replica holds all objects. So the cache removes unused
+//! fields before it parses an object, and bounds the fields that users can extend without limit.
 
 use std::collections::BTreeMap;
 
@@ -20,20 +20,22 @@ use crate::api::conditions::beginning;
 use crate::api::lenient::Unreadable;
 use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, MEMBER_LABEL, RedisQuorum};
 
-/// In the names of the labels and annotations of this operator.
+/// A part of the names of all labels and annotations of this operator.
 const OURS: &str = "redlock-operator.io/";
-/// Annotations of others that the operator reads.
+/// Annotations of other software that the operator reads.
 const READ_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/default-container", "controller.kubernetes.io/pod-deletion-cost"];
-/// A longer value of an annotation is none that the operator can read.
+/// Maximum bytes of an annotation's value. The cache drops longer ones, because the operator cannot read them.
 const LONGEST_ANNOTATION: usize = 4096;
-/// Maximum number of characters of a text of the kubelet or the scheduler in the cache.
+/// Maximum length of a text of the kubelet or the scheduler in the cache.
 const LONGEST_MESSAGE: usize = 512;
 /// Maximum number of labels of this operator in the cache, per object.
 const OUR_LABELS: usize = 256;
-/// Maximum number of other labels in the cache. The chart's policy refuses more of them on locks and quorums.
+/// Maximum number of other labels in the cache.
+///
+/// The chart's policy refuses more of them on locks and quorums.
 const OTHER_LABELS: usize = 64;
-/// Labels of others that are kept in any case.
+/// Labels of other software that the cache always keeps.
 const READ_LABELS: [&str; 3] = [JOB_UID_LABEL, "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"];
 
 const METADATA: [&str; 10] = [
@@ -84,7 +86,7 @@ impl Kind for Namespace {
 }
 
 impl Kind for Node {
-    /// Elections and fences read the node's identity, conditions, provider and whether it is cordoned.
+    /// Keeps the node's identity, conditions, provider and cordon, for elections and fences.
     fn slim(node: &mut Value) {
         bound_metadata(node);
         keep(node.get_mut("spec"), &["unschedulable", "taints", "providerID"]);
@@ -93,9 +95,9 @@ impl Kind for Node {
 }
 
 impl Kind for Pod {
-    /// Elections and fences read names, labels, node, container states and conditions.
+    /// Keeps names, labels, node, container states and conditions, for elections and fences.
     ///
-    /// Fences also read the volumes of members. Statuses quote why a pod does not start.
+    /// Fences also read the volumes of members. Statuses quote the reason why a pod does not start.
     fn slim(pod: &mut Value) {
         bound_metadata(pod);
         keep(pod.get_mut("metadata"), &METADATA);
@@ -165,13 +167,13 @@ impl Kind for Job {
     }
 }
 
-// The leader compares these with what they are to be, all of them.
+// The leader compares these objects completely with their desired state.
 impl Kind for StatefulSet {}
 impl Kind for Service {}
 impl Kind for PodDisruptionBudget {}
 impl Kind for NetworkPolicy {}
 
-/// Bounds what people add to an object without a schema.
+/// Bounds labels and annotations, which have no schema.
 fn bound_metadata(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
@@ -191,7 +193,7 @@ fn bound_metadata(object: &mut Value) {
     }
 }
 
-/// Keeps the text of the scheduler alone.
+/// Keeps only the text of the scheduler.
 fn slim_conditions(conditions: Option<&mut Value>) {
     for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
         let is_unscheduled = condition["type"] == "PodScheduled" && condition["status"] == "False";
@@ -221,14 +223,14 @@ fn cut_message(object: &mut Value) {
     }
 }
 
-/// Removes every other field of an object.
+/// Removes all fields of an object except these.
 fn keep(object: Option<&mut Value>, fields: &[&str]) {
     if let Some(object) = object.and_then(Value::as_object_mut) {
         object.retain(|field, _| fields.contains(&field.as_str()));
     }
 }
 
-/// Removes every other field of the objects in a list.
+/// Removes all fields except these from the objects in a list.
 fn each(object: &mut Map<String, Value>, list: &str, fields: &[&str]) {
     let items = object.get_mut(list).and_then(Value::as_array_mut);
     items.into_iter().flatten().for_each(|item| keep(Some(item), fields));

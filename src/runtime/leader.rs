@@ -3,11 +3,11 @@
 //! Two replicas never both write the same version of the Lease, because `replace` carries the resourceVersion. A replica takes a
 //! Lease only if it was unchanged for its whole duration on the replica's own CLOCK_BOOTTIME. No wall clocks are compared.
 //!
-//! A holder stops earlier, by its own CLOCK_BOOTTIME. No attempt to renew and no pause lasts longer than its term, and work for a term
-//! checks the clock before every step ([`Term::bound`]). The resourceVersion (Kubernetes) or the epoch (Redis members) refuses a write that
-//! a frozen leader had begun, see docs/dev/rules.md.
+//! A leader stops before its Lease expires, by its own CLOCK_BOOTTIME. No attempt to renew and no pause lasts longer than its term. Work for
+//! a term checks the clock before every step ([`Term::bound`]). If a frozen leader had begun a write, the API server refuses it by the
+//! resourceVersion, and a Redis member refuses it by the epoch (docs/dev/rules.md).
 //!
-//! A leader that does not reach a quorum with locks releases the Lease, see `hand_over` and docs/dev/algorithm.md.
+//! A leader that does not reach a quorum with locks or running members releases the Lease, see `hand_over` and docs/dev/algorithm.md.
 
 mod attempt;
 mod hand_over;
@@ -37,38 +37,40 @@ pub use self::term::Term;
 
 /// Another replica can take the Lease when its holder has not changed it for this long.
 const LEASE_DURATION: Duration = Duration::from_secs(4);
-/// How long a leader goes on leading without a renewal.
-/// It is a second shorter than the Lease, which covers slow clocks and requests.
+/// How long a leader leads without a renewal.
+///
+/// It is one second shorter than the Lease. The second covers slow clocks and requests.
 const RENEW_DEADLINE: Duration = Duration::from_secs(3);
-/// Between two renewals.
+/// Time between two renewals.
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
-/// Between two looks at a Lease that another replica holds.
+/// Time between two reads of a Lease that another replica holds.
 const RETRY_PERIOD: Duration = Duration::from_millis(500);
-/// How long a replica that let the Lease go leaves it to others.
-/// It does so even if it reaches the quorum again meanwhile.
+/// How long a replica does not take the Lease after a hand-over, so that another replica can take it.
+///
+/// It waits even if it reaches the quorum again.
 const STAND_ASIDE: Duration = Duration::from_secs(1);
-/// For reading and writing the Lease once.
+/// Maximum time to read and write the Lease once.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two terms that begin for the sake of a member that obeys a higher epoch.
+/// Minimum time between two terms that begin because a member obeys a higher epoch.
 const RAISE_PERIOD: Duration = Duration::from_secs(10);
 
-/// The surroundings of a replica.
+/// The parts of a replica that its candidacy uses.
 pub trait Surroundings: Send + Sync {
-    /// A look at every quorum that is to be served.
+    /// Whether this replica reaches each quorum that the operator serves.
     fn reachability(&self) -> Vec<QuorumReachability>;
     /// The API server's time.
     fn api_now(&self) -> UnixMillis;
-    /// Whether this replica would have to lead, and there is no epoch left for a term.
+    /// Records whether this replica cannot lead because no epoch is left for a term.
     fn refuses_to_lead(&self, refuses: bool);
 }
 
-/// A quorum's name in the Lease.
+/// The name of a quorum in logs and in [`QuorumReachability`].
 #[must_use]
 pub fn quorum_name(quorum: &ObjectRef<RedisQuorum>) -> String {
     format!("{}/{}", quorum.namespace.as_deref().unwrap_or_default(), quorum.name)
 }
 
-/// This replica's candidacy.
+/// This replica's candidacy for the Lease.
 pub struct Candidacy<C: ?Sized> {
     leases: Api<Lease>,
     name: String,
@@ -79,19 +81,19 @@ pub struct Candidacy<C: ?Sized> {
     observation: LeaseObservation,
     reach: Reach,
     memory: Memory,
-    /// The highest epoch that is known: the Lease's, or one that a member obeys.
+    /// The highest known epoch, of the Lease or of a member.
     highest: Option<i32>,
-    /// There is no epoch for another term, and this was said.
+    /// There is no epoch for another term, and this was logged.
     refuses: bool,
-    /// The leader whose name was logged last.
+    /// The last logged leader.
     follows: Option<String>,
-    /// When a term last began for the sake of such a member.
+    /// When this replica last handled a member that obeys a higher epoch.
     raised: Option<Boottime>,
-    /// This replica leaves the Lease to other replicas until this time.
+    /// This replica does not take the Lease before this time.
     aside_until: Boottime,
 }
 
-/// Why a pause ended.
+/// The reason for the end of a pause.
 enum Woken {
     ByTime,
     Outdated(i64),
@@ -99,7 +101,7 @@ enum Woken {
 }
 
 impl<C: Clock + ?Sized> Candidacy<C> {
-    /// Stands for the Lease `name`; the receiver shows the current term of this replica, if it leads.
+    /// A candidacy for the Lease `name`. The receiver has the current term, if this replica leads.
     pub fn new(
         client: Client,
         namespace: &str,
@@ -127,14 +129,14 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         (candidacy, receiver)
     }
 
-    /// Stands, leads and stands again until `shutdown`; then lets the Lease go.
+    /// Takes and renews the Lease whenever it can, until `shutdown`. Then it releases the Lease.
     pub async fn run(mut self, shutdown: CancellationToken, around: impl Surroundings) {
         loop {
             self.end_if_overdue();
             self.attempt_in_time(&around).await;
             self.end_if_overdue();
             let woken = self.pause(&shutdown, around.api_now()).await;
-            // First of all, because this process can have been stopped for a long time.
+            // This comes first, because the process can have been stopped for a long time.
             self.end_if_overdue();
             match woken {
                 Woken::ByTime => {}
@@ -148,7 +150,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
     }
 
-    /// No attempt lasts longer than the term.
+    /// Makes one attempt, which does not last longer than the term.
     async fn attempt_in_time(&mut self, around: &impl Surroundings) {
         let limit = self.left().map_or(ATTEMPT_TIMEOUT, |left| left.min(ATTEMPT_TIMEOUT));
         match timeout(limit, self.attempt(around)).await {
@@ -182,8 +184,9 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
     }
 
-    /// A member obeys a higher epoch, so this leader can do nothing to it. The next term begins above that one, when the Lease is
-    /// confirmed to be ours.
+    /// Ends the term because a member obeys a higher epoch, and refuses commands of this leader.
+    ///
+    /// The next term begins above that epoch, as soon as this replica has confirmed that it holds the Lease.
     fn rise_above(&mut self, epoch: i64, api_now: UnixMillis) {
         self.raised = Some(self.clock.boottime());
         match believable(epoch, self.highest, api_now) {
@@ -195,7 +198,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
     }
 
-    /// How long this replica still leads.
+    /// The remaining time of this replica's term.
     fn left(&self) -> Option<Duration> {
         self.leading.as_ref().map(|term| term.until().since(self.clock.boottime()))
     }
@@ -215,10 +218,10 @@ impl<C: Clock + ?Sized> Candidacy<C> {
     }
 }
 
-/// Until the API server's clock shows the next multiple of `period`.
+/// The time until the API server's clock shows the next multiple of `period`.
 ///
-/// A `Date` header has whole seconds. An answer near the change of a second says on which side the clock is, so each one halves what is
-/// not known of it. Answers at other moments would leave up to a second, which published validities would lose.
+/// A `Date` header has whole seconds. An answer near the change of a second shows on which side the clock is, so each answer halves the
+/// uncertainty. Answers at other moments would leave an uncertainty of up to a second, by which published validities would be shorter.
 fn until_next(period: Duration, api_now: UnixMillis) -> Duration {
     let period = i64::try_from(period.as_millis()).unwrap_or(i64::MAX);
     Duration::from_millis(u64::try_from(period - api_now.0.rem_euclid(period)).unwrap_or(0))

@@ -4,7 +4,7 @@ use kube::ResourceExt;
 
 use crate::api::{MemberState, RedisQuorum};
 
-/// In one namespace.
+/// Maximum numbers for one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Locks.
@@ -27,8 +27,9 @@ impl Limits {
         Self { locks: limit(locks), quorums: limit(quorums) }
     }
 
-    /// Whether there is no room for a quorum beside the others of its namespace. One that has begun goes on, whatever the limit is now:
-    /// what its members have promised lives.
+    /// Whether a quorum exceeds the limit of its namespace. The oldest quorums have priority.
+    ///
+    /// A quorum with started members is always served, even above the limit, because promises of its members can still be valid.
     #[must_use]
     pub fn has_no_room(&self, quorum: &RedisQuorum, namespace: &[impl AsRef<RedisQuorum>]) -> bool {
         let age =
@@ -64,7 +65,7 @@ mod tests {
         let all = [c.clone(), b.clone(), a.clone(), begun.clone()];
         let no_room = |quorum: &RedisQuorum| limits.has_no_room(quorum, &all);
         assert_eq!([&a, &b, &c, &begun].map(|quorum| no_room(quorum)), [false, false, true, false]);
-        assert!(!limits.has_no_room(&c, &[c.clone(), a.clone()]), "one of them is gone");
+        assert!(!limits.has_no_room(&c, &[c.clone(), a.clone()]), "only two quorums are left");
         assert!(!Limits::default().has_no_room(&c, &all));
     }
 }

@@ -1,7 +1,7 @@
 //! The metrics of the operator, in the OpenMetrics text format on `/metrics`.
 //!
-//! Labels are bounded: outcomes, reasons, and members of quorums. No label carries the name of a holder, and a
-//! label carries the name of a lock only where the chart asks for that.
+//! Labels are bounded: outcomes, reasons, and members of quorums. No label has the name of a holder. A label has the name of a lock only if
+//! the chart enables that.
 
 mod objects;
 mod process;
@@ -27,10 +27,10 @@ use crate::api::{DistributedLock, RedisQuorum};
 pub use self::objects::Objects;
 pub use self::text::{classic, wants_open_metrics};
 
-/// Names of labels, with their values.
+/// Names and values of labels.
 pub type Labels = Vec<(&'static str, String)>;
 
-// By what they name, for the reference.
+// One alias for each kind of label, because the reference prints these names.
 type Label = Labels;
 type KindLabels = Labels;
 type LockLabels = Labels;
@@ -68,7 +68,7 @@ impl Counts {
     }
 }
 
-/// Declares the metrics of a struct, each with its type, its name and its description. Fields in braces are no metrics.
+/// Declares the metrics of a struct with type, name and description. Fields in braces are not metrics.
 macro_rules! metrics {
     (@made) => { Default::default() };
     (@made $made:expr) => { $made };
@@ -148,7 +148,7 @@ metrics! {
     }
 }
 
-/// How holds end.
+/// The reasons for the end of a hold.
 const ENDS: [HeldReason; 8] = [
     HeldReason::Released,
     HeldReason::HolderGone,
@@ -164,9 +164,9 @@ const ACQUISITIONS: [&str; 4] = ["granted", "held_by_other", "no_quorum", "too_s
 const RENEWALS: [&str; 5] = ["renewed", "incomplete", "refused", "no_quorum", "too_late"];
 const API_WRITES: [&str; 5] = ["written", "conflict", "gone", "refused", "unknown"];
 
-/// Bounds for what takes from less than a millisecond to seconds.
+/// Bounds for times from less than a millisecond to seconds.
 const SHORT: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
-/// Bounds for what takes from milliseconds to hours.
+/// Bounds for times from milliseconds to an hour.
 const LONG: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0, 3_600.0];
 
 fn seconds(bounds: &[f64]) -> Histogram {
@@ -177,7 +177,7 @@ fn counts(registry: &mut Registry, texts: (&str, &str), label: &'static str) -> 
     Counts { label, family: add(registry, texts, Family::default()) }
 }
 
-/// Registers a metric, and gives it back.
+/// Registers a metric, and returns it.
 fn add<M: Metric + Clone>(registry: &mut Registry, (name, help): (&str, &str), metric: M) -> M {
     registry.register(name, help, metric.clone());
     metric
@@ -209,12 +209,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Whether this replica would have to lead, and there is no epoch left for a term.
+    /// Records whether this replica cannot lead because no epoch is left for a term.
     pub fn refuses_to_lead(&self, refuses: bool) {
         self.refuses_to_lead.set(i64::from(refuses));
     }
 
-    /// Counts one.
+    /// Increments the counter of this label value.
     pub fn count(&self, counts: &Counts, value: &'static str) {
         counts.family.get_or_create(&vec![(counts.label, value.to_owned())]).inc();
     }
@@ -243,7 +243,7 @@ impl Metrics {
         }
     }
 
-    /// Notes how long the last hold of a lock lasted.
+    /// Records how long the last hold of a lock lasted.
     pub fn held_until_now(&self, lock: &DistributedLock) {
         if let Some((from, to)) = lock.past().and_then(|past| Some((past.from?, past.to))) {
             let held = u64::try_from(to.as_millis() - from.as_millis()).unwrap_or(0);
@@ -251,7 +251,7 @@ impl Metrics {
         }
     }
 
-    /// Notes how late a renewal began.
+    /// Records how late a renewal began.
     pub fn renewal_began(&self, lateness: Duration, ttl: Duration) {
         self.renewal_lateness.observe(lateness.as_secs_f64());
         if lateness > ttl / 2 {
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn metrics_that_the_documentation_names_exist() {
-        // A family without members is left out of the text, so the names are looked up where they are registered.
+        // The text does not contain a family without members, so the test searches the source code for the names.
         let code = include_str!("metrics.rs");
         let page = include_str!("../../docs/monitoring.md");
         let words = page.split(|c: char| !c.is_ascii_lowercase() && c != '_');

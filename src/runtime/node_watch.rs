@@ -1,11 +1,11 @@
 //! Lost nodes: nodes that were silent or deleted long enough to put the processes there in doubt.
 //!
 //! The node controller sets a node's condition `Ready` to `Unknown` when its kubelet has been silent. An outage of the API server
-//! has the same effect, on all nodes at once, until the kubelets are heard again. So silence counts after a short while only if
-//! most nodes report. If they do not, it counts after a long while, because half of the nodes can be gone for good.
+//! has the same effect on all nodes until the kubelets report again. So a silent node is lost after a short time only if most nodes report.
+//! Otherwise it is lost after a long time, because half of the nodes can be gone permanently.
 //!
-//! Time is counted on this replica's boot-time clock, from its own first sight. A replica that does not reach
-//! the API server, or was frozen, draws no conclusion from that time, and counts again from its next observation.
+//! Durations use this replica's boot-time clock, and begin with its own first observation. A replica that did not reach the API server, or was
+//! frozen, ignores that time. It starts again with its next observation.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -26,11 +26,11 @@ const SILENT: Duration = Duration::from_secs(15);
 const VANISHED: Duration = Duration::from_secs(60);
 /// How long a node is silent, while most others are silent, before it is lost.
 const WHATEVER_THE_OTHERS: Duration = Duration::from_secs(300);
-/// How long the API server can be silent before it counts as not reached.
+/// How long the API server can be silent before this replica treats it as not reached.
 ///
-/// A longer gap between two observations counts as no observation.
+/// A longer gap between two observations restarts all durations.
 const BLIND: Duration = Duration::from_secs(5);
-/// How long the state of a vanished node is kept. After that no hold is left there.
+/// How long the state of a vanished node is kept. After that the node has no holds.
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
 
 /// The silent and vanished nodes that this replica has observed.
@@ -53,7 +53,7 @@ struct NodeHistory {
     most_report: Option<Boottime>,
 }
 
-/// The state of one node, and since when.
+/// The state of one node, with the start of each condition.
 #[derive(Debug, Default)]
 struct NodeState {
     silent: Option<Boottime>,
@@ -62,7 +62,7 @@ struct NodeState {
 }
 
 impl NodeWatch {
-    /// Whether the node is lost. A node without an observation is not.
+    /// Whether the node is lost. A node without an observation is not lost.
     pub fn is_lost(&self, name: &str) -> bool {
         self.history.lock().nodes.get(name).is_some_and(|state| state.lost)
     }
@@ -72,12 +72,9 @@ impl NodeWatch {
         self.changed.subscribe()
     }
 
-    /// Takes a look at all nodes that exist.
-    ///
     /// Updates the state of all nodes.
     ///
-    /// Only the name of an unreadable node is known, and it counts as reporting. `last_answer` is when the API
-    /// server was last reached.
+    /// An unreadable node has only a name here, and is treated as reporting. `last_answer` is the time of the API server's last answer.
     pub fn observe<N: AsRef<Node>>(
         &self,
         nodes: &[N],
@@ -125,7 +122,7 @@ impl NodeHistory {
         changed
     }
 
-    /// Restarts the counts after a gap. A lost node stays lost until it reports.
+    /// Restarts the durations after a gap. A lost node stays lost until it reports.
     fn restart(&mut self, now: Boottime) {
         self.most_report = None;
         for state in self.nodes.values_mut().filter(|state| !state.lost) {
@@ -139,7 +136,7 @@ impl NodeState {
     /// A lost node stays lost until it reports.
     fn is_lost(&self, most_report: Option<Boottime>, now: Boottime) -> bool {
         let is_over = |since: Boottime, grace: Duration| {
-            // After an outage the kubelets report one after the other. The grace begins when most of them do.
+            // After an outage the kubelets report one after the other. The grace begins when most of them report.
             let among_others = most_report.is_some_and(|most| now.since(since.max(most)) >= grace);
             self.lost || among_others || now.since(since) >= WHATEVER_THE_OTHERS
         };
@@ -169,7 +166,7 @@ mod tests {
         states.iter().map(node).collect()
     }
 
-    /// Looks once a second, and tells after how many seconds the node is first lost.
+    /// Observes once a second, and returns after how many seconds the node is lost.
     fn lost_after(
         watch: &NodeWatch,
         name: &str,
@@ -191,7 +188,7 @@ mod tests {
         assert!(!watch.is_lost("b") && !watch.is_lost("c"), "not ready is not silent");
         assert_eq!(lost_after(&watch, "b", 100..200, &states), None);
         watch.observe(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(200)), at(200));
-        assert!(!watch.is_lost("a"), "it was heard again");
+        assert!(!watch.is_lost("a"), "it reports again");
     }
 
     #[test]
@@ -242,11 +239,11 @@ mod tests {
         assert_eq!(lost_after(&watch, "a", 0..10, &states), None);
         for second in 10..1_000 {
             watch.observe(&nodes(&states), &HashSet::new(), Some(at(9)), at(second));
-            assert!(!watch.is_lost("a"), "{second}: only an old view says that it is silent");
+            assert!(!watch.is_lost("a"), "{second}: only an old state shows that it is silent");
         }
-        assert_eq!(lost_after(&watch, "a", 1_000..1_100, &states), Some(15), "counted from the next look");
+        assert_eq!(lost_after(&watch, "a", 1_000..1_100, &states), Some(15), "counted from the next observation");
         watch.observe(&nodes(&states), &HashSet::new(), None, at(1_100));
-        assert!(watch.is_lost("a"), "and what was lost stays so");
+        assert!(watch.is_lost("a"), "a lost node stays lost");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use futures::FutureExt;
 pub struct Panicked(pub String);
 
 impl Panicked {
-    /// From what was thrown.
+    /// Reads the message from the payload of a panic.
     #[must_use]
     pub fn of(thrown: &(dyn Any + Send)) -> Self {
         let text = thrown.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -21,7 +21,7 @@ impl Panicked {
 
 /// Awaits a future, and catches its panic.
 ///
-/// Shared state is behind locks that a panic does not poison, and every order of writes is safe against a crash. So a panic is safe, too.
+/// That is safe for two reasons. Shared state is behind locks that a panic does not poison, and every order of writes is safe against a crash.
 /// The future is on the heap, because a few copies of a large future would fill a thread's stack.
 pub fn caught<T>(future: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
     let future = Box::pin(future);
@@ -33,7 +33,7 @@ pub fn caught_in<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     std::panic::catch_unwind(AssertUnwindSafe(call)).map_err(|thrown| Panicked::of(&*thrown))
 }
 
-/// A task without which this replica is of no use. Gives why it ended: the process has to end, too.
+/// Runs a task that must not end, and returns the reason if it ends. Then the process must end.
 pub async fn essential(name: &'static str, task: impl Future<Output = ()>) -> String {
     match caught(task).await {
         Ok(()) => format!("the task of the {name} has ended"),

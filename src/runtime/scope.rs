@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 
-/// Namespaces.
+/// A set of namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All but these.
+    /// All namespaces except these.
     AllBut(BTreeSet<String>),
-    /// These.
+    /// Only these namespaces.
     Only(BTreeSet<String>),
 }
 
@@ -21,7 +21,7 @@ impl Default for Scope {
 }
 
 impl Scope {
-    /// None named means all; what is left out is left out in any case.
+    /// The scope of the named namespaces, without those that are left out. No names mean all namespaces.
     #[must_use]
     pub fn of(named: &[String], left_out: &[String]) -> Self {
         let names = |names: &[String]| names.iter().filter(|name| !name.is_empty()).cloned().collect::<BTreeSet<_>>();
@@ -29,7 +29,7 @@ impl Scope {
         if named.is_empty() { Self::AllBut(left_out) } else { Self::Only(&named - &left_out) }
     }
 
-    /// Whether a namespace is one of them.
+    /// Whether a namespace is in the scope.
     #[must_use]
     pub fn contains(&self, namespace: &str) -> bool {
         match self {
@@ -38,7 +38,7 @@ impl Scope {
         }
     }
 
-    /// Whatever one of the two looks after, or is this namespace.
+    /// A scope with all namespaces of both scopes and this namespace. It can be larger.
     #[must_use]
     pub fn with(&self, other: &Self, namespace: &str) -> Self {
         match (self, other) {
@@ -49,7 +49,7 @@ impl Scope {
         }
     }
 
-    /// The API of a kind: one for the whole cluster, or one for each namespace.
+    /// The APIs of a kind: one for the whole cluster, or one for each namespace.
     pub fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -60,7 +60,7 @@ impl Scope {
         }
     }
 
-    /// The namespaces of [`Scope::apis`]. `None` stands for the whole cluster.
+    /// The namespaces of [`Scope::apis`]. `None` means the whole cluster.
     #[must_use]
     pub fn namespaces(&self) -> Vec<Option<String>> {
         match self {

@@ -11,51 +11,53 @@ use super::scope::Scope;
 use crate::api::RedisQuorum;
 use crate::api::lenient::Unreadable;
 
-/// The same for all replicas of an installation, but for the time of an update.
+/// The settings of an installation. All its replicas have the same, except during an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The quorum of locks that name none. Only the administrator of the operator can make another one the default.
+    /// The quorum of locks that name no quorum. Only the administrator of the operator can change it.
     pub default_quorum: Option<ObjectRef<RedisQuorum>>,
-    /// It serves the quorums whose `spec.installation` is this one.
+    /// The operator serves the quorums with this `spec.installation`.
     pub installation: String,
-    /// This operator, `<namespace>/<Lease name>`, for people and commands.
+    /// The name of this operator for users and commands: `<namespace>/<Lease name>`.
     pub operator: String,
     /// Namespaces whose locks it serves.
     pub locks: Scope,
     /// Namespaces whose quorums it serves.
     pub quorums: Scope,
-    /// Where copies of the Secrets of clients go. `*`: everywhere.
+    /// Namespaces that can get copies of client Secrets. `*` means all namespaces.
     pub clients: BTreeSet<String>,
     /// Whether it takes locks for Jobs, and starts and suspends them.
     pub jobs: bool,
-    /// Where the chart's policy does not compare Leases with locks. `None`: nowhere does it.
+    /// Namespaces in which the chart's policy does not compare Leases with locks. `None` means all namespaces.
     pub lease_gate_leaves_out: Option<BTreeSet<String>>,
-    /// Whether each lock has series of its own among the metrics.
+    /// Whether each lock has its own series in the metrics.
     pub lock_metrics: bool,
-    /// How many of them it serves in one namespace.
+    /// Maximum number of served locks and quorums in one namespace.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// Whether the administrator lets copies of the Secrets of clients into this namespace.
+    /// Whether the administrator allows copies of client Secrets in this namespace.
     #[must_use]
     pub fn takes_copies(&self, namespace: &str) -> bool {
         self.clients.contains(namespace) || self.clients.contains("*")
     }
 
-    /// Whether this operator serves a quorum: one of its namespaces and of its installation. Neither changes while the quorum exists.
+    /// Whether a quorum has the operator's installation, and is in one of its namespaces.
+    ///
+    /// Neither changes while the quorum exists.
     #[must_use]
     pub fn serves(&self, quorum: &RedisQuorum) -> bool {
         self.is_ours(&quorum.namespace().unwrap_or_default(), &quorum.spec.installation)
     }
 
-    /// The same of one that cannot be read.
+    /// Like [`Settings::serves`], for an unreadable quorum.
     #[must_use]
     pub fn serves_unreadable(&self, quorum: &Unreadable) -> bool {
         self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), unreadable_installation(quorum))
     }
 
-    /// Whether a policy admits to a Lease of this namespace only the holder of its lock.
+    /// Whether a policy refuses writes to a Lease in this namespace, except by the holder of its lock.
     #[must_use]
     pub fn gates_leases(&self, namespace: &str) -> bool {
         self.lease_gate_leaves_out.as_ref().is_some_and(|left_out| !left_out.contains(namespace))
@@ -66,7 +68,7 @@ impl Settings {
     }
 }
 
-/// `spec.installation` of a quorum that cannot be read.
+/// `spec.installation` of an unreadable quorum.
 #[must_use]
 pub fn unreadable_installation(quorum: &Unreadable) -> &str {
     quorum.spec("installation").and_then(Value::as_str).unwrap_or_default()

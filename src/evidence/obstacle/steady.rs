@@ -1,15 +1,15 @@
 //! Pure: the text of a kubelet without the details that change with each of its attempts.
 //!
-//! The text is quoted in a status. A detail such as the port of a connection would be a write of that status for each attempt.
+//! A status quotes the text. With a detail such as the port of a connection, each attempt would cause a write of that status.
 
-/// Labels of a value that a registry draws for each request.
+/// Labels of values that a registry generates for each request.
 const DRAWN: [&str; 5] = ["requestid:", "request-id:", "hostid:", "traceid:", "correlationid:"];
-/// The shortest hexadecimal text that is the ID of a container, or the rest of a UID.
+/// Minimum number of hexadecimal digits in the ID of a container, or in a UID.
 const SHORTEST_ID: usize = 32;
 
 /// Returns the text without the details of one attempt.
 ///
-/// It loses the ports of connections, addresses of a peer, pauses, times, and IDs of requests and containers.
+/// It removes ports of connections, addresses of peers, pauses, times, and IDs of requests and containers.
 pub(super) fn steady(message: &str) -> String {
     let mut steady: Vec<String> = Vec::new();
     for word in message.split(' ') {
@@ -20,7 +20,7 @@ pub(super) fn steady(message: &str) -> String {
             continue;
         }
         if DRAWN.contains(&last.as_str()) {
-            // The label has lost its value, so the text ends as the value did.
+            // Remove the label and its value.
             steady.pop();
             continue;
         }
@@ -37,12 +37,12 @@ pub(super) fn steady(message: &str) -> String {
     steady.join(" ")
 }
 
-/// Whether the text is `host:port` with an IP address, or two of them with an arrow.
+/// Whether the text is `ip:port`, or two of these with an arrow between them.
 fn is_address(text: &str) -> bool {
     text.split("->").all(|end| end.parse::<std::net::SocketAddr>().is_ok())
 }
 
-/// The URL without its query, which can have a signature.
+/// The URL without its query, which can contain a signature.
 fn without_query(word: &str) -> String {
     match (word.contains("://"), word.split_once('?')) {
         (true, Some((url, query))) => {
@@ -55,9 +55,7 @@ fn without_query(word: &str) -> String {
 
 /// The word with `ID` in place of each ID of a container and each UID.
 ///
-/// The number of an attempt behind an ID goes with it.
-///
-/// The digest of an image stays, because the image is what the reader has to change.
+/// It also removes the number of an attempt after an ID. The digest of an image stays, because the reader has to change the image.
 fn without_ids(word: String) -> String {
     let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
     let (mut left, mut kept) = (word.as_str(), String::new());
@@ -86,7 +84,7 @@ fn without_ids(word: String) -> String {
 mod tests {
     use super::*;
 
-    /// Two attempts of one kubelet, and the text that both become.
+    /// Checks that the texts of two attempts give the same text.
     fn same(first: &str, second: &str, text: &str) {
         assert_eq!((steady(first).as_str(), steady(second).as_str()), (text, text));
     }

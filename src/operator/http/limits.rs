@@ -1,7 +1,7 @@
 //! Serves HTTP to every peer, and lets none of them keep the others out.
 //!
-//! The port is open to every pod that no NetworkPolicy keeps away, and the kubelet's probes come to it, too. So the number of connections is
-//! bounded, and a new connection ends an old one of the address that has most.
+//! The port is open to every pod that no NetworkPolicy blocks, and the kubelet's probes use the same port. So the number of connections is
+//! bounded. At the limit, a new connection ends the oldest connection of the address with the most connections.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -20,15 +20,15 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum bytes of a request, head and body.
 const LONGEST_REQUEST: usize = 16 * 1024;
-/// After an accept that failed: most likely the process has too many files open.
+/// The pause after a failed accept. The most likely cause is too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Limits of peers.
+/// Limits for all peers together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once.
+    /// Maximum number of simultaneous connections.
     pub connections: usize,
-    /// From the connect to the end of the answer. A connection serves one request.
+    /// Maximum time from the connect to the end of the answer. A connection serves one request.
     pub time: Duration,
 }
 
@@ -45,13 +45,13 @@ struct Seats(Arc<Mutex<Taken>>);
 #[derive(Default)]
 struct Taken {
     by_address: HashMap<IpAddr, VecDeque<(u64, CancellationToken)>>,
-    /// How many connections there are.
+    /// Number of all connections.
     count: usize,
     /// The number of the next connection.
     next: u64,
 }
 
-/// One connection; it counts until it is dropped, or ended for another one.
+/// One connection. It uses a seat until it is dropped, or until another connection takes the seat.
 struct Seat {
     seats: Seats,
     address: IpAddr,
@@ -60,7 +60,9 @@ struct Seat {
 }
 
 impl Seats {
-    /// A seat for a connection of this address. Where none is free, the oldest connection of the address that has most is ended.
+    /// Takes a seat for a connection from this address.
+    ///
+    /// If no seat is free, it ends the oldest connection of the address with the most connections.
     fn take(&self, address: IpAddr, limits: Limits) -> Seat {
         let mut taken = self.0.lock();
         if taken.count >= limits.connections {
@@ -75,7 +77,9 @@ impl Seats {
 }
 
 impl Taken {
-    /// Ends a connection for one that comes from `newcomer`, which counts already.
+    /// Ends a connection, so that a new one from `newcomer` has a seat.
+    ///
+    /// The new connection is included in the number of its address.
     fn end_one(&mut self, newcomer: IpAddr) {
         let size = |address: IpAddr, seats: usize| seats + usize::from(address == newcomer);
         let oldest = |seats: &VecDeque<(u64, CancellationToken)>| Reverse(seats.front().map(|(number, _)| *number));
@@ -105,7 +109,7 @@ impl Drop for Seat {
     }
 }
 
-/// Serves until `stop`.
+/// Serves connections until `stop`.
 pub(super) async fn serve(listener: TcpListener, app: Router, limits: Limits, stop: CancellationToken) {
     let seats = Seats::default();
     loop {

@@ -8,16 +8,16 @@ use super::AdminConnection;
 use crate::redis_member::{Endpoint, Machine, wire};
 use crate::redlock::MemberError;
 
-/// The use of connections and memory on a member. Zero as a limit: there is none.
+/// The use of connections and memory on a member. A limit of zero means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Connections.
+    /// Number of connections.
     pub connections: u64,
     /// `maxclients`.
     pub most_connections: u64,
-    /// Bytes.
+    /// Used memory in bytes.
     pub memory: u64,
-    /// `maxmemory`, bytes.
+    /// `maxmemory` in bytes.
     pub most_memory: u64,
 }
 
@@ -44,23 +44,23 @@ impl Load {
 pub enum ScriptKill {
     /// A script was ended.
     Killed,
-    /// None was running.
+    /// No script was running.
     NotBusy,
 }
 
 /// The keys of a member, from `INFO keyspace`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keyspace {
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Those of them that have a time to live.
+    /// Number of keys with a time to live.
     pub expires: u64,
     /// Redis' estimate of the average time to live.
     pub average_ttl: Duration,
 }
 
 impl Keyspace {
-    /// Clients have no other database than the first.
+    /// Reads the first database, because clients use no other.
     pub(super) fn read(info: &str) -> Self {
         let line = wire::info_field(info, "db0").unwrap_or_default();
         let field = |name: &str| {
@@ -73,10 +73,12 @@ impl Keyspace {
 }
 
 impl AdminConnection {
-    /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
+    /// Ends a script that has made a member BUSY.
+    ///
+    /// It opens a separate connection, because a busy process does not return its identity.
     ///
     /// # Errors
-    /// If there is no connection or no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    /// If there is no connection or no answer in time, or the script wrote data and cannot be ended (`UNKILLABLE`).
     pub async fn kill_busy_script(
         endpoint: &Endpoint,
         machine: impl Into<Machine>,
@@ -88,7 +90,7 @@ impl AdminConnection {
     /// Ends a running script.
     ///
     /// # Errors
-    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    /// If there is no answer in time, or the script wrote data and cannot be ended (`UNKILLABLE`).
     pub async fn script_kill(&mut self) -> Result<ScriptKill, MemberError> {
         match self.ask(cmd("SCRIPT").arg("KILL")).await {
             Ok(_) => Ok(ScriptKill::Killed),

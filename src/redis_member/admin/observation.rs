@@ -8,19 +8,19 @@ use crate::redlock::{ClockSample, FencingToken, RunId};
 pub struct Observation {
     /// The process.
     pub run_id: RunId,
-    /// Redis' version. Valkey reports that of the Redis that it is compatible with.
+    /// Redis' version. Valkey reports the compatible Redis version here.
     pub version: String,
     /// Valkey's own version.
     pub valkey_version: Option<String>,
-    /// Whether it is a master. Anything else must not vote.
+    /// Whether it is a master. A replica must not vote.
     pub is_master: bool,
-    /// Its name for the history of its data, which changes when it becomes a replica.
+    /// The ID of the history of its data, which changes when it becomes a replica.
     pub replication_id: String,
-    /// Whether it writes an append-only file. It must not: a file is no proof of memory.
+    /// Whether it writes an append-only file. It must not, because a file does not prove the content of memory.
     pub append_only: bool,
-    /// `standalone`, or it is possibly no independent master.
+    /// The mode. Only `standalone` guarantees an independent master.
     pub mode: String,
-    /// `noeviction`, or it can evict locks.
+    /// The eviction policy. With any other than `noeviction`, Redis can evict locks.
     pub maxmemory_policy: String,
     /// The requested users with more rights than PING, by name.
     pub open_users: Vec<String>,
@@ -28,16 +28,18 @@ pub struct Observation {
     pub epoch: Option<i64>,
     /// The counter of fencing tokens.
     pub counter: Option<FencingToken>,
-    /// Its clock.
+    /// A sample of its clock.
     pub clock: ClockSample,
-    /// How near it is to its limits.
+    /// Its use of connections and memory.
     pub load: Load,
     /// Its keys, the operator's own included.
     pub keyspace: Keyspace,
 }
 
 impl Observation {
-    /// How many keys of clients have no time to live. The operator's own, the epoch and the counter, have none.
+    /// Number of client keys without a time to live.
+    ///
+    /// The operator's own keys, the epoch and the counter, never have one, so they are not included.
     pub fn endless_keys(&self) -> u64 {
         let own = u64::from(self.epoch.is_some()) + u64::from(self.counter.is_some());
         self.keyspace.keys.saturating_sub(self.keyspace.expires).saturating_sub(own)

@@ -7,20 +7,22 @@ use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, set_operator_pas
 use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
 
-/// No client logs in as this one: it is off in the ACL file, and only the operator changes users.
+/// The user of a connection before its login.
+///
+/// It is off in the ACL file, and only the operator changes users. So no client can log in as this user.
 const DEFAULT_USER: &str = "default";
 
-/// The users of a process, but for the operator's own and `default`.
+/// The users of a process, without the operator's own user and `default`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users {
-    /// All of them.
+    /// The names of all these users.
     pub names: Vec<String>,
     /// Users with more rights than a closed one.
     pub open: Vec<String>,
 }
 
 impl Users {
-    /// The highest membership epoch that one of them carries.
+    /// The highest membership epoch in the names.
     pub fn highest_epoch(&self) -> Option<i64> {
         self.names.iter().filter_map(|name| UserRule::split_name(name)).map(|(_, epoch)| epoch).max()
     }
@@ -43,7 +45,7 @@ impl AdminConnection {
         Ok(Users { open: open.collect(), names })
     }
 
-    /// Those of these users that the process has already, with other passwords only.
+    /// The users that already exist on the process, but only with other passwords.
     pub(super) async fn of_others<'u>(&mut self, users: &'u [UserRule]) -> Result<Vec<&'u str>, MemberError> {
         let states = self.states(users.iter().map(UserRule::name)).await?;
         let others = users.iter().zip(&states).filter(|(user, state)| {
@@ -53,17 +55,17 @@ impl AdminConnection {
         Ok(others.map(|(user, _)| user.name()).collect())
     }
 
-    /// Closes users like [`AdminConnection::close`], and others of whom only the name is known.
+    /// Closes users like [`AdminConnection::close`], and other users of which only the name is known.
     ///
     /// # Errors
-    /// If there is no answer in time: it is unknown whether the users are closed.
+    /// If there is no answer in time. Then it is unknown whether the users are closed.
     pub async fn close_all(
         &mut self,
         epoch: i64,
         users: &[UserRule],
         others: &[String],
     ) -> Result<GuardedOutcome, MemberError> {
-        // A user that is closed and kept takes memory, and room in the answer about all users, for as long as the process lives.
+        // A closed user takes memory, and space in the list of all users, until the process ends. So this deletes a removed user.
         let close = |user: &UserRule| match user.is_removed() {
             true => acl("DELUSER", user.name()),
             false => set_user(user, false),
@@ -76,13 +78,13 @@ impl AdminConnection {
         self.guarded(epoch, rules).await
     }
 
-    /// Gives the operator's user, and these of others, their passwords and leaves all else as it is.
+    /// Replaces the passwords of the operator's user and of these users.
     ///
-    /// With `cut` the connections of these users end, all but this one. So no client stays connected with a password
-    /// that is no longer accepted. Guarded by the epoch like opening.
+    /// It changes nothing if the member no longer has this epoch. With `cut` it also ends all connections of these users, except this one. So no
+    /// client stays connected with a password that is no longer accepted.
     ///
     /// # Errors
-    /// If there is no answer in time: it is unknown whether the users have them.
+    /// If there is no answer in time. Then it is unknown whether the users have the passwords.
     pub async fn set_passwords(
         &mut self,
         epoch: i64,
@@ -99,23 +101,21 @@ impl AdminConnection {
         self.guarded(epoch, commands).await
     }
 
-    /// Has the process read its certificate and key again, from these paths of its own.
+    /// Makes the process read its certificate and key again, from these paths of its file system.
     ///
-    /// They count for connections from now on, and those that are there stay.
-    ///
-    /// The setting ends with the process.
+    /// The process uses them for new connections. Existing connections stay open. The setting ends with the process.
     ///
     /// # Errors
-    /// If there is no answer in time, or the files are missing or do not belong together; then all is as it was.
+    /// If there is no answer in time. If the files are missing or do not match, the old certificate stays in use.
     pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), MemberError> {
         let mut set = cmd("CONFIG");
         set.arg(&["SET", "tls-cert-file", certificate, "tls-key-file", key]);
         self.with_right("config|set", set).await.map(drop)
     }
 
-    /// Sends a command for which no user has the right. The operator grants itself that right for the moment.
+    /// Sends a command that no user has the right to run.
     ///
-    /// A user that can change users can do so anyway.
+    /// The operator grants itself the right for this command, and removes it afterwards. A user that can change users always has this ability.
     async fn with_right(&mut self, right: &str, command: Cmd) -> Result<Value, MemberError> {
         let rule = |sign: char| acl("SETUSER", vec![OPERATOR_USER.to_owned(), format!("{sign}{right}")]);
         let mut pipeline = Pipeline::new();

@@ -1,5 +1,5 @@
 -- Returns the rights that the user of this connection lacks for votes, and runs no command.
--- ARGV: a key of a lock, the counter, the record. The keys are no KEYS, because Redis checks those before the script.
+-- ARGV: a key of a lock, the counter, the record. They are not in KEYS, because Redis checks the rights to KEYS before it runs the script.
 -- Returns `+name` for each command that is refused on every key, and `~*` if some key is refused.
 local missing, refused = {}, false
 local calls = {

@@ -1,12 +1,16 @@
--- Reads the claims of other operators on a member that they share, and makes or renews the caller's claim in the same step: an operator
--- that comes later reads the claim of the one that came before.
--- KEYS: record. ARGV: JSON {uid of the caller's quorum, write: the claim may be made, name, list: its members, ttl: the longest time to
--- live in ms that it gives and that its fences wait for, epoch, ended: what was promised under earlier epochs has expired, generation,
--- lives: how long the claim counts in ms, joined: it has stood on every member}.
--- Returns JSON {kept: the caller's claim stands, stood: one with this list had joined before, others by uid {name, list, ttl, left: ms
--- until it expires}, epoch that the record knows of the caller's quorum, since: when the record first named that quorum}.
--- No claim is made beside one with another list or another ttl. The epoch is written in any case, and is remembered for a week: votes are
--- judged by it (guard.lua).
+-- Reads the claims of other operators on a member that they share. In the same step it makes or renews the caller's claim, so that every
+-- later operator reads it.
+-- KEYS: the record. ARGV: JSON with these fields:
+--   uid: UID of the caller's quorum. name: its name. list: its members. epoch: its epoch in the caller's lists.
+--   write: whether the script can make the claim. generation: generation of the specification that the claim is from.
+--   ttl: the maximum time to live of its locks in ms, for which its fences wait. ended: whether all holds of earlier epochs have expired.
+--   lives: how long the claim is valid without a renewal, in ms. joined: whether the claim was recorded on every external member.
+-- Returns JSON with these fields:
+--   kept: whether the record contains the caller's claim. stood: whether an earlier claim with this list was recorded on every external member.
+--   others: the claims of other operators by UID, each with name, list, ttl, and left, the time in ms until it expires.
+--   epoch: the epoch of the caller's quorum in the record. since: when the record first contained that quorum, in ms of this server's clock.
+-- The script makes no claim if another operator's claim has another list or another ttl. It writes a higher epoch even without a claim, and
+-- remembers it for a week, because guard.lua checks votes by this epoch.
 local remembered = 604800000
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -21,7 +25,7 @@ if stored then
   end
   records = decoded
 end
--- Kept through every change, so that a record which was lost shows: the process was emptied.
+-- Each later write keeps `since`. So a new `since` proves that the record was lost, because the process was emptied.
 local since = records[uid] and records[uid].since or now
 local known = records[uid] and records[uid].epoch or 0
 local kept, own, others, agrees = {}, nil, {}, true
@@ -41,12 +45,12 @@ local function answer(stands, stood)
   return cjson.encode({kept = stands, stood = stood, others = others, epoch = known, since = since})
 end
 if known > epoch then
-  -- The caller does not know of a change of its own members. It makes no claim.
+  -- The record has a higher epoch, so the caller has an old list of its own members. It makes no claim.
   return answer(false, false)
 end
 local joined = own ~= nil and own.list == ask.list and own.joined == 1
 if own and known == epoch and own.generation > ask.generation then
-  -- Another replica of the caller knows better. Its claim counts for the caller while it renews it.
+  -- Another replica of the caller has a newer specification. Its claim is valid for the caller while that replica renews it.
   return answer(agrees and own.list == ask.list and own.ttl == ask.ttl and now - own.at <= own.lives / 2, joined)
 end
 local stands = ask.write and agrees

@@ -10,8 +10,8 @@ use crate::time::Boottime;
 
 /// Maximum number of deleted objects that the cache keeps.
 ///
-/// The last state of a deleted pod proves whether its containers had ended. After a dropped record the operator is only more
-/// careful: it treats the pod as vanished, not as dead.
+/// The last state of a deleted pod proves whether its containers ended. Without a record the operator treats the pod as vanished, not as dead,
+/// which is the safe assumption.
 const DEPARTED_CAPACITY: usize = 4096;
 /// How long the cache keeps a deleted object.
 const DEPARTED_TIME: Duration = Duration::from_secs(3600);
@@ -20,7 +20,7 @@ const DEPARTED_TIME: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Departed<K> {
     by_uid: HashMap<String, Arc<K>>,
-    /// UIDs and when the objects were deleted, the oldest first.
+    /// UIDs and deletion times of the objects, the oldest first.
     order: VecDeque<(Boottime, String)>,
     /// UIDs by the keys of [`Kind::keys`].
     lookup: Lookup<String, String>,
@@ -97,6 +97,9 @@ mod tests {
         departed.remember(pod("third").last_state().unwrap(), begin + DEPARTED_TIME);
         assert_eq!(departed.order.iter().map(|(_, uid)| uid.as_str()).collect::<Vec<_>>(), ["second", "third"]);
         assert!(!departed.by_uid.contains_key("first"));
-        assert!(DistributedLock::new("l", Default::default()).last_state().is_none(), "nothing of other kinds");
+        assert!(
+            DistributedLock::new("l", Default::default()).last_state().is_none(),
+            "the cache keeps only deleted pods"
+        );
     }
 }

@@ -17,19 +17,19 @@ pub(super) struct Follower<K: Kind> {
     cache: Cache<K>,
     writer: Writer<K>,
     watches: Vec<Watch<K>>,
-    /// Every watch has listed its objects once. Until then the store is empty, and they are kept for it.
+    /// Every watch has listed its objects once. Until then the store is empty, and the writer buffers the objects.
     is_filled: bool,
-    /// Objects that are deleted again before the store is filled.
+    /// Objects that were deleted before the store is filled.
     gone: HashSet<ObjectRef<K>>,
 }
 
 struct Watch<K: Kind> {
-    /// `None` stands for all.
+    /// `None` means all namespaces.
     namespace: Option<String>,
     was_listed: bool,
-    /// Objects of the list under way.
+    /// Objects of the list in progress.
     listing: HashSet<ObjectRef<K>>,
-    /// Objects of earlier lists that ended incomplete.
+    /// Objects of earlier lists that were interrupted.
     interrupted: HashSet<ObjectRef<K>>,
 }
 
@@ -47,7 +47,7 @@ impl<K: Kind> Follower<K> {
         Self { cache, writer, watches, is_filled: false, gone: HashSet::new() }
     }
 
-    /// Takes what the watch with this number says: first into the store, then to those who listen.
+    /// Applies an event of the watch with this number. The store changes first, then subscribers get the change.
     pub(super) fn take<W: Into<Guarded<K>>>(&mut self, watch: usize, event: Event<W>, now: Boottime) {
         match event {
             Event::Init => self.with(watch, |watch| {
@@ -136,7 +136,7 @@ impl<K: Kind> Follower<K> {
         }
     }
 
-    /// Takes an object out of the store that is not there any more, or is another one by now.
+    /// Removes an object from the store that no longer exists, was replaced, or became unreadable.
     fn drop_stored(&mut self, reference: &ObjectRef<K>) {
         if !self.is_filled {
             self.gone.insert(reference.clone());
@@ -147,9 +147,9 @@ impl<K: Kind> Follower<K> {
         }
     }
 
-    /// The list of a watch is complete, so an object that is not in it is gone.
+    /// Ends the list of a watch, and drops the stored objects that are not in it.
     ///
-    /// The watch sends no event of those deletions.
+    /// The watch sends no events for these deletions.
     fn listed(&mut self, watch: usize) {
         let Some(watch) = self.watches.get_mut(watch) else { return };
         watch.was_listed = true;
@@ -195,7 +195,7 @@ fn reference<K: Resource<DynamicType = ()>>(raw: &Unreadable) -> ObjectRef<K> {
     }
 }
 
-/// Says it once for each reason.
+/// Logs an unreadable object, once for each error.
 fn log_unreadable<K: Resource<DynamicType = ()>>(
     object: &ObjectRef<K>,
     previous: Option<&Unreadable>,
@@ -262,11 +262,11 @@ mod tests {
         let mut first = received(&mut changes);
         first.sort();
         assert_eq!(first, ["applied a1", "applied b1", "applied c1"]);
-        // The watch was interrupted. Meanwhile b was deleted, c was replaced by another pod, and a did not change.
+        // The watch was interrupted. During the interruption b was deleted, another pod replaced c, and a did not change.
         list(vec![pod("a", "a1", "1"), pod("c", "c2", "9")]).for_each(|event| follower.take(0, event, NOW));
         let mut second = received(&mut changes);
         let at = |what: &str| second.iter().position(|change| change == what).unwrap();
-        assert!(at("vanished c1") < at("applied c2"), "the new one after the end of the old one");
+        assert!(at("vanished c1") < at("applied c2"), "the old pod vanishes before the new one is applied");
         second.sort();
         assert_eq!(second, ["applied c2", "vanished b1", "vanished c1"]);
         assert!(cache.departed("b1").is_none(), "its last state is not known");
@@ -327,7 +327,7 @@ mod tests {
         list(vec![pod("a", "a", "1"), pod("b", "b", "1")]).for_each(|event| follower.take(0, event, now));
         follower.take(0, Event::Apply(pod("d", "d", "2")), now);
         follower.take(0, Event::Delete(pod("b", "b", "3")), now);
-        // A list that ends early, and another one that shows less.
+        // A list that ends early, and another one with fewer objects.
         follower.take(1, Event::<Pod>::Init, now);
         follower.take(1, Event::InitApply(other("gone", "1")), now);
         assert!(cache.all().is_empty() && received(&mut changes).is_empty());

@@ -1,7 +1,7 @@
 //! An object that is possibly unreadable for this version of the operator.
 //!
-//! A list is parsed as a whole. Without this guard one object with a field that our types refuse would keep the cache of its
-//! kind empty, on every replica.
+//! A list is parsed as a whole. Without this guard one object with an invalid field would keep the cache of its kind empty, on every
+//! replica.
 
 use std::borrow::Cow;
 
@@ -16,9 +16,9 @@ use crate::api::lenient::{Unreadable, read_object};
 /// An object of kind `K`, or its raw content if it is unreadable.
 #[derive(Clone, Debug)]
 pub enum Guarded<K> {
-    /// It could be read.
+    /// A readable object.
     Read(K),
-    /// It could not.
+    /// The raw content of an unreadable object.
     Unreadable(Box<Unreadable>),
 }
 

@@ -10,7 +10,7 @@ use crate::api::lenient::Unreadable;
 
 /// A kind of objects that can be watched.
 pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static {
-    /// Removes what the operator does not read, before the object is parsed.
+    /// Removes the fields that the operator does not read, before the object is parsed.
     fn slim(_object: &mut Value) {}
 
     /// The readable part of an unreadable object, if that is enough to judge it.
@@ -23,7 +23,7 @@ pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Deb
         Vec::new()
     }
 
-    /// The state of a deleted object that is kept, if any is.
+    /// The part of a deleted object that the cache keeps, if it keeps any.
     fn last_state(&self) -> Option<Self> {
         None
     }

@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
-/// References by key. Those of a cache are in step with its store but for the moment in which an object changes.
+/// References by key.
+///
+/// The references of a cache match its store, except for the moment in which an object changes.
 #[derive(Debug)]
 pub(crate) struct Lookup<R, K> {
     by_key: HashMap<K, HashSet<R>>,
@@ -27,7 +29,7 @@ impl<R: Clone + Eq + Hash, K: Clone + Eq + Hash> Lookup<R, K> {
         self.keys.keys().cloned().collect()
     }
 
-    /// The keys of an object from now on; none for one that is gone.
+    /// Replaces the keys of an object. A deleted object has none.
     pub(crate) fn set(&mut self, object: R, keys: Vec<K>) {
         if self.keys.get(&object) == Some(&keys) {
             return;

@@ -29,13 +29,13 @@ fn many_locks_delay_another_namespace_by_at_most_one_turn() {
         assert_eq!(at_once, 4);
         queue.wait("few", Class::Change, "few");
         assert_eq!(served(&mut queue), ["few"], "a slot is free for it");
-        // The slots that are left are taken by other namespaces.
+        // Other namespaces take the remaining slots.
         (0..3).for_each(|number| queue.wait(&format!("other-{number}"), Class::Change, "other"));
         assert_eq!(served(&mut queue).len(), 3);
         queue.wait("few", Class::Change, "few");
         queue.wait("fresh", Class::Change, "fresh");
         assert!(served(&mut queue).is_empty(), "no slot is free");
-        // One turn of the namespace with many locks can come before.
+        // The namespace with many locks can have one turn first.
         let mut next = Vec::new();
         for namespace in ["many", "other-0"] {
             queue.give_back(namespace);
@@ -75,7 +75,7 @@ fn namespaces_that_wait_take_turns() {
     queue.wait("b", Class::Change, 11);
     assert_eq!(served(&mut queue), [10]);
     queue.give_back("b");
-    assert_eq!(served(&mut queue), [11], "a has one, and no more are free");
+    assert_eq!(served(&mut queue), [11], "a uses one slot, and no other is free");
     queue.give_back("a");
     assert_eq!(served(&mut queue), [1]);
 }
@@ -104,7 +104,7 @@ async fn a_waiter_that_gives_up_returns_its_slot() {
     let mut waits = Box::pin(queue.enter("a", Class::Change));
     assert!(futures::poll!(&mut waits).is_pending());
     drop(first);
-    assert_eq!(queue.0.lock().free, 1, "it is the other's now");
+    assert_eq!(queue.0.lock().free, 1, "the waiter has the slot now");
     drop(waits);
     assert_eq!(queue.0.lock().free, 2);
 }

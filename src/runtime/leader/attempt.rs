@@ -14,20 +14,20 @@ use super::term::Term;
 use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings};
 use crate::time::{Boottime, Clock, UnixMillis};
 
-/// How long a replica leaves a Lease without a holder to others.
+/// The delay before a replica that misses a quorum takes a Lease without a holder.
 ///
-/// It does so while it does not reach a quorum itself.
+/// In that time a replica that reaches all quorums can take it.
 const RELUCTANCE: Duration = Duration::from_millis(1_500);
-/// How old a wish can be when the quorum is reached, before it is dropped.
+/// The age from which a wish to hand over is dropped, if this replica reaches the quorum.
 ///
-/// By then the links have noticed silent members.
+/// By then the links have detected silent members.
 const WISH_AGE: Duration = Duration::from_secs(5);
 
 /// The outcome of an attempt.
 pub(super) enum Attempt {
-    /// The Lease is as it should be.
+    /// Nothing more to do in this attempt.
     Done,
-    /// To be let go for the sake of this quorum.
+    /// The leader must release the Lease, because it does not reach this quorum.
     HandOver(String),
 }
 
@@ -68,7 +68,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
     }
 
-    /// Logs whom this replica follows, once for each leader.
+    /// Logs the leader that this replica follows, once for each leader.
     fn follow(&mut self, leader: String) {
         if self.follows.as_ref() != Some(&leader) {
             tracing::info!(leader, "this replica follows the leader");
@@ -76,7 +76,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
     }
 
-    /// Begins a term. A process that restarted under its old name does not continue the term of the one before.
+    /// Takes the Lease, and begins a term. A restarted process does not continue its earlier term.
     async fn take(
         &mut self,
         current: Option<Lease>,
@@ -124,7 +124,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         self.refuses = !there_is;
     }
 
-    /// Goes on leading, or finds a quorum for the sake of which another replica is to lead.
+    /// Renews the Lease, or returns a quorum that this replica does not reach, for a hand-over.
     async fn renew(&mut self, mut lease: Lease, sent: Boottime, api_now: UnixMillis) -> kube::Result<Attempt> {
         let Some(term) = self.leading.clone() else { return Ok(Attempt::Done) };
         let allows = self.memory.allows(sent, api_now);
@@ -139,7 +139,9 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         Ok(Attempt::Done)
     }
 
-    /// A quorum with locks that this replica does not reach. One that is gone, or is being deleted, is no reason for anything.
+    /// A quorum with locks or running members that this replica does not reach.
+    ///
+    /// A deleted quorum, or one that is being deleted, is no reason for a hand-over.
     fn out_of_reach(&self, term: &Term, now: Boottime) -> Option<String> {
         for (quorum, since) in term.wishes() {
             if now.since(since) > WISH_AGE && self.reach.is_steady(&quorum, now) {
@@ -151,7 +153,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         self.reach.missing(now).map(str::to_owned)
     }
 
-    /// Lets the Lease go, so that no replica has to wait until it runs out.
+    /// Releases the Lease, so that no replica has to wait until it expires.
     pub(super) async fn let_go(&mut self, record: Option<Record>) {
         if !matches!(timeout(ATTEMPT_TIMEOUT, self.try_to_let_go(record)).await, Ok(Ok(()))) {
             tracing::info!("lease not let go, it expires");

@@ -1,7 +1,8 @@
 //! Pure: how often a leader releases the Lease because of a quorum that it does not reach. The record is in the Lease.
 //!
-//! One count and one time bound it: the first time is free, then 10 s, 20 s and at last ten minutes lie between two. Ten calm minutes reset
-//! the count. So a quorum that no replica reaches, or an unstable link, cannot make leadership change all the time.
+//! A count and a time limit the hand-overs. The first hand-over needs no pause. The pauses before later ones are 10 s, then 20 s, and grow to
+//! ten minutes. Ten minutes without a hand-over reset the count. So a quorum that no replica reaches, or an unstable link, cannot make
+//! leadership change all the time.
 
 use std::time::Duration;
 
@@ -22,14 +23,14 @@ const CALM: Duration = Duration::from_secs(600);
 /// The record of the hand-overs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Number of hand-overs without a calm time in between.
+    /// Number of hand-overs since the last calm time of ten minutes.
     pub(super) count: u32,
-    /// When the last one was, in the API server's time: milliseconds since the epoch.
+    /// When the last hand-over was, in milliseconds of Unix time by the API server's clock.
     at: i64,
 }
 
 impl Record {
-    /// Reads the record. An unreadable record is none.
+    /// Reads the record of a Lease. An unreadable record is treated as missing.
     pub(super) fn of(lease: &Lease) -> Option<Self> {
         serde_json::from_str(lease.annotations().get(ANNOTATION)?).ok()
     }
@@ -57,16 +58,16 @@ impl Memory {
         self.recent(now, api_now).is_none_or(|(record, age)| age >= pause(record.count))
     }
 
-    /// The record after one more.
+    /// The record after one more hand-over.
     pub(super) fn next(&self, now: Boottime, api_now: UnixMillis) -> Record {
         let count = self.recent(now, api_now).map_or(0, |(record, _)| record.count);
         Record { count: count.saturating_add(1), at: api_now.0 }
     }
 
-    /// The record and its age, if no calm time has passed since.
+    /// The record and its age, if its calm time has not passed.
     ///
-    /// The age is the longer of two: by the time of the record, or since its first observation. So a wrong time in the Lease only makes the
-    /// next hand-over come sooner.
+    /// The age is the longer of two durations: since the time in the record, and since its first observation. So a wrong time in the Lease can only
+    /// make the next hand-over earlier.
     fn recent(&self, now: Boottime, api_now: UnixMillis) -> Option<(Record, Duration)> {
         let (record, since) = self.0?;
         let written = u64::try_from(api_now.0.saturating_sub(record.at)).map_or(Duration::ZERO, Duration::from_millis);
@@ -74,7 +75,7 @@ impl Memory {
     }
 }
 
-/// How long after the last of `count` hand-overs the next one can be.
+/// The pause after the last of `count` hand-overs.
 fn pause(count: u32) -> Duration {
     match count {
         0 => Duration::ZERO,
@@ -126,6 +127,6 @@ mod tests {
         late.observe(Some(Record { count: 3, at: i64::MAX }), at(100));
         assert!(!late.allows(at(139), NOW) && late.allows(at(140), NOW));
         late.observe(Some(Record { count: 3, at: i64::MAX }), at(150));
-        assert!(late.allows(at(150), NOW), "the same record is no news");
+        assert!(late.allows(at(150), NOW), "the same record does not restart the pause");
     }
 }

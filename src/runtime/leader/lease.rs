@@ -7,35 +7,36 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use super::LEASE_DURATION;
 use crate::time::{Boottime, UnixMillis};
 
-/// Epochs count from 2023-11-14, so that they fit the Lease's 32-bit `leaseTransitions` until 2091.
+/// The origin of epochs: 2023-11-14. They fit the Lease's 32-bit `leaseTransitions` until 2091.
 const EPOCH_ORIGIN_SECONDS: i64 = 1_700_000_000;
-/// No epoch that a leader made with a clock that we need to believe is so far ahead, in seconds. A larger one was written by hand: to go
-/// above it would use up the epochs that are left.
+/// How far a believable epoch can be ahead of the last epoch and the clock, in seconds.
+///
+/// A leader with a plausible clock never makes a larger epoch, so a user wrote it by hand. An epoch above it would use up the remaining epochs.
 const EPOCH_LEAD: i64 = 31 * 86_400;
 
 /// The next step for the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Renew it: this replica holds it, in the current term.
+    /// Renew it, because this replica holds it in the current term.
     Renew,
     /// Take it, for a new term.
     ///
-    /// No replica holds it, its holder has not renewed it for its whole duration, or it names this replica with an unknown term.
+    /// No replica holds it, its holder did not renew it for its whole duration, or it names this replica with an unknown term.
     Take,
-    /// Another replica holds it.
+    /// Wait, because another replica holds it, or should take it.
     Wait,
 }
 
 /// The fields that every renewal changes.
 ///
-/// Users can edit the Lease, so its resourceVersion is no evidence for a renewal.
+/// Users can edit the Lease, so a new resourceVersion does not prove a renewal.
 fn mark(lease: &Lease) -> LeaseSpec {
     let LeaseSpec { holder_identity, lease_transitions, acquire_time, renew_time, .. } =
         lease.spec.clone().unwrap_or_default();
     LeaseSpec { holder_identity, lease_transitions, acquire_time, renew_time, ..LeaseSpec::default() }
 }
 
-/// How long this replica has observed a Lease unchanged by its holder.
+/// The time since which this replica has observed no change of a Lease by its holder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeaseObservation {
     mark: Option<LeaseSpec>,
@@ -43,7 +44,7 @@ pub(super) struct LeaseObservation {
 }
 
 impl LeaseObservation {
-    /// Observes the Lease. Returns since when it has been unchanged.
+    /// Observes the Lease, and returns the time since which it is unchanged.
     pub(super) fn observe(&mut self, lease: &Lease, now: Boottime) -> Boottime {
         let mark = Some(mark(lease));
         if self.mark != mark {
@@ -60,11 +61,11 @@ pub(super) struct Asker<'a> {
     pub(super) me: &'a str,
     /// The epoch of the term that it leads, if it leads.
     pub(super) epoch: Option<i64>,
-    /// How long it leaves a Lease without a holder to others.
+    /// The delay before it takes a Lease without a holder, so that another replica can take it.
     pub(super) reluctance: Duration,
 }
 
-/// Decides from the Lease's spec, and since when this replica has seen it unchanged.
+/// Decides from the Lease's spec and from the time since which it is unchanged.
 #[must_use]
 pub(super) fn evaluate(spec: &LeaseSpec, asker: Asker<'_>, unchanged_since: Boottime, now: Boottime) -> Verdict {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -79,7 +80,7 @@ pub(super) fn evaluate(spec: &LeaseSpec, asker: Asker<'_>, unchanged_since: Boot
 
 /// The highest observed epoch, including that of the Lease.
 ///
-/// Above [`i32::MAX`] there is none, so no term can begin. A Lease that says less, or was deleted, is a person's word that they count from there again.
+/// At [`i32::MAX`] no term can begin. An administrator resets the count by deleting the Lease, or by setting a smaller number in it.
 #[must_use]
 pub(super) fn highest_epoch(before: Option<i32>, lease: Option<i32>) -> Option<i32> {
     match before {
@@ -90,8 +91,8 @@ pub(super) fn highest_epoch(before: Option<i32>, lease: Option<i32>) -> Option<i
 
 /// The epoch of a new term.
 ///
-/// It is above the last one that is known, and above any of a Lease that was deleted since. `None` if there is none
-/// above: a term with the epoch of an earlier one could not be told from it, and the earlier leader could still act.
+/// It is above the last known epoch, and above every epoch of a Lease that was deleted since. `None` means that no higher epoch exists. A term
+/// with a repeated epoch could not be distinguished from the earlier term, whose leader could still act.
 #[must_use]
 pub(super) fn next_epoch(last: Option<i32>, now: UnixMillis) -> Option<i32> {
     let by_clock = by_clock(now);
@@ -146,12 +147,12 @@ mod tests {
     #[test]
     fn a_term_is_never_continued_that_we_do_not_know() {
         let ours = spec(Some("me"), 7);
-        assert_eq!(evaluate(&ours, asker(None), at(0), at(0)), Verdict::Take, "a process before this one led");
-        assert_eq!(evaluate(&ours, asker(Some(6)), at(0), at(0)), Verdict::Take, "another term lies between");
+        assert_eq!(evaluate(&ours, asker(None), at(0), at(0)), Verdict::Take, "an earlier process of this replica led");
+        assert_eq!(evaluate(&ours, asker(Some(6)), at(0), at(0)), Verdict::Take, "there was another term in between");
         assert_eq!(
             evaluate(&spec(None, 7), asker(Some(7)), at(0), at(0)),
             Verdict::Take,
-            "it was ours, and was let go"
+            "it was ours, and was released"
         );
     }
 
@@ -203,14 +204,14 @@ mod tests {
         assert_eq!(highest_epoch(current, Some(i32::MAX)), current);
         assert_eq!(next_epoch(highest_epoch(current, Some(0)), unix(100)), Some(100));
         assert_eq!(next_epoch(highest_epoch(current, None), unix(100)), Some(100), "deleted");
-        assert_eq!(highest_epoch(Some(200), Some(100)), Some(200), "no other epoch is forgotten");
+        assert_eq!(highest_epoch(Some(200), Some(100)), Some(200), "only the largest number can be reset");
         assert_eq!(highest_epoch(Some(200), None), Some(200));
     }
 
     #[test]
     fn an_epoch_that_no_clock_can_have_made_is_not_believed() {
         let now = unix(1_000);
-        assert_eq!(believable(5_000, Some(900), now), Some(5_000), "a clock that was an hour ahead");
+        assert_eq!(believable(5_000, Some(900), now), Some(5_000), "a clock was an hour ahead");
         assert_eq!(believable(i64::from(i32::MAX), Some(900), now), None);
         assert_eq!(believable(i64::MAX, Some(900), now), None);
     }

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use crate::time::Boottime;
 
-/// How long an observation has to last before it is used, because links come and go.
+/// How long an observation must last before it is used, because connections can fail for a short time.
 pub(super) const STEADY: Duration = Duration::from_secs(3);
 
-/// Whether this replica reaches one quorum. A quorum that is being deleted has no such record.
+/// Whether this replica reaches one quorum. There is no record for a quorum that is being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumReachability {
     /// `<namespace>/<name>`.
     pub quorum: String,
-    /// A majority of its members answers this replica. They can be fenced, and then they are fenced for every replica.
+    /// A majority of its members answers this replica. Fenced members are included, because they are fenced for every replica.
     pub is_reached: bool,
-    /// A lock is held on it, or a majority of its members runs and the leader has to admit them. False for a quorum that is reached.
+    /// A lock is held on it, or a majority of its members runs and the leader has to admit them. False for a reached quorum.
     pub is_wanted: bool,
 }
 
-/// The results of the checks so far.
+/// The last observation of each quorum.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach(BTreeMap<String, QuorumState>);
 
@@ -28,7 +28,7 @@ pub(super) struct Reach(BTreeMap<String, QuorumState>);
 struct QuorumState {
     is_reached: bool,
     is_wanted: bool,
-    /// Since when `is_reached` has this value.
+    /// The time since which `is_reached` has this value.
     since: Boottime,
 }
 
@@ -45,17 +45,17 @@ impl Reach {
             .collect();
     }
 
-    /// Whether there is such a quorum, and the operator serves it.
+    /// Whether the quorum exists, is not being deleted, and the operator serves it.
     pub(super) fn contains(&self, quorum: &str) -> bool {
         self.0.contains_key(quorum)
     }
 
-    /// Whether it has been reached for a while.
+    /// Whether the quorum has been reached for at least [`STEADY`].
     pub(super) fn is_steady(&self, quorum: &str, now: Boottime) -> bool {
         self.0.get(quorum).is_some_and(|state| state.is_reached && now.since(state.since) >= STEADY)
     }
 
-    /// A quorum with locks or running members that has not been reached for a while.
+    /// A quorum with locks or running members that has not been reached for at least [`STEADY`].
     pub(super) fn missing(&self, now: Boottime) -> Option<&str> {
         let is_missing = |state: &QuorumState| !state.is_reached && state.is_wanted && now.since(state.since) >= STEADY;
         self.0.iter().find(|(_, state)| is_missing(state)).map(|(quorum, _)| quorum.as_str())

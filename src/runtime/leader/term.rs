@@ -14,35 +14,36 @@ use tokio_util::sync::CancellationToken;
 
 use crate::time::{Boottime, Clock};
 
-/// The Lease is let go long before, if it can be.
+/// How long a hold waits for a hand-over. The leader releases the Lease much earlier, if it can.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One period of leadership.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Rises with every change of leader, also when the Lease object was deleted in between. Redis members refuse to be
-    /// opened or closed by an epoch lower than the highest that they have seen.
+    /// A number that rises with every term, even if the Lease was deleted in between.
+    ///
+    /// A Redis member refuses to open or close users for an epoch below the highest that it received.
     pub epoch: i64,
     /// Cancelled when the term ends.
     pub over: CancellationToken,
-    /// The end of the leadership: nanoseconds of the boot-time clock.
+    /// The end of the leadership, in nanoseconds of the boot-time clock.
     until: Arc<AtomicU64>,
     outdated: Arc<SetOnce<i64>>,
     wishes: Arc<Wishes>,
 }
 
-/// That another replica leads, for the sake of a quorum.
+/// Wishes that another replica leads, because this replica does not reach a quorum.
 #[derive(Debug, Default)]
 struct Wishes {
-    /// Since when there is one.
+    /// The time of each wish, by quorum.
     by_quorum: Mutex<BTreeMap<String, Boottime>>,
     made: Notify,
-    /// The last hand-over was too short a time ago.
+    /// The leader cannot hand over yet, because the last hand-over was too recent.
     refused: AtomicBool,
 }
 
 impl Term {
-    /// A term with this epoch, without an end for the time being.
+    /// A term with this epoch. It has no end until one is set.
     #[must_use]
     pub fn new(epoch: i64) -> Self {
         Self {
@@ -66,7 +67,7 @@ impl Term {
 
     /// Runs a future while the term lasts, and returns `None` if the term ended first.
     ///
-    /// It checks the clock before every step, so a stopped process, or one on a suspended machine, does nothing more for an ended term.
+    /// It checks the clock before every step. So a process that was stopped or suspended does nothing for an ended term.
     pub async fn bound<T>(&self, clock: &(impl Clock + ?Sized), future: impl Future<Output = T>) -> Option<T> {
         let (mut over, mut future) = (pin!(self.over.cancelled()), pin!(future));
         poll_fn(|context| {
@@ -81,17 +82,21 @@ impl Term {
         .await
     }
 
-    /// A member obeys this epoch, which is higher than the term's: nothing can be done to it in this term. Whether that was news.
+    /// Records that a member obeys this epoch.
+    ///
+    /// Returns whether it is the first recorded epoch above the term's. A member with a higher epoch refuses commands of this term.
     pub fn outdated(&self, by: i64) -> bool {
         by > self.epoch && self.outdated.set(by).is_ok()
     }
 
-    /// The higher epoch that a member obeys, as soon as one was met.
+    /// Waits for a member that obeys a higher epoch, and returns that epoch.
     pub async fn outdated_by(&self) -> i64 {
         *self.outdated.wait().await
     }
 
-    /// Wishes that another replica leads, which perhaps reaches `quorum` (`<namespace>/<name>`). Whether that was news.
+    /// Requests that another replica leads, which perhaps reaches `quorum` (`<namespace>/<name>`).
+    ///
+    /// Returns whether the wish is new.
     pub fn wish_to_hand_over(&self, quorum: &str, now: Boottime) -> bool {
         let mut table = self.wishes.by_quorum.lock();
         if table.contains_key(quorum) {
@@ -102,29 +107,29 @@ impl Term {
         true
     }
 
-    /// Whether this replica can still let the Lease go for the sake of `quorum`.
+    /// Whether this replica can still release the Lease because of `quorum`.
     #[must_use]
     pub fn may_hand_over(&self, quorum: &str, now: Boottime) -> bool {
         let since = self.wishes.by_quorum.lock().get(quorum).copied();
         !self.wishes.refused.load(Ordering::Acquire) && since.is_none_or(|since| now.since(since) < PATIENCE)
     }
 
-    /// Resolves when a wish was made.
+    /// Resolves when there is a new wish.
     pub(super) async fn wished(&self) {
         self.wishes.made.notified().await;
     }
 
-    /// The wishes, and since when there are.
+    /// The quorums with a wish, and the time of each wish.
     pub(super) fn wishes(&self) -> Vec<(String, Boottime)> {
         self.wishes.by_quorum.lock().iter().map(|(quorum, since)| (quorum.clone(), *since)).collect()
     }
 
-    /// Whether the Lease cannot be let go yet.
+    /// Sets whether the Lease cannot be released yet.
     pub(super) fn refuse(&self, refuses: bool) {
         self.wishes.refused.store(refuses, Ordering::Release);
     }
 
-    /// The quorum is reached (again).
+    /// Removes the wish for a quorum that is reached again.
     pub fn reaches(&self, quorum: &str) {
         self.wishes.by_quorum.lock().remove(quorum);
     }
@@ -145,7 +150,7 @@ mod tests {
     #[test]
     fn a_term_says_which_higher_epoch_a_member_obeys() {
         let term = Term::new(7);
-        assert!(!term.outdated(7) && !term.outdated(3), "those are no higher");
+        assert!(!term.outdated(7) && !term.outdated(3), "these epochs are not higher");
         assert!(term.outdated(9) && !term.outdated(12), "the first one ends the term");
         assert_eq!(term.outdated_by().now_or_never(), Some(9));
         assert_eq!(Term::new(7).outdated_by().now_or_never(), None);
@@ -167,7 +172,7 @@ mod tests {
             let mut work = pin!(term.bound(&clock, work));
             wake.notify_one();
             assert_eq!((&mut work).now_or_never(), None);
-            // As after SIGSTOP or a suspend: much time has passed, and the awaited event has happened. The term was not ended otherwise.
+            // Simulate SIGSTOP or a suspend. Much time passes, then the awaited event happens. Only the clock ends the term.
             advance(Duration::from_secs(60)).await;
             wake.notify_one();
             assert_eq!(work.now_or_never(), Some(None::<()>));

@@ -22,7 +22,7 @@ fn record(server: &Server) -> Value {
     record["count"].clone()
 }
 
-/// How long until this is so.
+/// Waits for a condition, and returns how long that took.
 async fn until(what: impl Fn() -> bool, limit: Duration) -> Duration {
     let mut waited = Duration::ZERO;
     while !what() {
@@ -33,7 +33,7 @@ async fn until(what: impl Fn() -> bool, limit: Duration) -> Duration {
     waited
 }
 
-/// A replica that leads, and sees this.
+/// Starts a replica with this reachability, and waits until it leads.
 async fn leader(sees: &[(&str, bool)]) -> (Server, TokioClock, Replica) {
     let (server, clock) = (Server::default(), TokioClock::new());
     let a = Replica::start(&server, "a", clock, sees);
@@ -50,7 +50,7 @@ async fn a_term_ends_before_the_next_one_despite_slow_answers() {
         let b = Replica::start(&server, "b", clock, &[]);
         sleep(millis(5_000)).await;
         assert!(a.leads() && !b.leads());
-        // A renewal whose answer comes late, and then nothing any more.
+        // The answer to one renewal comes late, and then the connection is cut.
         a.slow(millis(900));
         sleep(millis(1_000)).await;
         a.cut(true);
@@ -92,7 +92,11 @@ async fn no_replica_leads_at_the_last_epoch_until_the_lease_is_lower() {
     until(|| !a.leads() && !b.leads() && (a.refuses() || b.refuses()), millis(5_000)).await;
     sleep(millis(10_000)).await;
     assert!(!a.leads() && !b.leads() && a.refuses() && b.refuses());
-    assert_eq!(server.lease()["spec"]["leaseTransitions"], json!(i32::MAX), "nobody writes what cannot be told apart");
+    assert_eq!(
+        server.lease()["spec"]["leaseTransitions"],
+        json!(i32::MAX),
+        "no replica writes an epoch that was used before"
+    );
     set(0);
     until(|| a.leads() || b.leads(), millis(5_000)).await;
     let leader = if a.leads() { &a } else { &b };
@@ -102,7 +106,7 @@ async fn no_replica_leads_at_the_last_epoch_until_the_lease_is_lower() {
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_begins_a_new_term_with_a_higher_epoch() {
     let (server, _clock, a) = leader(&[]).await;
-    // As if the clock of the leader before had been ahead.
+    // Simulate an earlier leader whose clock was ahead.
     let ahead = epoch(&a) + 5_000;
     server.edit(|lease| lease.as_mut().unwrap()["spec"]["leaseTransitions"] = json!(ahead));
     until(|| a.leads() && epoch(&a) > ahead, millis(3_000)).await;
@@ -120,7 +124,7 @@ async fn a_term_begins_above_the_epoch_that_a_member_obeys() {
     assert!(before.outdated(before.epoch + 3_600));
     until(|| before.over.is_cancelled() && a.leads(), millis(1_500)).await;
     assert!(epoch(&a) > before.epoch + 3_600);
-    // An epoch that was written by hand would use up all epochs.
+    // The leader ignores an epoch that a user wrote by hand, because a higher one would use up all epochs.
     sleep(RAISE_PERIOD).await;
     let term = a.term().unwrap();
     assert!(term.outdated(i64::from(i32::MAX)));
@@ -139,7 +143,7 @@ async fn a_leader_without_a_quorum_hands_over_to_a_better_replica() {
     assert!(!a.leads() && !b.leads());
     assert_eq!(record(&server), json!(1));
     sleep(millis(30_000)).await;
-    assert!(c.leads(), "and it stays there");
+    assert!(c.leads(), "leadership stays there");
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,14 +173,14 @@ async fn without_any_reachable_quorum_hand_overs_become_rarer() {
         terms += u32::from(leading.is_some() && leading != last);
         last = leading.or(last);
     }
-    // The first leader, one after three seconds, and others after 10, 20, 40, 80 and 160 s.
+    // The first leader, one after three seconds, and five after 10, 20, 40, 80 and 160 s.
     assert_eq!(terms, 7, "in ten minutes");
     assert!(without < 1_500, "{without}0 ms without a leader");
-    // Only one of them reaches the members again.
+    // Only one replica reaches the members again.
     b.set_reachable(Q);
     until(|| b.leads(), millis(620_000)).await;
     sleep(millis(1_300_000)).await;
-    assert!(b.leads() && !a.leads(), "and it stays there");
+    assert!(b.leads() && !a.leads(), "the leadership stays there");
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +207,7 @@ async fn a_quorum_that_is_gone_ends_no_term() {
     sleep(millis(1_500)).await;
     term.wish_to_hand_over("ns/q", clock.boottime());
     sleep(millis(2_500)).await;
-    assert!(!term.may_hand_over("ns/q", clock.boottime()), "what is held there is lost");
+    assert!(!term.may_hand_over("ns/q", clock.boottime()), "holds on that quorum are lost");
     sleep(millis(20_000)).await;
     assert!(!term.over.is_cancelled() && !b.leads());
 }
@@ -219,7 +223,7 @@ async fn a_leader_that_shuts_down_lets_the_lease_go() {
 
 #[test]
 fn reads_of_the_lease_give_the_api_clock_to_milliseconds() {
-    // It runs 0.4 % slow, and shows 1,800,000,000.3 s when this machine boots.
+    // The API server's clock runs 0.4 % slow, and shows 1,800,000,000.3 s when this machine boots.
     let shows = |at: Boottime| {
         let micros = i64::try_from(at.since_boot().as_micros()).unwrap();
         UnixMicros(1_800_000_000_300_000 + micros - micros / 250)

@@ -8,16 +8,16 @@ use kube::runtime::reflector::ObjectRef;
 use crate::api::{DistributedLock, RedisQuorum};
 use crate::time::UnixMillis;
 
-/// Gauges of the caches.
+/// The objects in the caches at one moment.
 #[derive(Debug)]
 pub struct Objects<'a> {
     /// All locks.
     pub locks: &'a [Arc<DistributedLock>],
     /// All quorums.
     pub quorums: &'a [Arc<RedisQuorum>],
-    /// All pods, of which those of members count.
+    /// All pods. Only pods of members are recorded.
     pub pods: &'a [Arc<Pod>],
-    /// The quorum of locks that name none.
+    /// The quorum of locks that name no quorum.
     pub default_quorum: Option<ObjectRef<RedisQuorum>>,
     /// The API server's time.
     pub now: UnixMillis,

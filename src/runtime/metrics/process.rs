@@ -11,7 +11,7 @@ use prometheus_client::registry::Unit;
 /// `/proc` counts processor time in hundredths of a second, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads `/proc/self`.
+/// The collector that reads `/proc/self`.
 #[derive(Debug)]
 pub(super) struct Process;
 

@@ -55,7 +55,7 @@ impl Metrics {
         }
     }
 
-    /// Restarts, by the pods of members.
+    /// Records the restarts of members from their pods.
     fn record_restarts(&self, objects: &Objects<'_>) {
         self.member_restarts.clear();
         for pod in objects.pods {
@@ -70,7 +70,7 @@ impl Metrics {
         }
     }
 
-    /// Which lock of each quorum has waited longest.
+    /// Records the longest wait of a lock for each quorum.
     fn record_waiters(&self, objects: &Objects<'_>) {
         self.oldest_waiter.clear();
         for quorum in objects.quorums {
@@ -137,7 +137,7 @@ impl Metrics {
     }
 }
 
-/// Why locks wait.
+/// The reasons for which locks wait.
 const WAITS: [HeldReason; 8] = [
     HeldReason::Queued,
     HeldReason::HeldByOther,
@@ -157,7 +157,9 @@ fn quorum_of(lock: &DistributedLock, objects: &Objects<'_>) -> Option<ObjectRef<
     named.or_else(|| objects.default_quorum.clone())
 }
 
-/// For how many seconds a lock has waited that could have a holder. The wait for a candidate is no wait for the quorum.
+/// Seconds for which a lock has waited for its quorum.
+///
+/// It is `None` for a lock that waits for a candidate or is not accepted, because such a lock does not wait for the quorum.
 fn waits_for(lock: &DistributedLock, now: i64) -> Option<i64> {
     let status = lock.status.as_ref().filter(|status| status.holder.is_none())?;
     let held = find_condition(&status.conditions, LockCondition::Held)?;

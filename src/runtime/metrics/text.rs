@@ -12,13 +12,15 @@ pub(super) fn open_metrics(registry: &Registry) -> String {
     text
 }
 
-/// Whether a client asks for the format of OpenMetrics.
+/// Whether a client accepts the format of OpenMetrics.
 #[must_use]
 pub fn wants_open_metrics(accept: Option<&str>) -> bool {
     accept.is_some_and(|accept| accept.contains("application/openmetrics-text"))
 }
 
-/// The same metrics in Prometheus' text format. There a counter is described under the name of its series, and units have no line.
+/// Converts metrics from OpenMetrics to Prometheus' older text format.
+///
+/// The older format describes a counter under the name of its series, and has no lines for units.
 #[must_use]
 pub fn classic(open_metrics: &str) -> String {
     let (mut text, mut help) = (String::with_capacity(open_metrics.len()), None);

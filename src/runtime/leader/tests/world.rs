@@ -1,4 +1,4 @@
-//! An API server with one Lease, and replicas that stand for it, on tokio's paused clock.
+//! An API server with one Lease, and replicas that are candidates for it, on tokio's paused clock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,12 +20,12 @@ pub(super) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The way of one replica's requests.
+/// The network between one replica and the API server.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Way {
-    /// How long an answer to a write is on its way.
+    /// The delay of an answer to a write.
     pub(super) slow_answers: Duration,
-    /// Nothing arrives.
+    /// No request arrives.
     pub(super) cut: bool,
 }
 
@@ -43,7 +43,7 @@ impl Server {
         self.0.lock().unwrap().lease.clone().unwrap_or_default()
     }
 
-    /// Another hand changes the Lease.
+    /// Changes the Lease, as another client would.
     pub(super) fn edit(&self, edit: impl FnOnce(&mut Option<Value>)) {
         let mut stored = self.0.lock().unwrap();
         stored.version += 1;
@@ -143,7 +143,7 @@ impl Replica {
         replica
     }
 
-    /// Which quorums it reaches from now on.
+    /// Sets the quorums that the replica reaches.
     pub(super) fn set_reachable(&self, reached: &[(&str, bool)]) {
         let reachability_of = |(quorum, is_reached): &(&str, bool)| QuorumReachability {
             quorum: (*quorum).into(),
