@@ -1,5 +1,5 @@
 # Builds with docker, podman and buildah, for linux/amd64 and linux/arm64 (docker buildx build --platform). Only the listed files go into the
-# build. What it runs is packaging/image.sh, which `make test` runs without Docker.
+# build. It runs packaging/image.sh, which `make test` runs without Docker.
 FROM docker.io/library/rust:1.95-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates musl-tools && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
@@ -10,7 +10,7 @@ COPY packaging packaging
 ARG TARGETARCH=amd64
 RUN packaging/image.sh "$TARGETARCH" /image
 
-# One static program and the certificates of public authorities: no shell, no package, no user but the one below.
+# The image has one static program and the certificates of public authorities. It has no shell and no packages.
 FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=unknown

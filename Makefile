@@ -1,13 +1,13 @@
-# `make` lists what there is. Everything works on a local cluster made here, under .local; with CLUSTER=kind on one that kind makes with
-# Docker; or with CLUSTER=external on the one that KUBECONFIG names.
+# `make` lists the targets. They use a local cluster below .local. With CLUSTER=kind they use a cluster that kind makes with Docker, and with
+# CLUSTER=external the cluster of KUBECONFIG.
 CLUSTER ?= local
 SUITE   ?= main
 MINUTES ?= 30
-# The operator's program in the local image. On a machine without one the demo builds it without optimization, in less than half of the time.
+# The operator's program in the local image. If it does not exist yet, the demo builds it without optimization, in less than half of the time.
 DEMO    ?= $(filter demo,$(MAKECMDGOALS))
 BINARY  ?= target/$(if $(DEMO),$(if $(wildcard target/debug/redlock),debug,demo),debug)/redlock
 PROFILE := $(word 2,$(subst /, ,$(BINARY)))
-# A cluster of kind is an external one that dev/kind.sh makes.
+# With CLUSTER=kind, dev/kind.sh makes a cluster, which is then used like an external one.
 ifeq ($(CLUSTER),kind)
   override CLUSTER := external
   KIND  := yes
@@ -21,7 +21,7 @@ ifeq ($(CLUSTER),local)
 endif
 export PATH := $(CURDIR)/.local/bin:$(PATH)
 
-# Where rustup may not fetch the toolchain that rust-toolchain.toml pins, the machine's stable one builds.
+# If rustup cannot fetch the toolchain that rust-toolchain.toml pins, the stable toolchain of the machine builds.
 ifneq ($(shell cargo --version >/dev/null 2>&1 && echo found),found)
   export RUSTUP_TOOLCHAIN ?= stable
 endif
@@ -49,11 +49,12 @@ ifeq ($(CLUSTER),local)
 setup: ## Bring what the cluster needs onto this machine (8 minutes the first time)
 	@dev/setup.sh
 
-# With the end-to-end tests, so that dependencies are built once, with the features of both. The demo needs no tests.
+# One command builds the program and the end-to-end tests, so that dependencies are built once, with the features of both. The demo needs no
+# tests.
 program:
 	cargo build --workspace --locked --bin redlock $(if $(filter debug,$(PROFILE)),$(if $(DEMO),,--test e2e),--profile $(PROFILE))
 
-# Kubernetes and the operator at the same time: each of the two leaves a core idle while it links.
+# Builds Kubernetes and the operator at the same time, because each of the two leaves a core idle while it links.
 build:
 	@$(MAKE) --no-print-directory -j2 setup program DEMO=$(DEMO) BINARY=$(BINARY)
 
@@ -135,7 +136,7 @@ figures: ## Measure the published program against its bounds: size, start, list,
 release: ## Everything that a release publishes, in dist/
 	@packaging/release.sh
 
-# A lock client that cannot be installed here is left out: the program says which.
+# The program prints the names of lock clients that cannot be installed here, and measures the others.
 ifeq ($(ONLY),failover)
 bench: up ## Measure how soon the next leader follows one that was killed
 	@dev/e2e.sh failover
@@ -145,7 +146,7 @@ bench: up ## Measure what numbers of held locks cost
 	@dev/e2e.sh sizing
 	@$(if $(filter 1,$(WRITE)),UPDATE=1 cargo test --workspace --locked --quiet --test generated the_cost_of_locks)
 else
-bench: ## Measure the library against a floor and the lock clients of others (ONLY=core)
+bench: ## Measure the library against a floor and other lock clients (ONLY=core)
 ifeq ($(ONLY),)
 	@for name in redsync node-redlock pottery redisson; do dev/clients.sh $$name || :; done
 endif

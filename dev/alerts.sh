@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the rules of the chart with promtool: each alert fires by its fault and clears after it. It also checks the queries of the
-# dashboard, as rules that record them. promtool is in Debian's package prometheus.
+# Checks the chart's alert rules with promtool: each alert fires during its fault, and clears after it. It also checks the queries of the
+# dashboard, as recording rules. promtool is in Debian's package prometheus.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -11,7 +11,7 @@ trap 'rm -f "$QUERIES"' EXIT
 
 promtool check rules "$CHART/files/alerts.yaml"
 promtool test rules tests/chart/alerts.yaml
-# A JSON string is a string in YAML.
+# The JSON strings need no conversion, because YAML has the same strings.
 {
   printf 'groups: [{name: dashboard, rules: [\n'
   grep -o '"expr": "\([^"\\]\|\\.\)*"' "$CHART/files/dashboard.json" | awk '{ printf "{record: query_%d, %s},\n", NR, $0 }'

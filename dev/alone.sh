@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# An API server that runs alone, on loopback ports, with an etcd: no node, no controller. For scripts that have sourced lib.sh. Everything is
-# in $WORK, and ends with the script.
+# Functions that run one API server with an etcd on loopback ports, without nodes and controllers. Source lib.sh before this file.
+# All files are in $WORK. At its exit the script kills the servers and deletes $WORK.
 
 WORK=$(mktemp -d)
 PIDS=()
 
 stop() {
   local pid
-  # What they know is in a folder that goes, too; an API server without its etcd would wait for it.
+  # SIGKILL loses nothing, because the data is deleted as well. After SIGTERM an API server would wait for its etcd.
   for pid in "${PIDS[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
   for pid in "${PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
   PIDS=()
@@ -28,7 +28,7 @@ free_port() {
 k() { "$BIN/kubectl" --kubeconfig "$WORK/kubeconfig" "$@"; }
 answers() { k get --raw /readyz --request-timeout=2s; }
 
-# start PROGRAM FLAG...: an etcd and an API server.
+# start PROGRAM FLAG...: start an etcd and an API server.
 start() {
   local program=$1 client peer port
   shift
@@ -41,7 +41,7 @@ start() {
   PIDS+=($!)
   openssl genrsa -out "$WORK/server/accounts.key" 2048 2>/dev/null
   printf 'administrator,administrator,1,system:masters\n' >"$WORK/server/tokens"
-  # Nobody makes service accounts' objects here, so pods need not have one.
+  # No controller creates ServiceAccounts here, so the admission plugin that requires one for each pod is off.
   nice "$program" --etcd-servers="http://127.0.0.1:$client" --secure-port="$port" --bind-address=127.0.0.1 \
     --cert-dir="$WORK/server" --token-auth-file="$WORK/server/tokens" --authorization-mode=RBAC \
     --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$WORK/server/accounts.key" \

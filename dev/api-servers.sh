@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Gives everything that users apply to real API servers, of the oldest Kubernetes that the chart supports, of the local cluster's and of the
-# newest: the CRDs with their CEL rules, the chart with every switch turned, the samples, and what the operator makes of a quorum. The servers
-# check it strictly against their own types. They run alone, on loopback ports, with an etcd each: no node, no controller.
+# Applies all objects of users to real API servers: of the oldest Kubernetes that the chart supports, of the local cluster's version, and of
+# the newest. The objects are the CRDs with their CEL rules, the chart with several sets of values, the samples, and the objects that the
+# operator creates for a quorum. Each server validates them strictly. It runs on loopback ports with an etcd, without nodes and controllers.
 #
 # usage: dev/api-servers.sh [oldest] [local] [newest]
 set -euo pipefail
@@ -13,12 +13,12 @@ set -euo pipefail
 CHART=$ROOT/charts/redlock-operator
 SYSTEM=redlock-system
 OPERATOR=system:serviceaccount:$SYSTEM:redlock-operator
-# taken WHAT ARGUMENT...: what stands on the standard input is taken as it is, and nothing of it is unknown.
+# taken WHAT ARGUMENT...: check that the server accepts the objects on the standard input, without unknown fields and without warnings.
 taken() {
   local what=$1
   shift
   local how=(apply --server-side --force-conflicts)
-  # The operator creates and replaces, and may not apply.
+  # The operator creates and replaces these objects. It has no permission to apply them.
   if [[ ${1:-} == --as ]]; then how=(create); fi
   if ! k "${how[@]}" --dry-run=server --validate=strict "$@" -f - >"$WORK/out" 2>&1; then
     cat "$WORK/out" >&2
@@ -28,7 +28,7 @@ taken() {
   echo >>"$WORK/checks"
 }
 
-# refused TEXT ARGUMENT...: what stands on the standard input is refused, and the message has this text.
+# refused TEXT ARGUMENT...: check that the server refuses the objects on the standard input with a message that has this text.
 refused() {
   local text=$1
   shift
@@ -45,7 +45,7 @@ job() { printf '{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "
 cron_job() { printf '{"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c", "namespace": "default"}, "spec": {"schedule": "0 * * * *", "jobTemplate": %s}}' "$1"; }
 lock() { printf '{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "l", "namespace": "shop"}, "spec": %s}' "$1"; }
 
-# many N PREFIX: an object with so many fields.
+# many N PREFIX: print a JSON object with N fields.
 many() { seq "$1" | sed "s/.*/\"$2&\": \"x\"/" | paste -sd, | sed 's/.*/{&}/'; }
 finalizers() { seq "$1" | sed 's/.*/"example.com\/f&"/' | paste -sd,; }
 
@@ -90,7 +90,7 @@ kinds() {
   quorum '{"members": 2, "external": [{"name": "a", "address": "host"}]}' | refused "write host:port"
 }
 
-# The manifests of the pages that name this script in the line above.
+# Check the manifests in docs/ that name this script in the line before the code block.
 pages() {
   local page manifest
   mkdir "$WORK/pages"
@@ -119,12 +119,12 @@ chart() {
   taken "the manifest in another namespace" <"$WORK/moved.yaml"
 }
 
-# The policies see the operator by its service account. Its own objects are those that a test has written down.
+# The policies identify the operator by its service account. tests/chart/members.yaml has the objects that it creates for a quorum.
 policies() {
   k apply --server-side --validate=strict -f "$WORK/default.yaml" >/dev/null
   local members=$ROOT/tests/chart/members.yaml as=(--as "$OPERATOR")
   wait_until 60 "the policies" policies_work || die "the policies are not in force"
-  # wrong_members OLD NEW: what the operator makes of a quorum, but for the first place with this text.
+  # wrong_members OLD NEW: print the objects that the operator creates for a quorum, with the first OLD replaced by NEW.
   wrong_members() {
     grep -q "$1" "$members" || die "$members has no $1"
     sed "0,/$1/s//$2/" "$members"
@@ -149,7 +149,7 @@ policies() {
   wrong_members 'kind: RedisQuorum' 'kind: ConfigMap' | refused "no objects but those of a RedisQuorum" "${as[@]}"
   quorum '{}' | refused "the operator may create nothing but the default quorum" "${as[@]}"
 }
-# What the policy says of users: an application has the role `holder`.
+# Check the policy on requests of users. The application has the role `holder`.
 requests() {
   local app=system:serviceaccount:shop:app other=system:serviceaccount:shop:other me
   k apply -f - >/dev/null <<END
@@ -182,7 +182,7 @@ END
   k patch dlock l --namespace shop --type merge --patch '{"spec": {"suspend": true}}' >/dev/null
   k delete dlock l --namespace shop --as "$app" >/dev/null
 }
-# The policy on Jobs that ask for a lock.
+# Check the policy on Jobs that request a lock.
 locked_jobs() {
   local pod='{"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}%s}' locked='"metadata": {"annotations": {"redlock-operator.io/lock": "k"}}'
   local free suspended
@@ -199,24 +199,24 @@ locked_jobs() {
   cron_job "{$locked, \"spec\": $free}" | refused "set spec.jobTemplate.spec.suspend: true"
   cron_job "{\"spec\": $free}" | taken "a CronJob without a lock"
 }
-# pod UID: an account of the application whose token names this pod.
+# pod UID: write a kubeconfig for the application's service account with a token that names this pod.
 pod() {
   sed -e "s/user: administrator}}/user: pod}}/" -e "s|^users: .*|users: [{name: pod, user: {token: administrator, as: 'system:serviceaccount:shop:app', \
 as-user-extra: {authentication.kubernetes.io/pod-uid: [$1]}}}]|" "$WORK/kubeconfig" >"$WORK/kubeconfig-$1"
 }
-# lease NAME NAMESPACE HOLDER SECONDS: a Lease that is renewed now, for so long. No holder: `null`.
+# lease NAME NAMESPACE HOLDER SECONDS: print a Lease renewed now, with this duration. A HOLDER of `null` means no holder.
 lease() {
   printf '{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "%s", "namespace": "%s"}, "spec": {"holderIdentity": %s,
     "leaseDurationSeconds": %s, "renewTime": "%s"}}' "$1" "$2" "$3" "$4" "$(date -u +%FT%T.%6NZ)"
 }
-# held UID SECONDS: the status of the lock `gate` names this pod, and is valid for so long.
+# held UID SECONDS: set the holder of the lock `gate` to this pod in its status, and the end of the validity.
 held() {
   local until
   until=$(date -u -d "+$2 seconds" +%FT%T.%3NZ)
   k patch dlock gate --namespace shop --subresource status --type merge --patch "{\"status\": {\"transitions\": 1, \"validUntil\": \"$until\",
     \"fencingToken\": 7, \"holder\": {\"identity\": \"a-0\", \"podName\": \"a-0\", \"podUID\": \"$1\"}}}" >/dev/null
 }
-# The gate before the Leases of elections, and writes that a lock fences.
+# Check the gate for the Leases of elections, and the policy on fenced writes.
 gate() {
   local spec
   "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" --set leaseGate.enabled=true \
@@ -241,17 +241,17 @@ gate() {
   fenced
   types
 }
-# as_pod UID: the next requests come from it. Without an argument they come from the administrator.
+# as_pod UID: send the next requests as this pod, or without an argument as the administrator.
 as_pod() { POD=(--kubeconfig "$WORK/kubeconfig${1:+-$1}"); }
 leases() {
   local name=controller.example.com
-  # write NAME|-: this pod or administrator renews the Lease with this holder, for 15 or SECONDS seconds.
+  # write [HOLDER [SECONDS]]: renew the Lease as this pod or administrator. HOLDER is a string in JSON, or null. The default is 15 seconds.
   write() {
     local holder=${1:-null} seconds=${2:-15}
     printf '{"spec": {"holderIdentity": %s, "leaseDurationSeconds": %s, "renewTime": "%s"}}' "$holder" "$seconds" "$(date -u +%FT%T.%6NZ)" >"$WORK/write"
     k patch lease "$name" --namespace shop "${POD[@]}" --type merge --patch-file "$WORK/write"
   }
-  # opened TOKEN|none: the annotation by which the operator opens the Lease for a hold.
+  # opened TOKEN|none: set or remove the annotation with which the operator opens the Lease for a hold.
   opened() {
     local annotation=redlock-operator.io/lease-token
     if [[ $1 == none ]]; then annotation+=-; else annotation+="=$1"; fi
@@ -266,7 +266,7 @@ leases() {
   lease $name shop '"a"' 15 | refused "DistributedLock shop/gate: the operator creates it"
   lease $name shop null 15 | refused "the operator creates it"
   lease $name shop null 15 | k create --as "$OPERATOR" -f - >/dev/null
-  # The gate concerns a Lease with the label only.
+  # The gate checks only Leases with the label.
   write '"old"' >/dev/null
   k label lease $name --namespace shop redlock-operator.io/lease=true >/dev/null
   not_allowed "leave the label redlock-operator.io/lease on it" k label lease $name --namespace shop redlock-operator.io/lease-
@@ -276,7 +276,7 @@ leases() {
   write null >/dev/null
   write '""' >/dev/null
   held u-1 60
-  # A new name needs a Lease that is open for the present hold, whose token is 7.
+  # Only a Lease that is open for the current hold, whose token is 7, admits a new holder name.
   opened 6
   unopened() { [[ $(write '"a"' 2>&1) == *"has not opened it for the present hold of pod a-0"* ]]; }
   wait_until 20 "the holder" unopened || die "the token is not compared"
@@ -288,14 +288,14 @@ leases() {
   write '"a"' >/dev/null
   opened 7
   not_allowed "at most half of the lock's ttl 30s" write '"a"' 61
-  # Nothing that lasts until a second before validUntil, or longer.
+  # The gate refuses a Lease that would end later than one second before validUntil.
   held u-1 16
   wait_until 20 "the shorter validity" not_yet || die "a Lease is admitted that ends after the validity"
   not_allowed "The operator has not renewed the hold recently" write '"a"'
   write '"a"' 10 >/dev/null
   held u-1 60
   wait_until 20 "the holder" holds || die "the holder is not admitted"
-  # A second lock with this Lease does not refuse the leader of the first one, when the operator has refused it.
+  # A second lock with this Lease does not stop the leader of the first one, because the operator refused the second lock.
   lock "${spec%\}}, \"ttl\": \"30s\"}" | sed 's/"name": "l"/"name": "second", "labels": {"redlock-operator.io\/lease": "true"}/' | k create -f - >/dev/null
   k patch dlock second --namespace shop --subresource status --type merge --patch '{"status": {"transitions": 0, "conditions": [{"type": "Accepted",
     "status": "False", "reason": "LeaseNotServed", "message": "gate is older", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}' >/dev/null
@@ -311,14 +311,14 @@ leases() {
   if [[ $VERSION != v1.30.* ]]; then
     not_allowed "remove spec.strategy" k patch lease $name --namespace shop --type merge --patch '{"spec": {"strategy": "OldestEmulationVersion"}}'
   fi
-  # Where the gate is left out, locks do not matter, and the operator writes nothing.
+  # In a namespace without the gate, locks have no effect on Leases, and the operator cannot write Leases.
   lock "$(printf '{"election": {"selector": {"matchLabels": {"a": "b"}}, "lease": {"name": "%s"}}}' $name)" |
     sed -e 's/"name": "l"/"name": "gate", "labels": {"redlock-operator.io\/lease": "true"}/' -e 's/"namespace": "shop"/"namespace": "kube-system"/' |
     k create -f - >/dev/null
   lease $name kube-system '"a"' 15 | taken "a Lease of kube-system"
   lease $name kube-system '"a"' 15 | refused "the operator may write no Leases in a namespace that leaseGate.leaveOutNamespaces names" --as "$OPERATOR"
 }
-# The types of what the policies read, which a controller compares: with a wrong name or type a rule would never hold.
+# Check the types in the policies with a controller of Kubernetes. A rule with a wrong field name or type would never be true.
 types() {
   "$BIN/kube-controller-manager" --kubeconfig "$WORK/kubeconfig" --controllers=validatingadmissionpolicy-status-controller --leader-elect=false \
     --secure-port=0 >"$WORK/controller.log" 2>&1 &
@@ -366,7 +366,7 @@ fenced() {
   patch '{"data": {"a": "y"}}' >/dev/null
   k delete configmap a --namespace shop "${POD[@]}" >/dev/null
 }
-# not_allowed TEXT COMMAND...: it is refused, and the message has this text.
+# not_allowed TEXT COMMAND...: check that the server refuses the command with a message that has this text.
 not_allowed() {
   local text=$1
   shift

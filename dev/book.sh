@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 repository=$(sed -n 's/^git-repository-url = "\(.*\)"/\1/p' docs/book.toml)
 cp -r docs "$work/docs"
-# mdBook calls the README of a folder index.
+# mdBook renames the README of a folder to index.
 find "$work/docs" -maxdepth 1 -name '*.md' -exec sed -i "s#](\.\./#]($repository/blob/v$version/#g" {} +
 find "$work/docs" -mindepth 2 -name '*.md' -exec sed -i "s#](\.\./\.\./#]($repository/blob/v$version/#g; s#](\.\./reference/README\.md#](../reference/index.md#g" {} +
 rm -rf "$BOOK"

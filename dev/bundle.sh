@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The bundle for the Operator Lifecycle Manager, checked by the validator of the Operator Framework. Each error and each warning fails,
-# except two warnings. One calls an option of the validator old. The other takes rules on Events and PodDisruptionBudgets for those of a
-# removed version of the API, because rules name no version.
+# Checks the bundle for the Operator Lifecycle Manager with the validator of the Operator Framework. The check fails on each error and on
+# each warning, except two. One warns that an option of the validator is deprecated. The other confuses rules on Events and
+# PodDisruptionBudgets with rules on a removed version of the API, because rules contain no version.
 #
 # usage: dev/bundle.sh; it needs Go and Helm. dev/bundle.sh fetch only builds the validator
 set -euo pipefail
@@ -11,7 +11,7 @@ set -euo pipefail
 VERSION=0.30.0
 command -v go >/dev/null || die "Go is needed"
 if [[ $(go version -m "$BIN/operator-verify" 2>/dev/null) != *"operator-framework/api"*"v$VERSION"* ]]; then
-  GOBIN=$BIN go install "github.com/operator-framework/api/cmd/operator-verify@v$VERSION"
+  GOBIN=$BIN "${GO_COMPILER[@]}" install "github.com/operator-framework/api/cmd/operator-verify@v$VERSION"
 fi
 if [[ ${1:-} == fetch ]]; then exit; fi
 command -v helm >/dev/null || die "helm is needed"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the foreign lock clients of the suite `clients` and of `make bench`, each in its own language, under .local/clients: the
-# programs of tests/clients with the library that they are about, in the versions that their lock files pin. What is there and
-# unchanged is left alone, so a second run takes a moment. `clients.sh NAME...` installs those only.
+# Installs the lock clients of other projects into .local/clients, for the suite `clients` and for `make bench`. Each client is a program of
+# tests/clients with one lock library, in the version that its lock file pins. An unchanged client is not installed again, so a second run
+# takes a moment. `clients.sh NAME...` installs only these clients.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -11,7 +11,7 @@ CLIENTS=$LOCAL/clients
 
 need() { command -v "$1" >/dev/null || die "$1 is needed for the lock clients of the suite clients: $2"; }
 
-# client NAME COMMAND...: build it unless it was built from these very sources. COMMAND leaves an executable `run`.
+# client NAME COMMAND...: build a client unless it was built from the same sources. COMMAND leaves an executable `run`.
 client() {
   local name=$1 sum
   shift
@@ -24,7 +24,7 @@ client() {
   printf '%s\n' "$sum" >"$CLIENTS/$name/built-from"
 }
 
-# starts DIRECTORY COMMAND...: the executable by which the tests start a client.
+# starts DIRECTORY COMMAND...: write the executable `run` with which the tests start a client.
 starts() {
   local directory=$1
   shift
@@ -53,7 +53,7 @@ go() {
 
 rust() {
   need cargo "install Rust"
-  # Kept when the sources change: the dependencies take a minute and a half.
+  # This folder is kept when the sources change, because the dependencies take a minute and a half to build.
   CARGO_TARGET_DIR=$CLIENTS/.target command cargo build --quiet --locked --manifest-path "$1/Cargo.toml"
   cp "$CLIENTS/.target/debug/rslock-client" "$1/client"
   starts "$1" "$1/client"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A Kubernetes cluster on this machine: a control plane and three nodes with real
-# kubelets and containerd, each a "machine" of its own (cluster/init.sh), joined by a
-# bridge, with no way out to any other network.
+# Runs a Kubernetes cluster on this machine: a control plane, and three nodes with real
+# kubelets and containerd. Each is a "machine" with its own namespaces (cluster/init.sh).
+# A bridge connects the machines, and they reach no other network.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 NODES=${NODES:-3}
-# A cluster that shares a network with another one has another number (clusters.sh).
+# Clusters on one network have different numbers (clusters.sh).
 NUMBER=${CLUSTER_NUMBER:-1}
 CP_IP=10.99.$NUMBER.1
 node_ip() { printf '10.99.%d.%d' "$NUMBER" $((10 + $1)); }
@@ -51,9 +51,9 @@ faults:
 inside:
   in-node N -- COMMAND...         run a command in node N (ctr, nft, ip, ps, ...)
   on-node N -- COMMAND...         run a command of this machine on node N, with the
-                                  cluster's DNS: what a client on that node sees
+                                  cluster's DNS, like a client on that node
   in-network N -- COMMAND...      run one with the network of node N, and nothing else of it
-  in-cp -- COMMAND...             run one beside the control plane; reaches pods
+  in-cp -- COMMAND...             run one on the control plane; reaches pods
                                   and Services by address
 EOF
 }
@@ -83,7 +83,7 @@ up() {
   done
 
   if [[ -e $RUN/wired ]] && all_machines_run; then
-    step "The cluster is there; starting what may be missing"
+    step "The cluster exists. Starting its missing parts"
   else
     if [[ -e $RUN ]]; then
       step "Clearing away a cluster that did not end well"
@@ -121,22 +121,21 @@ up() {
   step "Kubernetes is up with $NODES nodes, after $((SECONDS - start)) s"
 }
 
-# Kill the machines, and with them all that runs in them, and the forwarder. Found
-# by their command lines, which have this cluster's path, so that nothing is lost
-# with a PID file.
+# Kill the forwarder and the machines, with all their processes. It finds them by their
+# command lines, which contain this cluster's path, because a PID file can be lost.
 clear_away() {
   local pid args
   if pid=$(forwarder_pid); then kill -KILL "$pid" || true; fi
   for pid in /proc/[0-9]*; do
     pid=${pid#/proc/}
     mapfile -d '' -t args 2>/dev/null <"/proc/$pid/cmdline" || continue
-    # The interpreter and the script, not unshare waiting for it.
+    # This matches the interpreter with the script, and not the `unshare` that waits for it.
     if [[ ${args[0]:-} == *bash && ${args[1]:-} == "$ROOT/dev/cluster/init.sh" && ${args[3]:-} == "$RUN"/* || ${args[0]:-} == "$FORWARDER_NAME" ]]; then
       kill -KILL "$pid" 2>/dev/null || true
     fi
   done
   wait_until 20 "the end of the machines' cgroups" cgroups_remove || warn "some cgroups named $CLUSTER_ID are left in /sys/fs/cgroup"
-  # A process that is being killed may write its last file meanwhile.
+  # A process can still write a file between the signal and its end.
   wait_until 20 "the removal of $RUN" run_removed || die "cannot remove $RUN"
 }
 run_removed() { rm -rf "$RUN" 2>/dev/null; }

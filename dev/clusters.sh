@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two local clusters that one network joins, with five Redis masters, three here and two there, and an operator in each that uses all of them.
+# Runs two local clusters on one network, with three Redis masters in the first and two in the second. Each operator uses all five masters.
 #
 # usage: dev/clusters.sh COMMAND
 #   up                    start both, or find them running; the first one is that of `make up`
@@ -11,12 +11,12 @@ set -euo pipefail
 
 SECOND=$LOCAL/second
 MASTERS=$LOCAL/masters
-# Not NAMESPACE: a command of cluster.sh gets its own variable of that name.
+# The name is not NAMESPACE, because commands of cluster.sh get another variable of that name.
 MASTERS_NAMESPACE=shared
-# A master listens in the network of its node, so its address stays.
+# A master listens in the network of its node, so its address does not change.
 ADDRESSES=(10.99.1.11 10.99.1.12 10.99.1.13 10.99.2.11 10.99.2.12)
 
-# in_cluster one|two COMMAND...: run it for that cluster.
+# in_cluster one|two COMMAND...: run a command for that cluster.
 in_cluster() {
   local which=$1
   shift
@@ -28,14 +28,14 @@ in_cluster() {
 }
 cluster() { in_cluster "$1" "$ROOT/dev/cluster.sh" "${@:2}"; }
 
-# peer one|two: the host's PID of the control plane's machine.
+# peer one|two: the PID on the host of that cluster's control plane.
 peer() {
   local run=$RUN
   [[ $1 == one ]] || run=$SECOND/run
   cut -d' ' -f1 "$run/cp/pid"
 }
 
-# A cable between the two control planes, which route for their nodes and pods.
+# Connect the two control planes, which route for their nodes and pods.
 link() {
   local subnet
   if ! cluster one in-cp ip link show peer >/dev/null 2>&1; then
@@ -48,7 +48,7 @@ link() {
     for subnet in 10.99.1.0/24 10.245.0.0/16; do cluster two in-cp ip route add "$subnet" via 10.99.0.1; done
   fi
 }
-# One authority, one certificate for all masters, and the password of the operators' user.
+# Create one certificate authority, one certificate for all masters, and the password of the operators' user.
 secrets() {
   [[ ! -e $MASTERS/password ]] || return 0
   (umask 077 && mkdir -p "$MASTERS")
@@ -60,7 +60,7 @@ secrets() {
   (umask 077 && openssl rand -hex 24 >"$MASTERS/password")
 }
 
-# Those that this cluster runs, as pods on its nodes.
+# Print the manifests of this cluster's masters, which are pods on its nodes.
 masters() {
   local which=$1 prefix=10.99.1. address node=0
   [[ $which == one ]] || prefix=10.99.2.
@@ -111,7 +111,7 @@ END
 
 furnish() {
   local which=$1 acl
-  # As docs/external.md gives it to the owner of a master.
+  # docs/external.md has the same ACL for the owner of a master.
   acl="user redlock reset on >$(cat "$MASTERS/password") ~* resetchannels -@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict"
   cluster "$which" kubectl create namespace "$MASTERS_NAMESPACE" --dry-run=client -o yaml | cluster "$which" kubectl apply -f - >/dev/null
   {
@@ -145,7 +145,7 @@ up() {
 }
 
 down() {
-  # The cable goes with the control plane of the second one.
+  # The end of the second control plane also removes the connection.
   cluster two down
   cluster one kubectl delete namespace "$MASTERS_NAMESPACE" --ignore-not-found --timeout=120s || true
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shows the operator at work, step by step, and checks every claim it makes: it
-# ends with an error where something does not happen. `make demo` runs `make up`
-# first. With CLUSTER=external it uses the cluster of KUBECONFIG. Three minutes.
+# Shows the operator at work, step by step. The demo checks each step, and exits with
+# an error if an expected change does not happen. `make demo` runs `make up` first. With
+# CLUSTER=external it uses the cluster of KUBECONFIG. The demo takes three minutes.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -40,7 +40,7 @@ tell() { fold -s -w 96 <<<"$*" | sed 's/ *$//'; }
 fine() { printf '%s  ok: %s%s\n' "$GREEN" "$*" "$PLAIN"; }
 wrong() { die "$*"; }
 
-# show COMMAND...: print the command, run it, print what it says.
+# show COMMAND...: print the command, run it, print its output.
 show() {
   printf '%s  $' "$DIM"
   printf ' %s' "${@@Q}" | sed "s/'\([A-Za-z0-9_.,:/=@%+-]*\)'/\1/g"
@@ -48,7 +48,7 @@ show() {
   "$@" 2>&1 | sed 's/^/    /'
 }
 
-# manifest: print what stands on standard input and apply it.
+# manifest: print the standard input and apply it.
 manifest() {
   cat >"$TMP/manifest.yaml"
   printf '%s  $ kubectl apply -f - <<END%s\n' "$DIM" "$PLAIN"
@@ -58,15 +58,15 @@ manifest() {
 }
 quietly_apply() { kubectl -n $NS apply -f - >/dev/null; }
 
-# field RESOURCE JSONPATH: one value, empty if it is not there.
+# field RESOURCE JSONPATH: print one value, or nothing if the field does not exist.
 field() { kubectl -n $NS get "$1" -o jsonpath="{$2}"; }
-# has RESOURCE JSONPATH VALUE LIMIT: wait until the value is that.
+# has RESOURCE JSONPATH VALUE LIMIT: wait until the field has this value.
 has() {
   kubectl -n $NS wait "$1" --for=jsonpath="{$2}=$3" --timeout="${4:-30s}" >/dev/null 2>"$TMP/error" ||
     wrong "$1: $2 does not become $3: $(cat "$TMP/error")"
 }
 
-# changes RESOURCE JSONPATH OLD LIMIT: wait for another value than OLD; it is in $VALUE.
+# changes RESOURCE JSONPATH OLD LIMIT: wait for a value other than OLD, and store it in $VALUE.
 changes() {
   local pid
   VALUE=''
@@ -81,7 +81,7 @@ changes() {
 
 milliseconds() { printf '%d' "$((${EPOCHREALTIME/./} / 1000))"; }
 
-# kill_container POD CONTAINER [NAMESPACE]: SIGKILL, as a crash would be.
+# kill_container POD CONTAINER [NAMESPACE]: send SIGKILL, to simulate a crash.
 kill_container() {
   local namespace=${3:-$NS}
   if [[ ${CLUSTER:-local} == local ]]; then
@@ -92,7 +92,7 @@ kill_container() {
   fi
 }
 
-# outside MEMBER COMMAND...: what a lock client outside Kubernetes would do: redis-cli with the Secret it was given.
+# outside MEMBER COMMAND...: run redis-cli with the client's Secret, as a lock client outside Kubernetes does.
 outside() {
   local member=$1
   shift
@@ -133,11 +133,11 @@ kubectl label namespace $NS pod-security.kubernetes.io/enforce=restricted >/dev/
 # ------------------------------------------------------------------ quorum ---
 
 chapter "1. A quorum starts closed, and opens late"
-tell "A lock is held by whoever a majority of independent Redis masters voted for. A master that restarts has forgotten its" \
-  "votes, so it must not vote again before everything it might have promised has run out: maxTTL. The operator cannot know" \
-  "what a new master promised before, so the very first start waits, too. maxTTL is 10 s here so that we need not wait long;" \
-  "30 s is the default. The client 'outside' stands for any Redlock library that knows nothing of Kubernetes; its Secret says" \
-  "where the members are, and by which authority it checks their certificates."
+tell "The holder of a lock has the votes of a majority of independent Redis masters. A restarted master has lost its votes," \
+  "so it must not vote again before all of them have expired. The longest vote lasts maxTTL. The first start also takes this" \
+  "time, because a new master can have voted before. maxTTL is 10 s here to keep the demo short. The default is 30 s. The" \
+  "client 'outside' is any Redlock library without access to Kubernetes. Its Secret contains the addresses of the members," \
+  "and the authority of their certificates."
 manifest <<END
 apiVersion: redlock-operator.io/v1alpha1
 kind: RedisQuorum
@@ -170,7 +170,7 @@ members
 kubectl -n $NS wait pod/outside --for=condition=Ready --timeout=60s >/dev/null
 show_outside 0 SET $NS/x 1 NX PX 1000
 [[ $ANSWER == *NOPERM* ]] || wrong "a fenced member took a lock: $ANSWER"
-fine "Redis runs and answers, and nobody can take a lock on it yet"
+fine "Redis runs and answers, and no client can take a lock on it yet"
 show kubectl -n $NS wait --for=condition=Ready rq/demo --timeout=60s
 show kubectl -n $NS get rq demo
 show_outside 0 SET $NS/x 1 NX PX 1000
@@ -197,8 +197,8 @@ END
 has dlock/second '.status.conditions[?(@.type=="Held")].reason' Queued
 show kubectl -n $NS get dlock
 first=$(field dlock/first .status.fencingToken)
-tell "Every holder gets a fencing token: a resource that remembers the largest it has seen can refuse a holder that was paused" \
-  "and does not know that it lost the lock. Now the first claim is deleted."
+tell "Every holder gets a fencing token. A resource that stores its largest token can refuse a paused holder that has lost the" \
+  "lock. Now the first claim is deleted."
 show kubectl -n $NS delete dlock first
 show kubectl -n $NS wait --for=condition=Held dlock/second --timeout=10s
 has dlock/second .status.votes 3/3 10s
@@ -211,7 +211,7 @@ fine "the second claim holds the lock, and its token $second is greater than $fi
 
 chapter "3. Three pods elect a leader, and a Service follows it"
 tell "A DistributedLock with an election picks a leader among ready pods, and labels it. The application needs no library:" \
-  "the Service below selects the label, so it sends to the leader only. (Redis stands for the application.)"
+  "the Service below selects the label, so it sends to the leader only. (The application is Redis here.)"
 manifest <<END
 apiVersion: redlock-operator.io/v1alpha1
 kind: DistributedLock
@@ -252,7 +252,7 @@ spec:
 END
 kubectl -n $NS rollout status deployment/scheduler --timeout=60s >/dev/null
 
-# whoever answers behind the Service says the name of its pod
+# The pod that answers behind the Service returns its name.
 behind_the_service() {
   # shellcheck disable=SC2016
   kubectl -n $NS exec outside -- sh -c '
@@ -274,14 +274,14 @@ show_leader() {
     '.endpoints[*].targetRef.name' "$1" 10s
   answer=$(behind_the_service "$1")
   [[ $answer == "$1" ]] || wrong "behind the Service answers: $answer"
-  fine "the label is on $1 alone, and whoever connects to the Service reaches it"
+  fine "only $1 has the label, and connections to the Service reach it"
 }
 kubectl -n $NS wait --for=condition=Held dlock/scheduler --timeout=20s >/dev/null
 leader=$(field dlock/scheduler .status.holder.podName)
 show_leader "$leader"
 
-tell "Leadership belongs to one container instance. The leader's process is killed; its container will be restarted, and has" \
-  "lost its leadership all the same."
+tell "One container instance holds the leadership. The leader's process is killed. Kubernetes restarts its container, but the" \
+  "restarted container has lost the leadership."
 start=$(milliseconds)
 kill_container "$leader" app
 changes dlock/scheduler .status.holder.podName "$leader"
@@ -293,9 +293,8 @@ show_leader "$VALUE"
 # ------------------------------------------------------------------ master ---
 
 chapter "4. A Redis master is killed: fenced, while the lock stays held"
-tell "job-2 still holds its lock. One of the three masters is killed with SIGKILL. Kubernetes restarts it within a second or" \
-  "two, and it has forgotten every vote. Used at once, it would vote for a second holder. Meanwhile a watch notes everything" \
-  "that happens to the lock."
+tell "job-2 still holds its lock. One of the three masters is killed with SIGKILL. Kubernetes restarts it within two seconds," \
+  "without its votes. Without a fence it could vote for a second holder immediately. A watch records every change of the lock."
 kubectl -n $NS get dlock second --watch --no-headers \
   -o custom-columns='HELD:.status.conditions[?(@.type=="Held")].status,HOLDER:.status.holder.identity,TOKEN:.status.fencingToken,VOTES:.status.votes,UNTIL:.status.validUntil' \
   >"$TMP/watch" &
@@ -308,8 +307,8 @@ reason=$(field rq/demo '.status.members[1].reason') rejoin=$(field rq/demo '.sta
 show_outside 1 SET $NS/y 1 NX PX 1000
 [[ $ANSWER == *NOPERM* ]] || wrong "the restarted member took a lock: $ANSWER"
 show kubectl -n $NS get dlock second
-fine "the member runs and is closed to everybody until $rejoin; two votes of three keep the lock"
-tell "The operator opens it when nothing that it promised before can be left; it then sets the key there again."
+fine "the member runs and refuses all clients until $rejoin. Two of three votes keep the lock"
+tell "The operator admits it when all of its earlier votes have expired, and then sets the key on it again."
 has rq/demo '.status.members[1].state' Admitted 40s
 admitted=$(field rq/demo '.status.members[1].admittedAt')
 [[ ! $admitted < $rejoin ]] || wrong "admitted at $admitted, before $rejoin"
@@ -321,7 +320,7 @@ fine "admitted at $admitted, not before $rejoin, and the votes are back at 3/3"
 # ---------------------------------------------------------------- operator ---
 
 chapter "5. The leading operator pod is killed: the lock stays held"
-tell "Every replica of the operator renews all held locks, so none depends on the one that leads."
+tell "Every replica of the operator renews all held locks, so no lock depends on the leader."
 replica=$(kubectl -n $SYSTEM get lease redlock-operator -o jsonpath='{.spec.holderIdentity}')
 term=$(kubectl -n $SYSTEM get lease redlock-operator -o jsonpath='{.spec.leaseTransitions}')
 until_before=$(field dlock/second .status.validUntil)
@@ -335,7 +334,7 @@ kubectl -n $SYSTEM rollout status deployment/redlock-operator --timeout=60s >/de
 kill "$WATCH" 2>/dev/null || true
 WATCH=''
 
-tell "What the watch noted of the lock since chapter 4:"
+tell "The watch has recorded these changes of the lock since chapter 4:"
 awk '{ print $1, $2, $3, $4 }' "$TMP/watch" | uniq -c | awk '{ printf "    %3d versions: Held=%s holder=%s token=%s votes=%s\n", $1, $2, $3, $4, $5 }'
 sort -c -k5,5 "$TMP/watch" || wrong "validUntil went back"
 (($(awk '{ print $5 }' "$TMP/watch" | sort -u | wc -l) >= 5)) || wrong "the lock was not renewed"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs or upgrades the operator's Helm chart. On the local cluster with the
-# images built here; with CLUSTER=external with the chart's own, or IMAGE=.
+# Installs or upgrades the operator's Helm chart. The local cluster gets the images
+# built here. With CLUSTER=external the chart's own image is used, or IMAGE.
 # usage: deploy.sh [HELM ARGUMENT...]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 RELEASE=redlock-operator NAMESPACE=redlock-system
-# Each test has a namespace of its own, with quorums and clients.
+# Each test has its own namespace, with quorums and clients.
 arguments=(--set jobs.enabled=true --set 'quorumNamespaces={*}' --set 'clientNamespaces={*}')
 image=${IMAGE:-}
 if [[ ${CLUSTER:-local} == local ]]; then
@@ -20,13 +20,13 @@ else
   for program in helm kubectl; do command -v $program >/dev/null || die "$program is needed with CLUSTER=external"; done
 fi
 if [[ -n $image ]]; then
-  # The tag is what follows the last colon, unless that is a registry's port.
+  # The tag follows the last colon, unless that colon precedes a registry's port.
   [[ ${image##*/} == *:* ]] || image=$image:latest
   arguments+=(--set "image.repository=${image%:*}" --set-string "image.tag=${image##*:}")
 fi
 
-# The local image's tag stays the same, so a new build alone would not make
-# Kubernetes start new pods. Remember which build was deployed last.
+# The local image's tag stays the same, so Kubernetes would not start new pods for a
+# new build. Therefore the script stores the checksum of the last deployed build.
 built=$(sha256sum "$IMAGES/operator.tar" 2>/dev/null | cut -d' ' -f1 || true)
 deployed=$(cat "$RUN/deployed-operator" 2>/dev/null || true)
 restart=false

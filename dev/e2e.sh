@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs an end-to-end suite on the local cluster, which it brings up with the
-# operator as it is in this checkout; with CLUSTER=external on the cluster that
-# KUBECONFIG names. The last line is "N passed, N failed".
-# The results are in .local/log/junit-SUITE.xml, too (or where JUNIT says).
+# Runs an end-to-end suite. It starts the local cluster with the operator of this
+# checkout. With CLUSTER=external it uses the cluster of KUBECONFIG. The last line
+# is "N passed, N failed". The results are in .local/log/junit-SUITE.xml, or in the
+# file that JUNIT names.
 # usage: e2e.sh [SUITE] [FILTER] [OPTION...]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -11,9 +11,10 @@ set -euo pipefail
 SUITE=${1:-main}
 cd "$ROOT"
 if [[ ${CLUSTER:-local} == local ]]; then export KUBECONFIG=$KUBECONFIG_LOCAL; fi
-# `make e2e` has done that already, and then it takes a moment.
+# `make e2e` already ran `make up` before it called this script.
 if [[ -z ${MAKELEVEL:-} ]]; then make --no-print-directory up; fi
 if [[ $SUITE == clients || $SUITE == chaos ]]; then "$ROOT/dev/clients.sh"; fi
+if [[ $SUITE == causes ]]; then needs prometheus prometheus; fi
 if [[ $SUITE == clusters ]]; then "$ROOT/dev/clusters.sh" up; fi
 if [[ $SUITE == cli || $SUITE == gate || $SUITE == clusters || $SUITE == failover ]]; then with_progress "Building the examples in Go" "$LOCAL/log/go-example.log" "$ROOT/dev/go.sh" example; fi
 
@@ -28,7 +29,7 @@ if ((${#images[@]})); then
   (cd "$IMAGES" && "$ROOT/dev/cluster.sh" load "${images[@]/%/.tar}")
 fi
 step "End-to-end tests, suite $SUITE"
-# Built first: a build beside them would spoil the times that are measured.
+# The build comes first, because a build during the tests would distort the measured times.
 cargo build --workspace --locked --quiet --test e2e
 export JUNIT=${JUNIT:-$LOCAL/log/junit-$SUITE.xml}
 exec cargo test --workspace --locked --quiet --test e2e -- "$SUITE" "${@:2}"

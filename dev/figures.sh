@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures the published program: its size, how fast it starts, how fast it lists 2,000 locks, and what memory an agent takes. Each figure
-# stands beside its bound, and the script fails if one is over it. The API server runs alone (alone.sh), and the script plays the operator:
-# it writes the status of the locks. Nothing else should run on the machine.
+# Measures the published program: its size, its start, its list of 2,000 locks, and the memory of an agent. It prints each figure with its
+# bound, and fails if a figure exceeds its bound. The API server runs without an operator (alone.sh), so the script writes the status of
+# the locks. Run nothing else on the machine.
 #
 # usage: dev/figures.sh [program] [lists] [agents]; with
 #   PROGRAM=file     measures this program (default: the one that packaging/image.sh builds)
@@ -23,13 +23,13 @@ figure() {
   printf '%-58s %9s %-3s under %6s   %s\n' "$1" "$2" "$4" "$3" "$verdict"
 }
 
-# median: of the numbers on the standard input.
+# median: print the median of the numbers on the standard input.
 median() { sort -n | awk '{ n[NR] = $1 } END { print NR % 2 ? n[(NR + 1) / 2] : (n[NR / 2] + n[NR / 2 + 1]) / 2 }'; }
 
-# least FILE: the smallest number in it, as milliseconds.
+# least FILE: print the smallest number of the file in milliseconds.
 least() { sort -n "$1" | awk 'NR == 1 { printf "%.1f", $1 / 1000 }'; }
 
-# time_of COMMAND...: median milliseconds of some rounds.
+# time_of COMMAND...: print the median time of $ROUNDS runs in milliseconds.
 time_of() {
   local round begun
   for ((round = 0; round < ROUNDS; round++)); do
@@ -41,7 +41,7 @@ time_of() {
 
 api() { curl --silent --show-error --fail --insecure --header "Authorization: Bearer administrator" "$@"; }
 
-# One lock as an operator has made it.
+# Print one lock, and below its status as the operator writes it.
 lock() {
   local name=$1
   printf '{"apiVersion": "%s", "kind": "DistributedLock", "metadata": {"name": "%s", "namespace": "shop"},' "$KIND" "$name"
@@ -57,7 +57,7 @@ status() {
   printf '{"type": "Held", "status": "True", "reason": "Held", "message": "held by worker-%s", "lastTransitionTime": "%s"}]}}' "$2" "${at%.*}Z"
 }
 
-# fill: all locks over one connection.
+# fill URL: create all locks over one connection.
 fill() {
   local base=$1 index name at
   at=$(date -u +%Y-%m-%dT%H:%M:%S.000Z)
@@ -74,7 +74,7 @@ fill() {
   curl --config "$WORK/curl"
 }
 
-# pages URL: milliseconds that the API server takes for the list, page by page as the command asks for it, without connecting.
+# pages URL: print the API server's time for the list, without the time to connect. It requests the same pages as the command.
 pages() {
   local token='' sum=0 times
   while :; do
@@ -88,7 +88,7 @@ pages() {
 
 list() { "$PROGRAM" list --all-namespaces --kubeconfig "$WORK/kubeconfig"; }
 
-# The kinds, and a namespace for locks.
+# Create the kinds, and a namespace for locks.
 prepare() {
   k create namespace shop >/dev/null
   k apply --server-side -f "$ROOT/crds" >/dev/null
@@ -96,7 +96,7 @@ prepare() {
     die "the kinds are not established"
 }
 
-# What else runs on the machine makes both slower, now and then: the quickest of the rounds counts, and they take turns.
+# Other programs on the machine can slow both measurements. Therefore their rounds alternate, and the fastest round of each is the result.
 lists() {
   local server round begun took own
   server=$(sed -n 's/.*server: "\(.*\)".*/\1/p' "$WORK/kubeconfig")
@@ -117,13 +117,13 @@ lists() {
   figure "redlock list of $LOCKS locks beyond the API server's time" "$(awk -v a="$took" -v b="$own" 'BEGIN { printf "%.1f", a - b }')" 300 ms
 }
 
-# memory PID WHAT: megabytes of the working set at work: what is the process' own, and the pages of the program that it touches. The kernel
-# maps more pages of a program than are touched, and a container is not charged for those that are idle.
+# memory PID WHAT: print the working set of a process in megabytes: its own pages, and the pages of the program that it uses. The kernel maps
+# more pages of a program than it uses, and a container is not charged for the idle ones.
 memory() {
   local kilobytes second
   printf '1\n' >"/proc/$1/clear_refs"
   questions
-  # The ttl is 10s: it renews, or looks again. An application that does not ask for so long counts as gone.
+  # With a ttl of 10s the agent renews, or reads again, in this time. It forgets an application that sends no request for a ttl.
   for ((second = 0; second < 12; second++)); do
     leads || true
     sleep 1
@@ -135,7 +135,7 @@ memory() {
   figure "$2" "$(awk -v k="$kilobytes" 'BEGIN { printf "%.1f", k * 1024 / 1000000 }')" 15 MB
 }
 
-# agent ARGUMENT...: starts one, and registers an application with it.
+# agent ARGUMENT...: start an agent, and register an application with it.
 agent() {
   rm -f "$WORK/agent.sock"
   KUBECONFIG=$WORK/kubeconfig nice "$PROGRAM" agent --listen "unix:$WORK/agent.sock" "$@" 2>"$WORK/agent.log" &
@@ -147,7 +147,7 @@ ask() { curl --silent --fail --unix-socket "$WORK/agent.sock" --header 'X-Redloc
 registered() { INSTANCE=$(ask --request POST http://localhost/register | jq -re .instance); }
 leads() { ask --output /dev/null "http://localhost/leader?instance=$INSTANCE"; }
 
-# A thousand questions.
+# Send a thousand requests.
 questions() {
   local index
   wait_until 30 "the application leads" leads || { cat "$WORK/agent.log" >&2 && die "the application does not lead"; }

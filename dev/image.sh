@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Writes container images, without a registry or Docker: a root file system put
-# together from this machine's own programs and the libraries they link, as one
-# layer of a docker-archive. The same contents give the same bytes, so an
-# unchanged program gives an unchanged image.
+# Writes container images without a registry or Docker. Each image is a docker-archive
+# with one layer: programs of this machine, and the libraries that they link. The same
+# contents give the same bytes, so an unchanged program gives an unchanged image.
 # usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]] [operator-next]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -64,12 +63,12 @@ save() {
   fi
 }
 
-# archive TAR DIRECTORY FILE...: a tar that depends on nothing but the contents.
+# archive TAR DIRECTORY FILE...: write a tar that depends only on the contents of the files.
 archive() {
   tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --format=gnu -cf "$1" -C "$2" "${@:3}"
 }
 
-# shell_tools FS: sh and what goes with it.
+# shell_tools FS: add sh and the other applets of busybox.
 shell_tools() {
   local fs=$1 applet
   program "$fs" /usr/bin/getent /usr/bin/getent
@@ -88,7 +87,7 @@ image_redis() {
   save redis "$REDIS_IMAGE" 999:999 redis-server
 }
 
-# Redis whose wall clock is off by the milliseconds in /dev/shm/clock.
+# Make a Redis image with a wall clock that is shifted by the milliseconds in /dev/shm/clock.
 image_redis-clock() {
   local fs
   fs=$(rootfs redis-clock)
@@ -105,14 +104,14 @@ EOF
   save redis-clock "$REDIS_CLOCK_IMAGE" 999:999 redis-server
 }
 
-# From Debian's backports, on the archive that this machine uses anyway.
+# Download Valkey from Debian's backports, on the same archive that this machine uses.
 fetch_valkey() {
   local dir=$LOCAL/valkey archive codename options package
   [[ ! -x $dir/usr/bin/valkey-cli ]] || return 0
   codename=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
   # shellcheck disable=SC2016  # apt's variable, not the shell's
   archive=$(apt-get indextargets --format '$(SITE)' "Codename: $codename" "Component: main" | head -n 1)
-  [[ -n $archive ]] || die "apt knows no archive of $codename to get Valkey from"
+  [[ -n $archive ]] || die "apt has no archive of $codename from which Valkey can be fetched"
   mkdir -p "$dir/apt/lists/partial" "$dir/apt/cache/archives/partial"
   printf 'deb %s %s-backports main\n' "$archive" "$codename" >"$dir/apt/sources.list"
   options=(-q -o "Dir::Etc::sourcelist=$dir/apt/sources.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root
@@ -122,7 +121,7 @@ fetch_valkey() {
   for package in "$dir"/apt/*.deb; do dpkg -x "$package" "$dir"; done
 }
 
-# Under Redis' names as well, as Valkey's own image has them.
+# Make an image of Valkey. The programs have the names of Redis as links, as in Valkey's own image.
 image_valkey() {
   local fs
   fetch_valkey
@@ -156,7 +155,7 @@ image_operator() {
   save operator "$OPERATOR_IMAGE" 65532:65532 /usr/local/bin/redlock
 }
 
-# The same program under another name, for tests of upgrades.
+# Make an image of the same program with another name, for tests of upgrades.
 image_operator-next() {
   local fs
   fs=$(rootfs operator-next)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cluster for those who have Docker: kind instead of the cluster that dev/cluster.sh makes. It is not tested where the project's
-# continuous integration runs, which has no Docker.
+# Creates a cluster with kind, which needs Docker, instead of the cluster of dev/cluster.sh. The project's continuous integration has no
+# Docker, so it does not test this script.
 #
 #   dev/kind.sh up      cluster, image, and a kubeconfig in .local/kind
 #   dev/kind.sh down    removes the cluster

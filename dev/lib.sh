@@ -1,22 +1,25 @@
 # shellcheck shell=bash
-# Shared by the scripts here: where things are, and how to tell the user about them.
-# shellcheck disable=SC2034  # the variables are for those that source this
+# Variables and functions of all scripts in this folder: paths, names of images, messages.
+# shellcheck disable=SC2034  # other scripts use the variables
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-# All that is built or runs, ignored by git. A worktree may link to that of another.
+# The folder of builds and running clusters, which git ignores. In a worktree it can be a link to that of another one.
 SHARED=$(realpath -m "$ROOT/.local")
 BIN=$SHARED/bin          # kube, coredns, helm and the links to kube
 IMAGES=$SHARED/images    # one tar per image
-# What belongs to one cluster. A second one beside it has another folder (clusters.sh).
+# The folder of one cluster. A second cluster on this machine has another folder (clusters.sh).
 LOCAL=$(realpath -m "${REDLOCK_LOCAL:-$SHARED}")
-PKI=$LOCAL/pki           # kept from one `up` to the next
+PKI=$LOCAL/pki           # stays after `down`
 RUN=$LOCAL/run           # the running cluster; `down` removes it
 KUBECONFIG_LOCAL=$LOCAL/kubeconfig
 
+# Garbage collection takes a quarter of the time of the Go compiler.
+GO_COMPILER=(env GOGC=off GOMEMLIMIT=2GiB nice go)
+
 export PATH=$BIN:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 
-# Names on this machine carry a hash of the checkout's path, so two checkouts
-# can each have a cluster without touching the other's.
+# Names on this machine contain a hash of the checkout's path, so two checkouts can
+# have separate clusters.
 CLUSTER_ID=rl$(cksum <<<"${LOCAL%/.local}" | awk '{ printf "%04x", $1 % 65536 }')
 
 REDIS_IMAGE=redlock-operator.local/redis:7.0
@@ -35,8 +38,8 @@ die() {
   exit 1
 }
 
-# with_progress WHAT LOG COMMAND...: run a long command with its output in LOG,
-# and say every 20 s that it is still at it; show the log's end when it fails.
+# with_progress WHAT LOG COMMAND...: run a long command with its output in LOG, and print a line every 20 s.
+# If the command fails, print the end of LOG.
 with_progress() {
   local what=$1 log=$2 start=$SECONDS pid next=20
   shift 2
@@ -65,6 +68,27 @@ cargo_tool() {
     step "Building $crate $version (some minutes the first time)"
     cargo install --quiet --debug --locked --version "=$version" --root "$LOCAL" "$crate"
   fi
+}
+
+# apt_install PACKAGE...: install Debian packages. Debian starts a service when it installs it. A temporary policy forbids that, unless the
+# machine has its own policy.
+apt_install() (
+  policy=/usr/sbin/policy-rc.d
+  umask 022
+  mkdir -p "$LOCAL/log"
+  if [[ ! -e $policy ]]; then
+    trap 'rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod +x $policy
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  with_progress "Updating the package lists" "$LOCAL/log/apt-update.log" apt-get update
+  with_progress "Installing $*" "$LOCAL/log/apt-install.log" apt-get install -y --no-install-recommends "$@"
+)
+
+# needs PROGRAM PACKAGE...: install Debian packages unless the program is on the PATH.
+needs() {
+  if ! command -v "$1" >/dev/null; then apt_install "${@:2}"; fi
 }
 
 # wait_until SECONDS WHAT COMMAND...: poll until the command succeeds.

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# What a release of the library needs beside its tests.
+# Makes the checks of the library's releases that are not tests.
 #
 #   dev/library.sh package        makes the packages as they are published, and compiles them
 #   dev/library.sh oldest         checks that the oldest compiler that crates/client/Cargo.toml names builds it
 #   dev/library.sh least          checks that the least versions that its Cargo.toml declare build it
 #   dev/library.sh api [write]    compares its public items with crates/client/public-api.txt, or writes them there
-#   dev/library.sh fetch TOOL     brings what `oldest` or `api` needs; fails where that cannot be had, and says why
+#   dev/library.sh fetch TOOL     installs the tools of `oldest`, `least` or `api`; fails with the reason where that is not possible
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 PUBLIC_API_VERSION=0.52.0
 PUBLIC_API=$BIN/cargo-public-api
-# The format of rustdoc's output, which cargo-public-api reads, is not stable: it may refuse another one.
+# cargo-public-api reads rustdoc's output, which has no stable format. Therefore it can refuse the output of another nightly toolchain.
 NIGHTLY=${NIGHTLY:-nightly}
 API=crates/client/public-api.txt
 cd "$ROOT"
@@ -27,14 +27,14 @@ fetch() {
     api)
       fetch_toolchain "$NIGHTLY" || return 1
       cargo_tool cargo-public-api "$PUBLIC_API_VERSION" "$PUBLIC_API" public-api --version
-      # A nightly toolchain that is newer than the tool may write what it cannot read.
+      # A nightly toolchain newer than the tool can write a format that the tool cannot read.
       printed >"$LOCAL/public-api.txt" || { say "cargo-public-api $PUBLIC_API_VERSION cannot read what this $NIGHTLY writes" && return 1; }
       ;;
     *) die "there is no tool for $1" ;;
   esac
 }
 
-# What is there is not asked for: rustup would need the network for nothing.
+# An installed toolchain is not requested, because rustup would use the network without need.
 fetch_toolchain() {
   rustup run "$1" rustc --version >/dev/null 2>&1 || rustup toolchain install "$1" --profile minimal
 }
@@ -44,7 +44,7 @@ fetch_toolchain() {
 package() {
   local unpacked=$LOCAL/package crate
   rm -rf "$unpacked" target/package/redlock-*.crate && mkdir -p "$unpacked"
-  # --allow-dirty: the package holds the working copy, as every other check here.
+  # --allow-dirty: like all other checks, this one uses the working copy.
   cargo package --no-verify --quiet --locked --allow-dirty --package redlock-engine --package redlock-client
   for crate in target/package/redlock-{engine,client}-[0-9]*.crate; do
     tar --extract --touch --file "$crate" --directory "$unpacked"
@@ -60,17 +60,18 @@ package() {
 oldest() {
   local oldest
   oldest=$(oldest_version)
-  # In a directory of its own: another compiler would build everything in `target` once more.
+  # The separate target directory keeps the builds of the usual compiler in `target`.
   RUSTUP_TOOLCHAIN=$oldest cargo check --quiet --locked --package redlock-client --target-dir "$LOCAL/oldest"
   RUSTUP_TOOLCHAIN=$oldest cargo check --quiet --locked --package redlock-client --all-features --target-dir "$LOCAL/oldest"
 }
 
-# In a workspace of its own, so that nothing else asks for newer versions. Only the nightly cargo resolves direct dependencies to the least.
+# A separate workspace contains no other crate that requires newer versions. Only the nightly cargo can resolve direct dependencies to their
+# least versions.
 least() {
   local copy=$LOCAL/least
   rm -rf "$copy/crates" && mkdir -p "$copy/crates"
   cp -r crates/client crates/engine "$copy/crates"
-  # Without examples and tests, whose dependencies users do not get.
+  # The examples and tests are removed, because users do not get their dependencies.
   sed -i '/^\[\[example\]\]/,/^$/d; /^\[dev-dependencies\]/,/^$/d' "$copy"/crates/*/Cargo.toml
   { printf '[workspace]\nmembers = ["crates/*"]\nresolver = "3"\n\n' && sed -n '/^\[workspace.lints/,/^$/p' Cargo.toml; } >"$copy/Cargo.toml"
   (cd "$copy" && cargo "+$NIGHTLY" update --quiet -Z direct-minimal-versions && cargo "+$NIGHTLY" check --quiet --locked --workspace --all-features)

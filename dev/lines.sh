@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Counts the lines of code in src and crates/*/src, without comments and blank lines: production code by crate or module, and unit tests. A unit test
-# is a file named tests.rs or properties.rs, a file below tests/, or what follows `#[cfg(test)]` at the start of a line.
+# Counts the lines of code in src and crates/*/src, without comments and blank lines: production code by crate or module, and unit tests. A
+# unit test is a file named tests.rs or properties.rs, a file below tests/, or the code after `#[cfg(test)]` at the start of a line.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Shows that the simulation of the operator can see: takes one rule out of the operator, runs the seeds that the mutant names, and
-# expects a violation. There are three kinds, all in crates/simulation/tests/operator/mutants:
+# Checks that the simulation of the operator detects mistakes. It removes one rule from the operator, runs the seeds that the mutant names,
+# and expects a violation. There are three kinds of mutants, all in crates/simulation/tests/operator/mutants:
 #
-#   fields.txt    a field of the API that the operator does not see, and seeds that find it. It needs no build.
-#   switched      a patch with the rule in its first line and the seeds in its second, whose broken rule asks `mutants::on("NAME")`.
-#                 All of them are built at once. In place of seeds the word SCENARIO stands for the written histories.
-#   other patches the same, without a switch. Each costs a build of the operator and of the simulation.
+#   fields.txt    a field of the API that the operator does not read, and seeds that find the violation. It needs no build.
+#   switched      a patch with the rule in its first line and the seeds in its second line. The changed code calls `mutants::on("NAME")`.
+#                 One build contains all of them. SCENARIO in place of seeds means the written histories.
+#   other patches a patch without this call. Each needs a build of the operator and of the simulation.
 #
-# A patch that no longer applies is a failure. When the named seeds find nothing, up to SEARCH (2000) seeds are tried, from the range of
-# the named ones on (100,000: Jobs that hold locks, 200,000: the whole API, 300,000: Leases of elections), and a mutant that survives them is a failure.
-# First all named seeds run with the operator as it is: if one of them shows a violation then, it proves nothing.
+# A patch that no longer applies is a failure. If the named seeds find nothing, the script tries up to SEARCH (2000) seeds from the start of
+# their range (100,000: Jobs that hold locks, 200,000: the whole API, 300,000: Leases of elections). A mutant that survives is a failure.
+# First all named seeds run with the unchanged operator. A seed that violates something without a mutant proves nothing.
 #
 #   dev/mutants.sh [NAME...]      SEARCH=n for the search, SEARCH=0 for the named seeds alone
 set -uo pipefail
@@ -19,12 +19,12 @@ set -uo pipefail
 MUTANTS=$ROOT/crates/simulation/tests/operator/mutants
 TREE=$LOCAL/mutants/tree
 SEARCH=${SEARCH:-2000}
-# So many seeds are tried before the search looks whether it has found something.
+# Number of seeds in one run of the search. The search ends after the first run with a violation.
 STEP=50
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
 
 rm -rf "$TREE"
-# With new times, or cargo would take what the last mutant left for what it has built.
+# The copies get new times (tar -m). Otherwise cargo could reuse the build of the last mutant.
 mkdir -p "$TREE"
 shopt -s nullglob
 (cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xmf -
@@ -35,10 +35,10 @@ build() { simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
 simulate() { simulation -- --exact seeds::no_seed_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
 histories() { simulation -- --exact seeds::no_written_history_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
 
-# Those of the last run that showed a violation.
+# Print the first seeds of the last run that showed a violation.
 violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '; }
 
-# Whether one of the seeds that the mutant names, or one of the search, shows a violation; prints which.
+# found SEEDS: succeed and print the seeds if one of the mutant's seeds, or one of the search, shows a violation.
 found() {
   local first start=0
   [[ $1 =~ [0-9]{6} ]] && start=$((BASH_REMATCH[0] / 100000 * 100000))
@@ -46,7 +46,7 @@ found() {
     ! histories && [[ -n $(violated) ]] && echo "    found by a written history" && return 0
     return 1
   fi
-  # With a blank in it `SEED` is a list of seeds, also of one.
+  # A `SEED` that contains a blank is a list of seeds, even if it has only one.
   if [[ -n ${1// /} ]] && ! SEED=" $1" simulate && [[ -n $(violated) ]]; then
     echo "    found by $(violated)"
     return 0
@@ -66,12 +66,12 @@ fail() {
   echo "    FAILED: $1"
   failed=$((failed + 1))
 }
-# Whether one mutant is found.
+# judge SEEDS: count a mutant as found or failed.
 judge() {
   if found "$1"; then
     passed=$((passed + 1))
   else
-    fail "it survived: the simulation does not see this rule"
+    fail "it survived: the simulation does not detect that this rule is missing"
   fi
 }
 wants() { ((${#names[@]} == 0)) || [[ " ${names[*]} " == *" $1 "* ]]; }
@@ -124,7 +124,7 @@ for patch in "${applied[@]}"; do
   judge "$(seeds_of "$patch")"
   unset MUTANT
 done
-# Those that are not switched begin with the operator as it is.
+# The other patches apply to the unchanged operator.
 for ((at = ${#applied[@]} - 1; at >= 0; at--)); do
   patch --quiet --reverse --strip=1 --input="${applied[at]}" --directory="$TREE"
 done

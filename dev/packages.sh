@@ -6,10 +6,10 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# files LIST: the names without folders, and without those that only one format has.
+# files LIST: print the files that both formats must have, without folders.
 files() { grep -v -e '/$' -e /share/doc/ -e /share/licenses/ -e /share/lintian/ -e /share/zsh/ <<<"$1" | sed 's/^\.//' | LC_ALL=C sort; }
 
-# works ROOT: the program is there by all its names, with a page for each command.
+# works ROOT: check that the program runs by all its names, and has its completion and a manual page for each command.
 works() {
   local name pages
   for name in redlock kubectl-redlock; do
@@ -20,7 +20,7 @@ works() {
   ((pages >= 20)) || die "$1 has $pages manual pages"
 }
 
-# gone ROOT: no file of the package is left.
+# gone ROOT: check that no file of the package is left.
 gone() { [[ -z $(find "$1/usr" ! -type d 2>/dev/null) ]] || die "files are left: $(find "$1/usr" ! -type d)"; }
 
 (($# == 1)) || die "usage: dev/packages.sh FOLDER"
@@ -35,7 +35,7 @@ step "The packages $(basename "$deb") and $(basename "$rpm")"
 of_deb=$(files "$(dpkg-deb --contents "$deb" | awk '{ print $6 }')") of_rpm=$(files "$(rpm -qpl "$rpm")")
 [[ $of_deb == "$of_rpm" ]] || die "other files: $(diff <(echo "$of_deb") <(echo "$of_rpm"))"
 if command -v lintian >/dev/null; then
-  # Only the profile `dist` strips the program.
+  # Other profiles than `dist` do not strip the program.
   lintian --allow-root --suppress-tags unstripped-binary-or-object --fail-on error,warning "$deb"
 else
   say "    lintian is not there"

@@ -1,5 +1,5 @@
-/* Holds a pod's network namespace open and reaps what is left in its PID
- * namespace, until it is told to stop. */
+/* Keeps a pod's network namespace open, and reaps orphans of its PID namespace, until
+ * it gets SIGTERM or SIGINT. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Tries to break the locks, at length: the exhaustive models with their larger bounds, the simulations of the engine
-# and of whole operators with many seeds, the parsers with much odd input, the library's threads, commands whose lock is lost, and a local
-# cluster under faults. Prints the figures of docs/dev/proof.md, and ends with
-# "N passed, N failed".
+# Tries to break the locks, with long tests: the exhaustive models with larger bounds, the simulations of the engine and of whole operators
+# with many seeds, and the parsers with random input. Then it tests the library's threads, commands that lose their lock, and a local
+# cluster under faults. It prints the figures of docs/dev/proof.md. The last line is "N passed, N failed".
 #
 #   dev/prove.sh [MINUTES]      SEEDS=n for the simulation, SEED=n for the order of faults on the cluster
 #
-# MINUTES (30) is the time for the cluster; the others take what they take. PARTS="chaos fuzz" runs these alone.
+# MINUTES (30) is the time for the cluster. The times of the other parts are not limited. PARTS="chaos fuzz" runs only these parts.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -14,7 +13,7 @@ minutes=${1:-${MINUTES:-30}}
 passed=0
 failed=0
 
-# Runs one part and counts it.
+# part NAME COMMAND...: run one part, and count it as passed or failed.
 part() {
   local name=$1
   shift
@@ -42,7 +41,7 @@ operators() {
   SEEDS=${SEEDS:-10000} cargo test --package redlock-simulation --locked --test operator seeds -- --skip shorter --nocapture --test-threads=1
 }
 
-# Whether that simulation sees: rules are taken out of the operator one by one. Seeds are named, and searched for when those fail.
+# Check that the simulation detects mistakes, with single rules removed from the operator.
 mutants() {
   dev/mutants.sh
 }
@@ -51,7 +50,7 @@ fuzz() {
   PROPTEST_CASES=${CASES:-5000} cargo test --workspace --locked --quiet --lib properties
 }
 
-# What threads of the library share, and its pure parts in Miri. Where Miri cannot be had that is said, and the rest counts.
+# Check the shared state of the library's threads, and its pure parts in Miri. Without Miri a message is printed, and the result is that of loom.
 threads() {
   dev/threads.sh loom || return 1
   if dev/threads.sh fetch; then
@@ -61,12 +60,12 @@ threads() {
   fi
 }
 
-# Commands under a lock that is lost in every way that docs/safety.md promises something for.
+# Check commands that lose their lock in each way for which docs/safety.md has a guarantee.
 losses() {
   LOSSES=${LOSSES:-200} cargo test --workspace --locked --quiet --test run losses
 }
 
-# One cluster for the run, with the operator as it is in this checkout.
+# Run the suite `chaos` on one cluster, with the operator of this checkout.
 chaos() {
   make --no-print-directory up && CHAOS_SECONDS=$((minutes * 60)) dev/e2e.sh chaos
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The page of `redlock report --html` in a headless browser: a screenshot of it differs from that of an empty page.
+# Opens the page of `redlock report --html` in a headless browser, and checks that its screenshot is not that of an empty page.
 #
 #   dev/report-html.sh       checks; leaves the screenshot in .local/report.png
 set -euo pipefail
@@ -10,12 +10,9 @@ PAGE=$LOCAL/report.html
 cd "$ROOT"
 mkdir -p "$LOCAL"
 
-if ! command -v chromium >/dev/null; then
-  step "Installing chromium"
-  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium
-fi
+needs chromium chromium
 
-# screenshot URL FILE: within a minute, without a profile and without a network.
+# screenshot URL FILE: write a screenshot within a minute, without a profile and without a network.
 screenshot() {
   local profile
   profile=$(mktemp -d)

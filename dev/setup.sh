@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Brings what the local cluster needs onto this machine: Debian packages, and
-# Kubernetes, CoreDNS and Helm built from the Go module registry. Whatever is
-# already there is left alone, so a second run takes a second.
+# Installs the Debian packages for the local cluster, and builds Kubernetes, CoreDNS and
+# Helm from the Go module registry. It skips everything that exists already, so a second
+# run takes a second.
 # usage: setup.sh [servers]   with `servers` also the API servers of the oldest Kubernetes that the chart supports, and of the newest
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -22,32 +22,16 @@ install_packages() {
   done
   ((${#missing[@]})) || return 0
 
-  # Debian starts a service when it installs it. The cluster starts its own, so
-  # forbid that while we install, unless the machine has a policy of its own.
-  local policy=/usr/sbin/policy-rc.d
-  if [[ ! -e $policy ]]; then
-    printf '#!/bin/sh\nexit 101\n' >$policy
-    chmod +x $policy
-    # shellcheck disable=SC2064  # the path is wanted as it is now
-    trap "rm -f $policy" EXIT
-  fi
-  export DEBIAN_FRONTEND=noninteractive
-  with_progress "Updating the package lists" "$LOCAL/log/apt-update.log" apt-get update
-  with_progress "Installing ${missing[*]}" "$LOCAL/log/apt-install.log" \
-    apt-get install -y --no-install-recommends "${missing[@]}"
-  if [[ -n $(trap -p EXIT) ]]; then
-    trap - EXIT
-    rm -f $policy
-  fi
+  apt_install "${missing[@]}"
 }
 
-# module_version MODULE [FOLDER]: the version that go.mod pins.
+# module_version MODULE [FOLDER]: print the version that go.mod pins.
 module_version() {
   awk -v m="$1" '$1 == m { print $2; exit }' "$ROOT/dev/${2:-kube}/go.mod"
 }
 
-# go_binary NAME LABEL PACKAGE LDFLAGS [FOLDER]: build $BIN/NAME unless it was
-# built from these very sources.
+# go_binary NAME LABEL PACKAGE LDFLAGS [FOLDER]: build $BIN/NAME unless it was built from
+# the same sources.
 go_binary() {
   local name=$1 label=$2 package=$3 ldflags=$4 folder=$ROOT/dev/${5:-kube} sum
   sum=$( (
@@ -59,14 +43,13 @@ go_binary() {
   if [[ -x $BIN/$name && $(cat "$BIN/.$name.built-from" 2>/dev/null) == "$sum" ]]; then return; fi
 
   command -v go >/dev/null || die "Go (1.25 or later) is needed to build $label; see https://go.dev/dl/"
-  # Garbage collection takes a quarter of a compiler's time.
-  GOGC=off GOMEMLIMIT=2GiB with_progress "$label" "$LOCAL/log/build-$name.log" \
-    nice go -C "$folder" build -trimpath -ldflags "-s -w $ldflags" -o "$BIN/$name" "$package"
+  with_progress "$label" "$LOCAL/log/build-$name.log" \
+    "${GO_COMPILER[@]}" -C "$folder" build -trimpath -ldflags "-s -w $ldflags" -o "$BIN/$name" "$package"
   printf '%s\n' "$sum" >"$BIN/.$name.built-from"
 }
 
-# Without these the API server calls itself v0.0.0-master and clients that look at
-# its version stumble.
+# Without these flags the version of the API server is v0.0.0-master, and clients that
+# check the version fail.
 version_flags() {
   local part
   for part in k8s.io/component-base/version k8s.io/client-go/pkg/version; do

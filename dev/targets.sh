@@ -4,8 +4,8 @@
 #   dev/targets.sh fetch      brings the standard libraries here, by rustup; fails where it cannot
 #   dev/targets.sh [check]    checks
 #
-# TLS brings C and assembler (ring), and the program an allocator in C. Their build scripts ask for a C compiler of the other system. `cargo check`
-# never looks into what that writes, so it gets one here that writes empty files: the Rust code is checked, the C code is not.
+# TLS needs C and assembler (ring), and the program an allocator in C. Their build scripts need a C compiler for the other system. `cargo
+# check` never reads the output of that compiler, so a script that writes empty files replaces it. The Rust code is checked, the C code is not.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -16,7 +16,7 @@ cd "$ROOT"
 
 fetch() {
   command -v rustup >/dev/null || { say "there is no rustup here" && return 1; }
-  # What is there is not asked for: rustup would need the network for nothing.
+  # An installed target is not requested, because rustup would use the network without need.
   local target installed
   installed=$(rustup target list --installed)
   for target in "${TARGETS[@]}"; do
@@ -24,7 +24,7 @@ fetch() {
   done
 }
 
-# A compiler writes the file after -o, `ar` the library that it is to make.
+# The replacement of the compiler writes the file after -o. The replacement of `ar` writes the library.
 no_compiler() {
   mkdir -p "$EMPTY"
   cat >"$EMPTY/cc" <<'END'

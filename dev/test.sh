@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Everything that must hold: lints, documentation, all tests, and the end-to-end
-# suite on the local cluster. A summary comes last. What is quick comes first and
-# stops the rest when it fails; what takes minutes the first time (the programs of
-# the cluster, cargo-deny) is built beside it.
+# Runs all checks: lints, documentation, all tests, and the end-to-end suite on the
+# local cluster. At the end it prints a summary. The quick steps come first, and the
+# first failure is the end. A background job builds the programs that take minutes
+# the first time (those of the cluster, and cargo-deny).
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-# A shell starts its background jobs with SIGINT ignored, and every program inherits that. Tests that interrupt a command would wait for ever.
+# A shell starts its background jobs with SIGINT ignored, and every program inherits that. Tests that interrupt a command would never end.
 if [[ -z ${SIGNALS_ARE_DEFAULT:-} ]]; then
   SIGNALS_ARE_DEFAULT=1 exec env --default-signal=INT --default-signal=QUIT "${BASH_SOURCE[0]}" "$@"
 fi
@@ -34,7 +34,7 @@ summary() {
   printf '%-38s %-8s %6s\n' all "$( ((FAILED)) && echo FAILED || echo passed)" "$((SECONDS - START)) s"
 }
 
-# run NAME COMMAND...: a step. The first that fails is the last.
+# run NAME COMMAND...: run one step. The first failed step ends the script.
 run() {
   local name=$1 start=$SECONDS
   shift
@@ -61,38 +61,23 @@ trap finish EXIT
 
 # -------------------------------------------------------------------- steps ---
 
-# Whether the image, the release folder and the API servers of the support matrix are checked too, which takes a quarter of an hour.
+# With 1 the script also checks the image, the release folder and the API servers of the support matrix, in a quarter of an hour.
 PACKAGING=${PACKAGING:-1}
 
-# Minutes on a fresh machine, a second afterwards.
+# Install and build the tools. This takes minutes on a fresh machine, and later a second.
 prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
     if ((PACKAGING)); then "$ROOT/dev/setup.sh" servers; else "$ROOT/dev/setup.sh"; fi
-    if ! command -v shellcheck >/dev/null; then
-      step "Installing shellcheck"
-      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
-    fi
-    if ((PACKAGING)) && ! command -v rpmbuild >/dev/null; then
-      step "Installing rpm and lintian"
-      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rpm lintian
-    fi
-    if ! command -v chromium >/dev/null; then
-      step "Installing chromium"
-      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium
-    fi
-  fi
-  # For promtool alone: its server is not started.
-  if [[ ${CLUSTER:-local} == local ]] && ! command -v promtool >/dev/null; then
-    step "Installing promtool"
-    (umask 022 && printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d)
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus || say "promtool cannot be installed"
-    rm -f /usr/sbin/policy-rc.d
+    needs shellcheck shellcheck
+    if ((PACKAGING)); then needs rpmbuild rpm lintian; fi
+    needs chromium chromium
+    needs promtool prometheus
   fi
   if command -v go >/dev/null; then
     "$ROOT/dev/go.sh" build
     if ((PACKAGING)); then "$ROOT/dev/bundle.sh" fetch; fi
   fi
-  # Looked for again by the step that needs it.
+  # The step that needs cargo-public-api checks again whether it exists.
   "$ROOT/dev/library.sh" fetch api || say "cargo-public-api cannot be fetched"
   cargo_tool cargo-deny "$DENY_VERSION" "$DENY" --version
 }
@@ -115,19 +100,19 @@ prepared() {
 
 shell_scripts() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --external-sources; }
 
-# The library builds by itself, with what its own manifest names and no more.
+# Check that the library builds alone, only with the dependencies and features of its own manifest.
 library() {
   cargo check --locked --quiet --package redlock-client &&
     cargo check --locked --quiet --package redlock-client --all-features
 }
 
-# The end-to-end tests are no test target by default, since they need a cluster.
+# The end-to-end tests are not in --all-targets, because they need a cluster.
 lints() {
   cargo clippy --workspace --locked --quiet --all-targets -- -D warnings &&
     cargo clippy --workspace --locked --quiet --test e2e -- -D warnings
 }
 
-# As many programs have run as tests/workspace.rs names, that one included: none was left out.
+# Check that all test programs ran: those that tests/workspace.rs names, and tests/workspace.rs itself.
 tests() {
   local named run
   cargo test --workspace --locked 2>&1 | tee "$LOGS/tests.log" || return 1
@@ -138,7 +123,7 @@ tests() {
 
 docs() { RUSTDOCFLAGS='-D warnings' cargo doc --workspace --locked --quiet --no-deps --document-private-items; }
 
-# For macOS and Windows. Where their standard libraries cannot be fetched this is left out.
+# Check the builds for macOS and Windows. If their standard libraries cannot be fetched, the step is skipped.
 targets() {
   if "$ROOT/dev/targets.sh" fetch; then
     run "compiles for macOS and Windows" "$ROOT/dev/targets.sh"
@@ -147,7 +132,7 @@ targets() {
   fi
 }
 
-# What a release of the library needs. Where a tool cannot be had, which is said above, the step is left out.
+# of_library NAME CHECK: run a check of dev/library.sh. If its tool cannot be fetched, the step is skipped.
 of_library() {
   if "$ROOT/dev/library.sh" fetch "$2"; then
     run "$1" "$ROOT/dev/library.sh" "$2"
@@ -158,7 +143,7 @@ of_library() {
 
 deny() { "$DENY" --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
 
-# As `make release`, but from the development build and for this machine's architecture.
+# Make the release folder as `make release` does, but from the development build and for this machine's architecture.
 release() { PROFILE=dev ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"; }
 
 up() { make --no-print-directory up >"$LOGS/up.log" 2>&1 || { tail -n 40 "$LOGS/up.log" && return 1; }; }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the workflows of GitHub: actionlint their syntax, expressions and shell, zizmor their rights. Both come from their package registries.
+# Checks the workflows of GitHub. actionlint checks syntax, expressions and shell, and zizmor the permissions. Both come from their package
+# registries.
 #
 # usage: dev/workflows.sh; it needs Go, and Python with venv
 set -euo pipefail

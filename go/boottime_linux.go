@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boottime is a clock that no one sets and that also runs in suspend.
+// boottime is a clock that no user can set, and that also runs during suspend.
 func boottime() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {

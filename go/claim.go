@@ -15,20 +15,21 @@ import (
 
 const (
 	group = "redlock-operator.io"
-	// The release of a holder, with the token of the hold that it ends.
+	// A holder releases its lock with this annotation. The value is the token of the hold.
 	releaseAnnotation = group + "/release"
-	// Every claim of this package has its creator, and a label by which the claims of one key are found.
+	// The identity of the process that made a claim.
 	identityAnnotation = group + "/go-identity"
-	// The creator of a claim can release it, by the chart's admission policy.
+	// The user that created a claim. The chart's admission policy allows this user to release it.
 	createdByAnnotation = group + "/created-by"
-	keyLabel            = group + "/go-key"
+	// This label finds all claims of this package on a key.
+	keyLabel = group + "/go-key"
 	// A claim of a dead process leaves the queue after this time. A living process makes another claim.
 	waitTimeout = "10m"
 	// A finished claim keeps its end in its status for this time.
 	ttlAfterFinished = "10m"
-	// The status of a missing condition.
+	// The text for a missing condition.
 	silence = "the operator has not answered"
-	// A hyphen and eight random characters follow in a name.
+	// The longest part of a name before the hyphen and eight random characters.
 	longestPrefix = 54
 )
 
@@ -76,18 +77,18 @@ type published struct {
 	validUntil time.Time
 }
 
-// claimState is the state of a claim, from the view of the process that made it.
+// claimState is the state of a claim for the process that made it.
 type claimState struct {
 	held *published
 	// The reason why the claim will not hold the lock, or no longer holds it. Empty while it waits.
 	ended string
-	// The hold has ended but not expired. After that the claim is finished, or queues again.
+	// The hold has ended, but its validity has not expired. After its expiry the claim is finished, or queues again.
 	runsOut bool
 	// The reason why the claim does not queue: the operator refuses it, finds no pod for it, or has not answered.
 	trouble string
 }
 
-// timedOut is true if the claim has left the queue, as the claim of a dead process does.
+// timedOut is true if the claim has left the queue after waitTimeout, like the claim of a dead process.
 func (s claimState) timedOut() bool { return strings.HasPrefix(s.ended, "False, WaitTimeout:") }
 
 // read evaluates a claim. `identity` or `podUID` belongs to its holder, and `nonce` to the current hold.
@@ -141,7 +142,7 @@ func (c *claim) condition(kind string) string {
 	return silence
 }
 
-// label of all claims with this key.
+// label is the value of keyLabel on all claims on this key.
 func label(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])

@@ -63,7 +63,7 @@ func (c *apiClock) observe(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		sent := boottime()
 		response, err := next.RoundTrip(request)
-		// An error of the server can come from a proxy before it.
+		// A reply with a server error can come from a proxy, which has another clock.
 		if err == nil && response.StatusCode < http.StatusInternalServerError {
 			if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 				c.update(spanOf(date, sent, boottime()))

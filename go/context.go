@@ -7,13 +7,13 @@ import (
 
 type contextKey struct{}
 
-// bound is a lock in a context. A token of 0 stands for the current hold of the lock.
+// bound is a lock in a context. A token of 0 means the current hold of the lock.
 type bound struct {
 	lock  *Lock
 	token int64
 }
 
-// NewContext gives the lock to all code that runs with the context or one made from it, for [TokenFromContext].
+// NewContext adds the lock to a context. With that context, and contexts derived from it, code can call [TokenFromContext].
 //
 // It is for controller-runtime: return the result from BaseContext in the Options of the manager. With client-go use
 // [Lock.Leading].

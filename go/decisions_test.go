@@ -82,7 +82,7 @@ func TestAnElectorStopsBeforeAQuarterOfTheTTLIsUsedUp(t *testing.T) {
 		if most := ttl/4 - skew - publication; timing.needed() > most {
 			t.Errorf("ttl %s: %s needed, and %s may be left between publications", ttl, timing.needed(), most)
 		}
-		// The longest RetryPeriod that the elector takes.
+		// The longest RetryPeriod that the elector accepts.
 		retry := time.Duration(float64(timing.RenewDeadline) / 1.2)
 		if timing.RetryPeriod >= retry || retry+timing.RenewDeadline >= timing.needed() {
 			t.Errorf("ttl %s: %+v", ttl, timing)
@@ -91,11 +91,11 @@ func TestAnElectorStopsBeforeAQuarterOfTheTTLIsUsedUp(t *testing.T) {
 			t.Errorf("ttl %s: client-go refuses %+v", ttl, timing)
 		}
 	}
-	// docs/go.md: the minimum that is published, until the elector does not find enough, and then its tries.
+	// docs/go.md has these times. The leader continues until its validity is below the needed minimum, and then for RenewDeadline.
 	for ttl, outage := range map[time.Duration]time.Duration{15: 1300, 30: 4000, 60: 11000} {
 		timing, _ := timing(ttl*time.Second, skew)
 		if goesOn := ttl*time.Second/4 - skew - publication - timing.needed() + timing.RenewDeadline; goesOn < outage*time.Millisecond {
-			t.Errorf("ttl %ds: without an API server it goes on for %s", ttl, goesOn)
+			t.Errorf("ttl %ds: without an API server it leads for %s", ttl, goesOn)
 		}
 	}
 	if _, err := timing(9*time.Second, skew); err == nil || !strings.Contains(err.Error(), "10s or more") {
@@ -118,7 +118,7 @@ func TestAnElectorWithOtherDurationsIsRefused(t *testing.T) {
 	}
 }
 
-// at is a moment of a boot-time clock, and year one of the API server's.
+// at is a moment of the boot-time clock, and server a moment of the API server's clock.
 func at(millis int) time.Duration { return time.Duration(millis) * time.Millisecond }
 
 func server(millis int) time.Time { return time.UnixMilli(1_700_000_000_000 + int64(millis)) }
@@ -146,7 +146,7 @@ func TestTheRemainingValidityIsNeverTakenForLongerThanItIs(t *testing.T) {
 	// An answer that contradicts the estimate replaces it.
 	set := spanOf(server(65_000), at(2_000), at(2_100))
 	if both.narrowed(set) != set {
-		t.Error("the clock was set, and the old time is believed")
+		t.Error("the clock was set, and the old estimate is still in use")
 	}
 }
 
@@ -177,13 +177,13 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 	if err := lock.decide(boottime()); err != nil {
 		t.Fatal(err)
 	}
-	// Too little is left to stop in time, until the next publication.
+	// The remaining validity is too short to stop in time. The next publication ends this state.
 	lock.take(valid(lock.timing.needed()))
 	if err := lock.decide(boottime()); err == nil || errors.Is(err, ErrNotHeld) {
 		t.Fatalf("%v", err)
 	}
 	if token, err := lock.Token(); token != 7 || err != nil {
-		t.Fatalf("it is held all the same: %v", err)
+		t.Fatalf("the lock is still held: %v", err)
 	}
 	lock.take(valid(20 * time.Second))
 	if err := lock.decide(boottime()); err != nil {
@@ -232,7 +232,7 @@ func TestAHoldEndsWithItsValidity(t *testing.T) {
 	}
 }
 
-// holding is a lock with a hold, valid for 20 s, and a clock that is estimated to a second.
+// holding is a lock with a hold that is valid for 20 s, and with an estimate of the clock to one second.
 func holding(t *testing.T) *Lock {
 	t.Helper()
 	now := boottime()
@@ -243,8 +243,8 @@ func holding(t *testing.T) *Lock {
 	return lock
 }
 
-// The first Date gives the API server's clock to a second. A renewed leader steps down if the second is never given
-// back.
+// The first Date gives the API server's clock to a second. Later dates must win that second back, because otherwise a
+// leader steps down in spite of its renewals.
 func TestAValidityIsCountedAgainWhenTheClockIsKnownBetter(t *testing.T) {
 	lock := holding(t)
 	before, same := lock.hold.until, claimState{held: &lock.hold.published}
@@ -254,11 +254,11 @@ func TestAValidityIsCountedAgainWhenTheClockIsKnownBetter(t *testing.T) {
 	if gained := lock.hold.until - before; gained < 40*time.Millisecond {
 		t.Errorf("%s more", gained)
 	}
-	// A clock that is set back gives at most one ttl from the first reading.
+	// After the clock is set back, the hold lasts at most one ttl from the first reading.
 	lock.clock.update(span{least: lock.clock.estimate.least - time.Hour, most: lock.clock.estimate.least - time.Hour + time.Second, at: boottime()})
 	lock.take(same)
 	if most := lock.hold.first + 29*time.Second; lock.hold.until > most {
-		t.Errorf("%s after the first sight", lock.hold.until-lock.hold.first)
+		t.Errorf("%s after the first reading", lock.hold.until-lock.hold.first)
 	}
 }
 

@@ -16,10 +16,10 @@
 //   - A killed process loses the lock automatically. In a pod the lock is free when the container has ended. Elsewhere
 //     it is free at most one ttl, one renewal interval and one second after the last heartbeat.
 //
-// This holds while the clocks of the quorum and of the API server differ by less than Options.Skew, and while the machine
-// of this process runs it. The wall clock of this machine moves no deadline: the remaining time comes from the Date
-// headers of the API server and a clock that also runs in suspend. [New] refuses a machine whose wall clock is certainly
-// wrong by more than Options.Skew. A leader whose wall clock is set by more stops leading.
+// The conditions are that the clocks of the quorum and of the API server differ by less than Options.Skew, and that the
+// machine runs this process. The wall clock of this machine moves no deadline, because the remaining time comes from the
+// Date headers of the API server and a clock that also runs during suspend. [New] refuses a machine whose wall clock is
+// certainly wrong by more than Options.Skew. If the wall clock of a leader is set by more, the leader stops.
 //
 // # What is not promised
 //
@@ -30,7 +30,7 @@
 //   - That writes in progress at the end of the lock do not arrive later.
 //   - Exclusion after a user has set the annotation break-force.
 //
-// The token covers all of these cases: pass it to the resource, and let the resource refuse a smaller one.
+// The token covers all of these cases. Pass it to the resource, which must refuse a smaller token.
 //
 // [fencing token]: https://github.com/redlock-operator/redlock-operator/blob/main/docs/fencing.md
 package redlock

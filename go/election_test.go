@@ -28,7 +28,7 @@ const (
 	soon = 30 * time.Second
 	// The test binary runs one contender when this is set.
 	contender = "REDLOCK_TEST_CONTENDER"
-	// The file with the token of the pod that it is in.
+	// The file with the pod's token, for a contender in a pod.
 	inPod = "REDLOCK_TEST_POD"
 )
 
@@ -83,14 +83,15 @@ func check(t *testing.T, operator *servers.Operator, processes ...*process) {
 		})
 	}
 	if len(terms) == 0 {
-		t.Error("no one has led")
+		t.Error("no process has led")
 	}
 }
 
-// need starts an API server for all tests that need one.
+// need starts one API server for all tests.
 func need(t *testing.T) {
 	t.Helper()
-	// Go keeps the result of a test until a file of the module or a variable that it reads changes. The kinds are elsewhere.
+	// Go caches the result of a test until a file of the module or a variable that it reads changes. The CRDs are outside of the module, so
+	// this variable has their checksum.
 	_ = os.Getenv("REDLOCK_KINDS")
 	if os.Getenv(servers.Program) == "" {
 		t.Skipf("set %s to a kube-apiserver", servers.Program)
@@ -110,12 +111,12 @@ func TestTheNextProcessFollowsAKilledLeaderAndAReleaseIsTheHoldersWord(t *testin
 	if killed == one {
 		other = two
 	}
-	eventually(t, "the other one knows who leads", func() (knows bool) {
+	eventually(t, "the other process follows the leader", func() (knows bool) {
 		other.read(func() { knows = len(other.follows) > 0 })
 		return knows
 	})
 	// The time is longer than a ttl, so the lock is renewed.
-	eventually(t, "it leads on", func() (leads bool) {
+	eventually(t, "it leads for more than a ttl", func() (leads bool) {
 		killed.read(func() { leads = killed.last[token].Sub(killed.first[token]) > ttl+time.Second })
 		return leads
 	})
@@ -286,14 +287,14 @@ func TestAnElectorHearsWhyItsClaimIsNotServed(t *testing.T) {
 	if err := <-answers; err == nil || !strings.Contains(err.Error(), "set a ttl of at most 10s") {
 		t.Error(err)
 	}
-	// The function does not report the same leader twice: the second call waits until its elector ends.
+	// Get returns one error per cause, so the second call waits until its elector ends.
 	cancel()
 	if err := <-answers; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
-// It runs before the parallel tests above, which wait for it: Go orders tests so.
+// This test is not parallel, so Go runs it before the parallel tests above continue.
 func TestALeaderStopsInTimeWhenTheAPIServerIsFrozen(t *testing.T) {
 	need(t)
 	operator := alone.Operate(t, "frozen", ttl)
@@ -302,7 +303,7 @@ func TestALeaderStopsInTimeWhenTheAPIServerIsFrozen(t *testing.T) {
 	if err := alone.APIServer.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// The stand-in hangs in a request, so it publishes nothing.
+	// The test's operator hangs in a request, so it publishes nothing.
 	<-one.done
 	if err := alone.APIServer.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -362,7 +363,7 @@ func TestTheNextTermOfAProcessHasAnotherHoldWithALargerToken(t *testing.T) {
 	if second := next(); second <= first {
 		t.Errorf("token %d after %d", second, first)
 	}
-	// It leads by the claim that has queued again. No other claim is left.
+	// The process leads with the claim that queued again. No other claim is left.
 	if claims := claimsOf(t, "again"); len(claims) != 1 {
 		t.Errorf("%v", claims)
 	}

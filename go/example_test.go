@@ -26,7 +26,7 @@ func lead(ctx context.Context, config *rest.Config, work func(ctx context.Contex
 					work(ctx, token) // until ctx ends
 				}
 			}),
-			OnStoppedLeading: func() { os.Exit(1) }, // nothing of this process may go on
+			OnStoppedLeading: func() { os.Exit(1) }, // no code of this process runs after the loss
 		},
 	})
 	return nil

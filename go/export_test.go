@@ -1,4 +1,4 @@
 package redlock
 
-// SetServiceAccountToken makes a test's process one of a pod.
+// SetServiceAccountToken sets the path of the pod's token, so that a test's process runs as in a pod.
 func SetServiceAccountToken(path string) { serviceAccountToken = path }

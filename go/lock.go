@@ -65,7 +65,7 @@ type Lock struct {
 	beaten                  time.Duration
 	hasBeaten, swept        bool
 	failing, inTerm         bool
-	// A creation without an answer is repeated with the same name.
+	// The claim of an unanswered creation, which the next attempt repeats with the same name.
 	wanted *unstructured.Unstructured
 
 	mu   sync.Mutex
@@ -83,7 +83,9 @@ type hold struct {
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// It reads the time of the API server, and fails if that and the clock of this machine are too far apart.
+// New returns a lock.
+//
+// It reads the time of the API server, and fails if the clock of this machine certainly differs by more than Options.Skew.
 func New(ctx context.Context, config *rest.Config, options Options) (*Lock, error) {
 	if options.TTL == 0 {
 		options.TTL = 30 * time.Second
@@ -109,7 +111,7 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout, config.RateLimiter, config.QPS, config.Burst = 0, nil, 20, 40
-	// A connection that has gone silent is given up with the request that waits on it.
+	// With HTTP/1.1 a timeout of a request also closes its connection, so no later request waits on a dead connection.
 	config.NextProtos = []string{"http/1.1"}
 	config.Wrap(lock.clock.observe)
 	client, err := dynamic.NewForConfig(config)
@@ -133,7 +135,7 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 // Timing has the durations for the LeaderElector. The lock refuses an elector that would stop later.
 func (l *Lock) Timing() Timing { return l.timing }
 
-// Identity names this process. No other one has the same.
+// Identity is the unique name of this process.
 func (l *Lock) Identity() string { return l.identity }
 
 // Describe names the lock.
@@ -142,7 +144,7 @@ func (l *Lock) Describe() string { return l.options.Namespace + "/" + l.options.
 // RecordEvent does nothing. The operator keeps the history of the lock in the status of the claim.
 func (l *Lock) RecordEvent(string) {}
 
-// Create is never needed: Get makes the claim.
+// Create always fails, because Get makes the claim.
 func (l *Lock) Create(context.Context, resourcelock.LeaderElectionRecord) error {
 	return errors.New("the claim is there already")
 }
@@ -163,7 +165,7 @@ func (l *Lock) certain(now time.Duration) (int64, time.Duration, error) {
 	return l.hold.token, l.hold.until - now, nil
 }
 
-// Get makes a claim and waits until it is held, or until there is another leader to report.
+// Get makes a claim, and waits until the claim is held or another leader appears.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.mu.Lock()
 	if l.hold != nil && l.hold.lost != nil {
@@ -212,7 +214,7 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			if err := l.clock.checkWall(l.options.Skew); err != nil {
 				return nil, nil, err
 			}
-			// There is no leader yet. This makes the elector write its record, which begins the term.
+			// A record without a holder makes the elector write its own record, which begins the term.
 			l.reported, l.reportedCause = "", ""
 			return l.record("")
 		}
@@ -224,7 +226,7 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			}
 			return nil, nil, fmt.Errorf("claim %s of lock %s has ended, and another one is made: %s", name, l.Describe(), state.ended)
 		}
-		// One log line per cause, which is the text before the message: the elector logs it.
+		// The elector logs each error, so Get returns one error per cause. The cause is the text before the message.
 		if cause, _, _ := strings.Cut(state.trouble, ":"); cause != l.reportedCause && (cause != silence || boottime()-l.made > rereadAfter) {
 			if l.reportedCause = cause; cause != "" {
 				return nil, nil, fmt.Errorf("claim %s of lock %s waits: %s", l.claim.Metadata.Name, l.Describe(), state.trouble)
@@ -251,13 +253,13 @@ func (l *Lock) ended(ctx context.Context, err error) error {
 	}
 	gone := l.claim
 	l.claim = nil
-	// Deleting a claim releases it. The hold of an earlier term expires.
+	// A deleted claim is released. A lost hold must expire instead, so its claim stays.
 	if holder := gone.Status.Holder; holder != nil && holder.Nonce == l.former {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	// The claim was perhaps granted just now. No code has led under it, so deleting it is as good as a release.
+	// The operator has perhaps granted the claim now. No code has led under this hold, so a deletion can release it.
 	return errors.Join(err, l.delete(ctx, gone, false))
 }
 
@@ -277,9 +279,9 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 	if err := l.timing.check(ctx, record, err == nil); err != nil {
 		return err
 	}
-	// The current validity is perhaps enough without a request. With little time left, a new validity is due.
+	// If enough of the validity is left, no request is needed. Otherwise, or a tenth of the ttl after the last reading, the claim is read again.
 	if err != nil || left < l.timing.needed()+l.options.TTL/4 || boottime()-l.lastLook > l.options.TTL/10 {
-		// Without an answer of the API server the current validity stays.
+		// If the API server does not answer, the current validity stays in force.
 		if err := l.refresh(ctx); err == nil {
 			l.take(l.claim.read(l.identity, l.podUID(), l.nonce()))
 		}
@@ -304,7 +306,7 @@ func (l *Lock) take(state claimState) {
 		now := boottime()
 		until := time.Duration(0)
 		if state.held.validUntil.Equal(l.hold.validUntil) {
-			// The estimate of the API server's clock can be better now. An earlier certain validity stays.
+			// A better estimate of the API server's clock can extend the certain part of the same validity, and never shortens it.
 			until = l.hold.until
 		} else {
 			l.hold.first = now
@@ -339,9 +341,9 @@ func (l *Lock) decide(now time.Duration) error {
 	return l.hold.lost
 }
 
-// release sends the release, but only if nothing has failed, because the elector also calls it while code can still run.
+// release releases the lock, unless a renewal has failed. After a failure the elector calls it while code can still run.
 //
-// Older versions of client-go pass a context without a deadline.
+// It sets its own deadline, because older versions of client-go pass a context without one.
 func (l *Lock) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -29,7 +29,7 @@ func userName(ctx context.Context, client dynamic.Interface) string {
 	return user
 }
 
-// The path at which the kubelet mounts the token. Tests have another one.
+// The path at which the kubelet mounts the token. Tests set another path.
 var serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // pod is the pod that this process runs in.
@@ -44,7 +44,7 @@ func ownPod() *pod {
 	return podOf(string(token))
 }
 
-// podOf reads the pod that the kubelet has bound a token to. The API server verifies the token when it is used.
+// podOf reads the pod from a token that is bound to it. The API server verifies the token when it is used.
 func podOf(token string) *pod {
 	parts := strings.Split(strings.TrimSpace(token), ".")
 	if len(parts) != 3 {

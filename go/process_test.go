@@ -20,7 +20,7 @@ import (
 	"github.com/redlock-operator/redlock-operator/go/internal/servers"
 )
 
-// contend runs client-go's loop as it is. While it leads it prints its token and the time, and in the end how it ended.
+// contend runs the unmodified loop of client-go. It prints the token and the time while it leads, and the time of its stop.
 func contend(key string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -34,7 +34,7 @@ func contend(key string) {
 	timing := lock.Timing()
 	lead := func(ctx context.Context) {
 		for ctx.Err() == nil {
-			// The time is read before the token: what is printed was true then.
+			// The time is read before the token, so this process held the lock at the printed time.
 			now := time.Now()
 			if token, err := redlock.TokenFromContext(ctx); err == nil {
 				fmt.Println("leads", token, now.UnixMicro())
@@ -46,7 +46,7 @@ func contend(key string) {
 		Lock: lock, LeaseDuration: timing.LeaseDuration, RenewDeadline: timing.RenewDeadline, RetryPeriod: timing.RetryPeriod,
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			// The context is the elector's own here, so that these tests see when the unmodified loop ends it.
+			// The context is the elector's own, because these tests measure when the unmodified loop ends it.
 			OnStartedLeading: func(ctx context.Context) { lead(redlock.NewContext(ctx, lock)) },
 			OnStoppedLeading: func() { fmt.Println("stopped", 0, time.Now().UnixMicro()) },
 			OnNewLeader:      func(identity string) { fmt.Println("follows", 0, time.Now().UnixMicro(), identity) },

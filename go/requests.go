@@ -63,7 +63,8 @@ func (l *Lock) create(ctx context.Context) error {
 	return err
 }
 
-// sweep deletes what an earlier process of this container has left in the queue. The lock would go to it for one ttl.
+// sweep deletes the waiting claims of earlier processes of this container. Such a claim could otherwise get the lock for
+// one ttl.
 func (l *Lock) sweep(ctx context.Context) error {
 	if l.pod == nil || l.swept {
 		return nil
@@ -115,7 +116,7 @@ func (l *Lock) ofKey(ctx context.Context) ([]*claim, error) {
 	return claims, nil
 }
 
-// leader is the current holder, if this package has read it. It is for OnNewLeader, and decides nothing.
+// leader is the identity of the current holder, if it uses this package. Only the elector's OnNewLeader needs it.
 func (l *Lock) leader(ctx context.Context) string {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
@@ -169,12 +170,12 @@ func (l *Lock) beat(ctx context.Context) error {
 	switch {
 	case err == nil:
 		l.hasBeaten, l.beaten = true, begun
-	case apierrors.IsAlreadyExists(err): // an answer was lost
+	case apierrors.IsAlreadyExists(err): // the answer of an earlier creation was lost
 		l.hasBeaten, l.beaten = true, 0
 	case apierrors.IsNotFound(err):
 		l.hasBeaten = false
 	}
-	// Without this permission the lock would be lost one ttl later. Other errors are tried again.
+	// Without this permission the lock would be lost one ttl later. After other errors the next call tries again.
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("no heartbeat can be sent, which the ClusterRole of holders allows: %w", err)
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// The default before a published validity is read.
+	// The allowed time until this process has read a new validity.
 	publication = 500 * time.Millisecond
-	// The minimum that remains of a quarter of the ttl: a request to the API server has to fit several times.
+	// The minimum of a quarter of the ttl without skew and publication. Several requests to the API server must fit into it.
 	leastBudget = time.Second
-	// More has no effect: while the API server does not answer, the current validity keeps the leader.
+	// A longer RenewDeadline has no effect. While the API server does not answer, the leader continues by its current validity.
 	longestRenewDeadline = 2 * time.Second
 )
 

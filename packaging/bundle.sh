@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The bundle for the Operator Lifecycle Manager, and the admission policies that a bundle cannot contain. manifests/olm comes from the chart.
+# Writes the bundle for the Operator Lifecycle Manager, and the admission policies that a bundle cannot contain. manifests/olm is generated
+# from the chart.
 #
-# usage: packaging/bundle.sh DIRECTORY; writes bundle/ and policies.yaml into it
+# usage: packaging/bundle.sh DIRECTORY; the results are bundle/ and policies.yaml in it
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -16,7 +17,7 @@ for crd in "$ROOT"/crds/*.yaml; do cp "$crd" "$1/bundle/manifests/redlock-operat
 
 policies=()
 for template in "$ROOT"/charts/redlock-operator/templates/admission-*.yaml; do
-  # Those of a value that is off render nothing, which helm calls an error.
+  # A template whose value is off renders nothing, and then helm fails.
   if helm template redlock-operator "$ROOT/charts/redlock-operator" --namespace redlock-system --kube-version 1.30.0 \
     --show-only "templates/${template##*/}" >"$1/policies.part" 2>/dev/null; then
     policies+=("$(cat "$1/policies.part")")

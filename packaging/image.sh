@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# The file system of the operator's image: one static program, the certificates of public authorities, and nothing else. The Dockerfile
-# calls this script, `make test` calls it without Docker, and `make release` takes the programs that it publishes from it.
+# Makes the file system of the operator's image: one static program and the certificates of public authorities. The Dockerfile calls this
+# script, and `make test` calls it without Docker. `make release` publishes the programs that it builds.
 #
 # usage: packaging/image.sh amd64|arm64 DIRECTORY
 #
 #   PROFILE=dev   builds with Cargo's profile `dev` (default: dist)
 #
-# It needs Rust, and a C compiler for musl (Debian: musl-tools). For the other architecture than this machine's it needs a cross compiler
-# instead (Debian: gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu, with the C library's headers).
+# It needs Rust, and a C compiler for musl (Debian: musl-tools). To build for another architecture than this machine's, it needs a cross
+# compiler instead (Debian: gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu, with the C library's headers).
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-# Every pod that uses a lock may carry the program.
+# The largest size in bytes. Each pod that uses a lock can contain the program.
 LARGEST=$((25 * 1000 * 1000))
 AUTHORITIES=(/etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem)
 
@@ -20,7 +20,7 @@ die() {
   exit 1
 }
 
-# compiler ARCHITECTURE TARGET: tells cc-rs and Cargo how C is compiled and how the program is linked.
+# compiler ARCHITECTURE TARGET: set the C compiler of cc-rs, and the linker of Cargo.
 compiler() {
   local architecture=$1 target=$2 gcc variable
   variable=${target//-/_}
@@ -31,15 +31,15 @@ compiler() {
   fi
   gcc=$architecture-linux-gnu-gcc
   command -v "$gcc" >/dev/null || die "$gcc is needed to build for $target: apt-get install gcc-${architecture//_/-}-linux-gnu"
-  # The headers are glibc's. Without its fortified functions the code asks for nothing that musl does not have.
+  # The headers belong to glibc. Without its fortified functions the code uses only functions that musl has.
   export "CC_$variable=$gcc" "CFLAGS_$variable=-U_FORTIFY_SOURCE"
   export "CARGO_TARGET_${variable^^}_LINKER=$gcc"
 }
 
-# is_static PROGRAM: no interpreter and no library is named in it.
+# is_static PROGRAM: succeed if the program needs no interpreter and no library.
 is_static() { ! readelf --program-headers --dynamic --wide "$1" | grep -qE 'INTERP|\(NEEDED\)'; }
 
-# build ARCHITECTURE TARGET: prints where the program is.
+# build ARCHITECTURE TARGET: build the program, and print its path.
 build() {
   local architecture=$1 target=$2 profile=${PROFILE:-dist} program
   if command -v rustup >/dev/null; then rustup target add "$target" >&2; fi
@@ -62,7 +62,7 @@ fill() {
   install -D -m 0755 "$program" "$directory/usr/local/bin/redlock"
   for bundle in "${AUTHORITIES[@]}"; do
     if [[ -s $bundle ]]; then
-      # For masters that others run with `tls: {}`: a certificate of a public authority.
+      # External masters with `tls: {}` have certificates of public authorities.
       install -D -m 0644 "$bundle" "$directory/etc/ssl/certs/ca-certificates.crt"
       return
     fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The command `redlock` as a Debian package and as an RPM, with its manual pages, its completions, and the names of a plugin for kubectl. The
-# formats' own tools build them, so nothing has to be fetched (Debian: dpkg and rpm). The same program gives the same bytes.
+# Makes a Debian package and an RPM of the command `redlock`, with its manual pages, its completions, and the names of a plugin for kubectl.
+# The tools of the formats build them, so nothing is fetched (Debian: dpkg and rpm). The same program gives the same bytes.
 #
 # usage: packaging/packages.sh amd64|arm64 PROGRAM NATIVE DIRECTORY; NATIVE is the program of this machine, which prints the pages
 #
@@ -19,7 +19,7 @@ die() {
   exit 1
 }
 
-# tree DIRECTORY: the files that both packages have.
+# tree DIRECTORY ZSH_FOLDER: write the files of both packages. The folders for completions of zsh differ.
 tree() {
   local usr=$1/usr share=$1/usr/share page
   install -D -m 0755 "$program" "$usr/bin/redlock"
@@ -37,7 +37,7 @@ tree() {
   "$native" completions zsh >"$share/zsh/$2/_redlock"
 }
 
-# normal DIRECTORY: modes and times that do not depend on this machine.
+# normal DIRECTORY: set modes and times that do not depend on this machine.
 normal() {
   chmod -R u=rwX,go=rX "$1"
   find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
@@ -59,7 +59,7 @@ License: Apache-2.0
 END_OF_FILE
   printf 'redlock (%s) unstable; urgency=medium\n\n  * See %s/blob/v%s/CHANGELOG.md.\n\n -- %s  %s\n' \
     "$tilde" "$HOMEPAGE" "$version" "$VENDOR" "$DATE" | gzip -9 -n >"$doc/changelog.gz"
-  # The program is static, and can be loaded at any address.
+  # Lintian reports the program as a shared library, because it is static and position-independent.
   install -D -m 0644 /dev/stdin "$root/usr/share/lintian/overrides/redlock" <<'END_OF_FILE'
 redlock: shared-library-lacks-prerequisites [usr/bin/redlock]
 END_OF_FILE
@@ -106,7 +106,7 @@ cp -a $root/. %{buildroot}
 %files
 $(cd "$root" && find usr \( -type f -o -type l \) -printf '/%p\n' | LC_ALL=C sort)
 END_OF_FILE
-  # The program comes as it was built: nothing strips it or looks into it.
+  # The options keep the program unchanged: rpmbuild neither strips nor analyses it.
   rpmbuild -bb --quiet --target "$machine-linux" --define "_topdir $work/rpmbuild" --define "_rpmdir $work/rpms" \
     --define '_build_id_links none' --define '__os_install_post %{nil}' --define 'debug_package %{nil}' --define '_buildhost localhost' \
     --define 'use_source_date_epoch_as_buildtime 1' --define 'clamp_mtime_to_source_date_epoch 1' --define '_binary_payload w6.gzdio' \

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Everything that a release publishes, in one folder: the chart's package, the manifests, the bundle for OLM, static programs, their packages (deb, rpm), krew's manifest, a bill of materials
-# (CycloneDX), the section of CHANGELOG.md, and checksums of it all. The version is that of Cargo.toml. Nothing is published here: the workflow `release` does.
+# Writes all files of a release into one folder: the chart's package, the manifests, the bundle for OLM, static programs, and their packages
+# (deb, rpm). It adds krew's manifest, a bill of materials (CycloneDX), the section of CHANGELOG.md, and checksums of all files. The version
+# is that of Cargo.toml. This script publishes nothing. The workflow `release` publishes the files.
 #
 # usage: packaging/release.sh; with
-#   DIST=folder              where to (default: dist)
+#   DIST=folder              the folder (default: dist)
 #   ARCHITECTURES="amd64 arm64"
 #   PROFILE=dev              Cargo's profile of the programs (default: dist)
 set -euo pipefail
@@ -23,11 +24,11 @@ die() {
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || die "Cargo.toml: version \"$version\""
-# On a tag, the tag is the version.
+# A workflow on a tag releases the tag's version.
 if [[ ${GITHUB_REF_TYPE:-} == tag && ${GITHUB_REF_NAME:-} != "v$version" ]]; then
   die "the tag ${GITHUB_REF_NAME:-} is not the version of Cargo.toml, v$version"
 fi
-# Go finds the module of this version by a tag of its own.
+# Go finds this version of the module by a separate tag.
 if [[ ${GITHUB_REF_TYPE:-} == tag && $(git rev-parse --quiet --verify "refs/tags/go/v$version^{commit}") != $(git rev-parse HEAD) ]]; then
   die "the tag go/v$version of the Go module is missing on this commit: push it, and then v$version again"
 fi
@@ -41,7 +42,7 @@ mkdir -p "$DIST"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The same contents give the same bytes, whoever packs them and when.
+# The same contents give the same bytes, on each machine and at any time.
 epoch=$(git log -1 --format=%ct 2>/dev/null || printf 0)
 archive() { tar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner -C "$2" -cf - "${@:3}" | gzip -n >"$1"; }
 
@@ -58,7 +59,7 @@ for architecture in "${architectures[@]}"; do
     "$work/$(dpkg --print-architecture)/usr/local/bin/redlock" "$DIST"
 done
 
-# The manifest of `kubectl redlock` for krew, with the checksums of these archives.
+# krew's manifest of `kubectl redlock` gets the checksums of these archives.
 {
   cat packaging/krew.yaml
   for architecture in "${architectures[@]}"; do
@@ -79,22 +80,22 @@ packaging/bundle.sh "$work/olm"
 archive "$DIST/redlock-operator-olm-$version.tar.gz" "$work/olm" bundle
 cp "$work/olm/policies.yaml" "$DIST/policies.yaml"
 
-# What the program is made of: its own crate and all that is compiled in for Linux.
+# The bill of materials has the program's crate and all dependencies that are compiled in for Linux.
 cargo cyclonedx --quiet --manifest-path "$ROOT/Cargo.toml" --format json --spec-version 1.5 \
   --target x86_64-unknown-linux-musl --override-filename redlock-sbom
 mv "$ROOT/redlock-sbom.json" "$DIST/redlock_$version.cdx.json"
-# It writes one for each member of the workspace.
+# cargo-cyclonedx writes one file for each member of the workspace.
 find "$ROOT/crates" -name redlock-sbom.json -delete
 grep -q '"bomFormat": "CycloneDX"' "$DIST/redlock_$version.cdx.json" || die "the bill of materials is none"
 
-# The section of this version, or while there is no such version yet, what is not released.
+# The notes are the section of this version, or of unreleased changes if this version has no section yet.
 section() { awk -v title="$1" 'index($0, "## [" title "]") == 1 { found = 1; next } /^## \[/ { found = 0 } found' CHANGELOG.md; }
 section "$version" >"$DIST/NOTES.md"
 if ! grep -q '[^[:space:]]' "$DIST/NOTES.md"; then
   [[ ${GITHUB_REF_TYPE:-} != tag ]] || die "CHANGELOG.md has no section [$version]"
   section Unreleased >"$DIST/NOTES.md"
 fi
-grep -q '[^[:space:]]' "$DIST/NOTES.md" || die "CHANGELOG.md says nothing of this release"
+grep -q '[^[:space:]]' "$DIST/NOTES.md" || die "CHANGELOG.md has no text for this release"
 
 (cd "$DIST" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" SHA256SUMS && sha256sum --check --quiet SHA256SUMS)
 (cd "$DIST" && stat --printf '    %n %s\n' -- *)

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# etcd, the API server, the controllers and the scheduler, on the machine cp.
+# Starts etcd, the API server, the controllers and the scheduler on the machine cp.
 # Sourced by cluster.sh.
 
 start_etcd() {
-  # No fsync: this cluster's data need not survive the machine.
+  # etcd does not call fsync, because this cluster's data need not survive the machine.
   daemon cp etcd --data-dir "$RUN/cp/etcd" --unsafe-no-fsync \
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380 --log-level warn

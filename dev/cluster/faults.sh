@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Faults of nodes and containers, and commands inside of machines. Sourced by cluster.sh.
+# Injects faults into nodes and containers, and runs commands inside machines. Sourced by cluster.sh.
 
 node_number() { [[ ${1:-} =~ ^[0-9]+$ && $1 -ge 1 && $1 -le $NODES ]] || die "which node? 1 to $NODES"; }
 
@@ -15,7 +15,7 @@ signal_container() {
   [[ -n $pid ]] || die "$namespace/$pod $container: not running on $node"
   pids=$pid
   if [[ $signal != KILL ]]; then
-    # Freezing should stop what the container has forked as well.
+    # A freeze must also stop the forked processes of the container.
     pids=$(ctr_node "${node#node}" tasks ps "$id" | awk 'NR > 1 { print $1 }')
   fi
   # shellcheck disable=SC2086  # a list of numbers
@@ -23,7 +23,7 @@ signal_container() {
   say "sent SIG$signal to $namespace/$pod $container (process $pid in $node)"
 }
 
-# in_node N [--] COMMAND...: run a command in the node.
+# in_node N [--] COMMAND...: run a command in the namespaces of the node.
 in_node() {
   local node
   node_number "${1:-}" && node=node$1 && shift
@@ -42,7 +42,7 @@ on_node() {
     "$RUN/$node/resolv.conf" "${@:?which command?}"
 }
 
-# in_network N [--] COMMAND...: become a command of this machine on the node's network. A signal to this process reaches the command.
+# in_network N [--] COMMAND...: replace this process by a command on the node's network. A signal to this process reaches the command.
 in_network() {
   local pid
   node_number "${1:-}"
@@ -52,7 +52,7 @@ in_network() {
   exec nsenter --target "$pid" --net -- "${@:?which command?}"
 }
 
-# in_cp [--] COMMAND...: run a command beside the control plane.
+# in_cp [--] COMMAND...: run a command in the namespaces of the control plane.
 in_cp() {
   [[ ${1:-} != -- ]] || shift
   enter cp "${@:?which command?}"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The first process of a "machine": cluster.sh starts it in mount, network, PID
-# and host name namespaces of its own. It makes the file system look like that of
-# a fresh machine and then only reaps. Killing it ends every process of the
-# machine, and with them its mounts, pods and network: nothing can be left over.
+# The first process of a "machine". cluster.sh starts it in new mount, network, PID and
+# host name namespaces. It makes the file system look like that of a fresh machine, and
+# then only reaps orphans. Its end kills every process of the machine, and removes the
+# machine's mounts, pods and network.
 # usage: init.sh NAME DIRECTORY
 set -euo pipefail
 name=$1 dir=$2
 
 hostname "$name"
-# Private copies of where containerd, kubelet and the CNI plugins keep their things.
+# containerd, kubelet and the CNI plugins get private copies of these folders.
 for d in var/lib var/log; do
   mkdir -p "$dir/$d"
   mount --bind "$dir/$d" "/$d"
@@ -16,8 +16,8 @@ done
 mount -t tmpfs -o mode=0755 run /run
 mkdir -p /run/lock /run/netns
 
-# kubelet insists on these values, and they are the whole host's. Show it files
-# that have them already, so that the host's own stay as they are.
+# kubelet sets these values, and they belong to the whole host. It finds files that have
+# the values already, so it does not change those of the host.
 pretend() {
   if [[ -e /proc/sys/$1 ]]; then
     mkdir -p /run/sysctl
@@ -33,7 +33,7 @@ pretend kernel/keys/root_maxkeys 1000000
 pretend kernel/keys/root_maxbytes 25000000
 
 : >"$dir/ready"
-# bash collects orphans by itself whenever a child of its own ends or it waits.
+# bash reaps orphans automatically when one of its children ends, or when it waits.
 while :; do
   sleep 3600 &
   wait $! || true

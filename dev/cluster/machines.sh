@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Machines of the cluster: processes with namespaces of their own, and the daemons in them.
+# Starts the machines of the cluster, which are processes with their own namespaces, and the daemons in them.
 # Sourced by cluster.sh.
 
 machines() { printf 'cp\n' && seq -f 'node%g' "$NODES"; }
 
-# started_at PID: together with the PID, this names one process for good.
+# started_at PID: print the start time of a process. The PID and the start time together identify it permanently.
 started_at() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
-# machine_pid NAME: this host's PID of the machine's first process, if it lives.
+# machine_pid NAME: print the host's PID of the machine's first process, if it runs.
 machine_pid() {
   local pid start
   read -r pid start 2>/dev/null <"$RUN/$1/pid" || return 1
@@ -34,7 +34,7 @@ enter() {
   nsenter --target "$pid" --mount --net --pid --uts -- "${@:2}"
 }
 
-# daemon_pid MACHINE NAME: the PID, inside the machine, of a daemon that runs.
+# daemon_pid MACHINE NAME: print the PID of a running daemon inside the machine.
 daemon_pid() {
   local machine pid name
   machine=$(machine_pid "$1") || return 1
@@ -44,7 +44,7 @@ daemon_pid() {
   printf '%s\n' "$pid"
 }
 
-# launch MACHINE NAME COMMAND...: start a command in a machine and leave it alone; prints its PID there.
+# launch MACHINE NAME COMMAND...: start a command in the background of a machine, and print its PID there.
 launch() {
   # shellcheck disable=SC2016  # for the inner shell to expand
   enter "$1" bash -c '
@@ -61,8 +61,8 @@ daemon() {
   launch "$machine" "$name" "$@" >"$RUN/$machine/$name.pid"
 }
 
-# supervised MACHINE COMMAND...: a daemon that is started again when it ends. The scheduler does so of its own accord when it cannot make
-# sense of what it sees after an outage of the API server. The lock is for an `up` in the second between two lives.
+# supervised MACHINE COMMAND...: start a daemon, and restart it when it ends. The scheduler ends if it cannot process the state after an
+# outage of the API server. The file lock prevents a second daemon if `up` runs in the second before a restart.
 supervised() {
   local machine=$1 name=${2##*/}
   shift
@@ -82,7 +82,7 @@ supervised() {
   wait_until 10 "$name" daemon_pid "$machine" "$name"
 }
 
-# daemon_stop MACHINE NAME: kill it, as a crash would, and wait until it is gone.
+# daemon_stop MACHINE NAME: kill a daemon like a crash, and wait for its end.
 daemon_stop() {
   local pid
   pid=$(daemon_pid "$1" "$2") || return 0

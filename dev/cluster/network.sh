@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The network of the cluster: a bridge, a route for the pods of each node, and a loopback port for the API server.
+# Creates the network of the cluster: a bridge, a route for the pods of each node, and a loopback port for the API server.
 # Sourced by cluster.sh.
 
 control_plane_network() {
@@ -11,9 +11,9 @@ control_plane_network() {
     echo 1 >/proc/sys/net/ipv4/ip_forward"
 }
 
-# Pods have /32 routes of their own through the node (the CNI plugin ptp, not
-# bridge): all their packets pass the node's IP layer, so Services work between
-# two pods of one node too, and nft rules can cut any pair apart.
+# Each pod has its own /32 route through the node (the CNI plugin ptp, not bridge).
+# All packets pass the node's IP layer. Therefore Services also work between two
+# pods of one node, and nft rules can separate any two pods.
 node_network() {
   local i=$1 j cp node
   cp=$(machine_pid cp) node=$(machine_pid "node$i")
@@ -32,10 +32,10 @@ node_network() {
   done
 }
 
-# The host reaches the API server alone, through a loopback port: one socat
-# listens there, another stands inside the control plane, and a socket file,
-# which knows no network namespaces, joins them.
-FORWARDER_NAME="socat for ${LOCAL%/.local}" # what ps shows, and how clear_away knows it
+# The host reaches only the API server, through a loopback port. One socat listens on
+# this port, and another one runs inside the control plane. A socket file connects
+# them, because it does not depend on network namespaces.
+FORWARDER_NAME="socat for ${LOCAL%/.local}" # ps shows this name, and clear_away finds the process by it
 port_forward() {
   local port
   daemon cp socat "UNIX-LISTEN:api.sock,fork,unlink-early,backlog=128,mode=0600" TCP:127.0.0.1:6443,nodelay

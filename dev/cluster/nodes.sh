@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# containerd, kubelet and kube-proxy, on the machines node1 to nodeN.
+# Starts containerd, kubelet and kube-proxy on the machines node1 to nodeN.
 # Sourced by cluster.sh.
 
-# A cgroup per node in every hierarchy. Two kubelets with one root between them
-# would kill each other's pods.
+# Each node has its own cgroup in every hierarchy, because two kubelets with the same
+# root would kill each other's pods.
 cgroup_hierarchies() {
   if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
     printf '/sys/fs/cgroup\n'
@@ -20,9 +20,9 @@ cgroups_make() {
       for file in cpuset.cpus cpuset.mems; do
         if [[ -e $hierarchy/cpuset.sched_load_balance ]]; then cat "$hierarchy/$file" >"$hierarchy/$group/$file"; fi
       done
-      # A build beside the cluster must not starve it: what runs in pods is small, and answers within milliseconds or is late.
+      # The cluster gets more CPU time than a build on the same machine. The pods need little, but they must answer within milliseconds.
       if [[ -e $hierarchy/$group/cpu.shares ]]; then echo 16384 >"$hierarchy/$group/cpu.shares"; fi
-      # cgroup v2: hand the controllers down.
+      # cgroup v2: enable the controllers for the child groups.
       if [[ $hierarchy == /sys/fs/cgroup ]]; then
         sed 's/\([a-z]\+\)/+\1/g' "$hierarchy/cgroup.controllers" >"$hierarchy/cgroup.subtree_control" 2>/dev/null || true
         sed 's/\([a-z]\+\)/+\1/g' "$hierarchy/$group/cgroup.controllers" >"$hierarchy/$group/cgroup.subtree_control" 2>/dev/null || true
@@ -47,7 +47,7 @@ node_config() {
   "ipam": {"type": "host-local", "ranges": [[{"subnet": "$(node_pods "$i")"}]], "routes": [{"dst": "0.0.0.0/0"}]}
 }]}
 EOF
-  # restrict_oom_score_adj: in a container, root may lack CAP_SYS_RESOURCE.
+  # restrict_oom_score_adj: if this host is a container, root can lack CAP_SYS_RESOURCE.
   cat >"$dir/containerd.toml" <<EOF
 version = 2
 [plugins."io.containerd.internal.v1.opt"]
@@ -59,9 +59,9 @@ version = 2
     bin_dir = "/usr/lib/cni"
     conf_dir = "$dir/cni"
 EOF
-  # Faults should show within seconds: short leases, and restarts of a container
-  # that dies again and again at most 5 s apart. The disk is the host's and not
-  # for kubelet to tidy: no eviction, no image garbage collection.
+  # Faults become visible within seconds, because node Leases are short, and a crashing
+  # container restarts after at most 5 s. The disk belongs to the host, so kubelet does
+  # not evict pods and does not remove images.
   cat >"$dir/kubelet.yaml" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -98,7 +98,7 @@ mode: nftables
 clientConnection: {kubeconfig: $PKI/kube-proxy.kubeconfig}
 clusterCIDR: $POD_CIDR
 hostnameOverride: node$i
-# The limits are the host's, and not ours to change.
+# These limits belong to the host, so kube-proxy must not change them.
 conntrack: {maxPerCore: 0, min: 0}
 EOF
 }
@@ -117,14 +117,14 @@ start_kubelet() {
 
 start_kube_proxy() { daemon "node$1" "$BIN/kube-proxy" --config "$RUN/node$1/kube-proxy.yaml"; }
 
-# Everything of a node that does not need the API server.
+# Prepare a node with all parts that do not need the API server.
 node_prepare() {
   local tar
   start_containerd "$1"
   for tar in pause coredns redis; do node_load "$1" "$IMAGES/$tar.tar" >/dev/null; done
 }
 
-# node_load N TAR: import an image unless the node has got this very one.
+# node_load N TAR: import an image unless the node already has the same one.
 node_load() {
   local i=$1 tar=$2 stamp sum
   stamp=$RUN/node$i/image-$(basename "$tar" .tar) sum=$(sha256sum "$tar" | cut -d' ' -f1)
@@ -137,7 +137,7 @@ node_load() {
   say "    node$i loaded it"
 }
 
-# on_nodes FUNCTION ARGUMENT...: call it for every node at the same time.
+# on_nodes FUNCTION ARGUMENT...: call the function for all nodes at the same time.
 on_nodes() {
   local i pids=() failed=0
   for i in $(seq "$NODES"); do

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Certificates and kubeconfigs of the local cluster. Made once and kept in
-# .local/pki, so a kubeconfig stays good over `down` and `up`.
+# Creates the certificates and kubeconfigs of the local cluster once, in .local/pki.
+# They stay after `down`, so a kubeconfig is also valid after the next `up`.
 
 API_SERVER_SANS=DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc
 API_SERVER_SANS+=,DNS:kubernetes.default.svc.cluster.local,DNS:localhost
 API_SERVER_SANS+=,IP:127.0.0.1,IP:$CP_IP,IP:$KUBERNETES_SERVICE_IP
 
-# certificate NAME SUBJECT [SANS]: a key and a certificate signed by the CA.
+# certificate NAME SUBJECT [SANS]: create a key, and a certificate signed by the CA.
 certificate() {
   local name=$1 subject=$2 sans=${3:-}
   {
@@ -24,7 +24,7 @@ certificate() {
 
 make_pki() {
   local i
-  # A change of addresses, names or of the number of nodes calls for new ones.
+  # Other addresses or names, or another number of nodes, need new certificates.
   if [[ $(cat "$PKI/made-for" 2>/dev/null) == "$NODES $API_SERVER_SANS" ]]; then return; fi
   rm -rf "$PKI"
   (umask 077 && mkdir -p "$PKI")
@@ -51,7 +51,7 @@ make_pki() {
   printf '%s\n' "$NODES $API_SERVER_SANS" >"$PKI/made-for"
 }
 
-# kubeconfig NAME SERVER: a kubeconfig with everything in it, for that certificate.
+# kubeconfig NAME SERVER: print a kubeconfig that contains this certificate and its key.
 kubeconfig() {
   cat <<EOF
 apiVersion: v1

@@ -15,7 +15,7 @@ public class AgentLockProvider implements LockProvider {
         String path = "/locks/" + namespace + "%2F" + config.getName(), times = "&holdFor="
             + config.getLockAtMostFor().toMillis() + "ms&minHold=" + config.getLockAtLeastFor().toMillis() + "ms";
         String reply = post(path + "/acquire?instance=" + instance + times);
-        if ("NotServed".equals(field("reason", reply))) { // the agent was started since
+        if ("NotServed".equals(field("reason", reply))) { // the agent has restarted
             instance = field("instance", post("/register"));
             reply = post(path + "/acquire?instance=" + instance + times);
         }

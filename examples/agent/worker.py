@@ -1,7 +1,7 @@
 """Works while this instance leads. Its argument is the agent: http://127.0.0.1:4040"""
 import json, sys, time, urllib.error, urllib.request
 
-direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # an agent is on this machine
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # without a proxy, because the agent is on this machine
 
 
 def ask(method, path):
@@ -12,16 +12,16 @@ def ask(method, path):
     except urllib.error.HTTPError as refused:
         return json.load(refused)
     except OSError:
-        return {}  # there is no agent
+        return {}  # the agent does not answer
 
 
 instance = "none"
 while True:
-    asked = time.clock_gettime(time.CLOCK_BOOTTIME)  # before the question: safe, whatever the delay
+    asked = time.clock_gettime(time.CLOCK_BOOTTIME)  # before the request, so that a delay only shortens the validity
     answer = ask("GET", f"/leader?instance={instance}")
     deadline = asked + answer.get("validForMs", 0) / 1000
     if answer.get("reason") == "NotServed":  # the application or the agent has just started
         instance = ask("POST", "/register").get("instance")
     elif time.clock_gettime(time.CLOCK_BOOTTIME) < deadline:
-        print("works with token", answer["fencingToken"], flush=True)  # until the deadline
+        print("works with token", answer["fencingToken"], flush=True)  # work only until the deadline
     time.sleep(0.2)

@@ -2,7 +2,7 @@
 {{- .Values.namespaceOverride | default .Release.Namespace -}}
 {{- end -}}
 
-{{- /* labels keep the chart's name: `redlock doctor` and NetworkPolicies find the pods by it */}}
+{{- /* Labels always have the chart's name, because `redlock doctor` and NetworkPolicies find the pods by it. */}}
 {{- define "redlock.name" -}}
 {{- $name := .Values.nameOverride | default .Chart.Name -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
@@ -37,8 +37,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{- /* .image as in the values, or a whole name; .tag where it names none. Another registry takes the place of the one that the
-repository begins with: a first part with a dot or a colon, or localhost. */}}
+{{- /* The reference of an image: .image is a map as in the values, or a complete name. .tag is the default tag. A configured registry
+replaces the registry of the repository, which is a first part with a dot or a colon, or localhost. */}}
 {{- define "redlock.reference" -}}
 {{- if kindIs "string" .image -}}
 {{- .image -}}
@@ -62,7 +62,7 @@ repository begins with: a first part with a dot or a colon, or localhost. */}}
 {{- include "redlock.reference" (dict "root" . "image" .Values.image "tag" .Chart.AppVersion) -}}
 {{- end -}}
 
-{{- /* what the operator creates as the default quorum: the values, and what they leave out */}}
+{{- /* The specification of the default quorum: defaults, which the values override. */}}
 {{- define "redlock.defaultQuorum" -}}
 {{- $image := include "redlock.reference" (dict "root" . "image" .Values.redis.image "tag" "") -}}
 {{- $spec := dict "image" $image "allowedNamespaces" (dict "from" "All") -}}
@@ -76,7 +76,7 @@ repository begins with: a first part with a dot or a colon, or localhost. */}}
 {{- .Values.test.namespace | default (first .Values.watchNamespaces) | default (include "redlock.namespace" .) -}}
 {{- end -}}
 
-{{- /* whose quorums: the release's own namespace if none is named. An empty list: those of all namespaces */}}
+{{- /* The namespaces of quorums, by default the release's own. An empty list means all namespaces. */}}
 {{- define "redlock.quorumNamespaces" -}}
 {{- if not (has "*" .Values.quorumNamespaces) -}}
 {{- .Values.quorumNamespaces | default (list (include "redlock.namespace" .)) | toJson -}}
@@ -85,7 +85,7 @@ repository begins with: a first part with a dot or a colon, or localhost. */}}
 {{- end -}}
 {{- end -}}
 
-{{- /* what the operator is told about its place among others */}}
+{{- /* The name and the namespaces of this installation, which separate it from other installations. */}}
 {{- define "redlock.placeEnv" -}}
 {{- with .Values.installation }}
 - name: REDLOCK_INSTALLATION
@@ -110,7 +110,7 @@ repository begins with: a first part with a dot or a colon, or localhost. */}}
   value: {{ .Values.log.format | quote }}
 {{- end -}}
 
-{{- /* what failed stays, so that the Job's log says which locks are held */}}
+{{- /* A failed Job stays, because its log names the held locks. */}}
 {{- define "redlock.hook" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded

@@ -10,7 +10,7 @@ import java.util.Optional;
 import java.util.regex.Pattern;
 
 /**
- * A client of `redlock agent` in one file. Needs Java 17 and nothing else. Copy it into your program, and use it from one thread.
+ * A client of `redlock agent` in one file. It needs only Java 17. Copy it into your program, and use it from one thread.
  *
  * <pre>
  * var agent = new RedlockAgent("http://127.0.0.1:4040");
@@ -19,7 +19,7 @@ import java.util.regex.Pattern;
  * </pre>
  */
 public class RedlockAgent implements AutoCloseable {
-    /** How long a request may take beyond its own wait. */
+    /** The longest time that a request can take beyond its own wait. */
     private static final Duration MARGIN = Duration.ofSeconds(10);
 
     private final HttpClient http = HttpClient.newBuilder().connectTimeout(MARGIN).build();
@@ -30,7 +30,7 @@ public class RedlockAgent implements AutoCloseable {
         this.address = address;
     }
 
-    /** A lock that this process has. Work only while remaining() is above zero. */
+    /** A lock that this process holds. Work only while remaining() is above zero. */
     public class Held {
         public final long token;
         private final String path;
@@ -42,12 +42,12 @@ public class RedlockAgent implements AutoCloseable {
             deadline = asked + answer.validity();
         }
 
-        /** For how long the lock is certain, as of the last answer. */
+        /** The time for which the lock is certain, as of the last answer. */
         public Duration remaining() {
             return Duration.ofNanos(Math.max(0, deadline - System.nanoTime()));
         }
 
-        /** Asks the agent again. False if the lock is lost, or if its validity has ended without an answer. */
+        /** Renews the validity with a request to the agent. False if the lock is lost, or if its validity has ended without an answer. */
         public boolean renew() {
             long asked = System.nanoTime();
             try {
@@ -55,12 +55,12 @@ public class RedlockAgent implements AutoCloseable {
                 if (answer.status == 200 && answer.number("fencingToken") == token) deadline = asked + answer.validity();
                 else if (answer.status != 503) deadline = System.nanoTime();
             } catch (IOException unanswered) {
-                // The validity of before counts.
+                // Without an answer the earlier validity stays in force.
             }
             return !remaining().isZero();
         }
 
-        /** Gives the lock back. Stop to work first. */
+        /** Releases the lock. Stop your work first. */
         public void release() throws IOException {
             deadline = System.nanoTime();
             ask("POST", path + "/release", "&token=" + token, Duration.ZERO);
@@ -82,7 +82,7 @@ public class RedlockAgent implements AutoCloseable {
         }
     }
 
-    /** The lock of the agent's option --lock or --election, or nothing while this process does not lead. */
+    /** The lock of the agent's option --lock or --election. Empty while this process does not lead. */
     public Optional<Held> leader() {
         long asked = System.nanoTime();
         try {
@@ -94,17 +94,17 @@ public class RedlockAgent implements AutoCloseable {
         }
     }
 
-    /** Takes a lock `namespace/key`. Nothing if another holder has it after the wait. */
+    /** Takes a lock `namespace/key`. Empty if another holder still has it after the wait. */
     public Optional<Held> acquire(String lock, Duration wait) throws IOException {
         long asked = System.nanoTime();
         var answer = served("POST", path(lock) + "/acquire", "&wait=" + wait.toMillis() + "ms", wait);
         if (answer.status == 409) return Optional.empty();
         if (answer.status != 200) throw new IOException("the agent refused: " + answer.text("detail"));
-        // The answer counts from before the wait. One more request counts from now.
+        // The validity of this answer begins before the wait. One more request makes it begin now.
         return Optional.of(new Held(path(lock), answer, asked)).filter(Held::renew);
     }
 
-    /** The program has ended its work: all its locks are given back. */
+    /** Releases all locks of this program. Call it when the program has ended its work. */
     @Override
     public void close() throws IOException {
         ask("POST", "/unregister", "", Duration.ZERO);
@@ -114,7 +114,7 @@ public class RedlockAgent implements AutoCloseable {
         return "/locks/" + URLEncoder.encode(lock, StandardCharsets.UTF_8);
     }
 
-    /** Asks as a registered instance. The agent forgets instances when it restarts. */
+    /** Sends a request as a registered instance, and registers it if needed. A restarted agent has no instances. */
     private Answer served(String method, String path, String query, Duration wait) throws IOException {
         var answer = ask(method, path, query, wait);
         if (!answer.text("reason").matches("NotServed|NotRegistered")) return answer;
@@ -135,7 +135,7 @@ public class RedlockAgent implements AutoCloseable {
         }
     }
 
-    /** Without a lock: works while it leads. With one: takes it, waits for a line of input, and gives it back. */
+    /** Without a lock argument: works while it leads. With a lock: takes it, waits for a line of input, and releases it. */
     public static void main(String[] arguments) throws Exception {
         try (var agent = new RedlockAgent(arguments[0])) {
             for (; arguments.length == 1; Thread.sleep(200)) agent.leader().ifPresent(leads -> System.out.println("works with token " + leads.token));

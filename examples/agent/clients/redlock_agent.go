@@ -26,13 +26,13 @@ type answer struct {
 	err                            error
 }
 
-// Agent answers one process whether it holds locks. Use it from one goroutine.
+// Agent is a connection of one process to its agent. Use it from one goroutine.
 type Agent struct {
 	transport         *http.Transport
 	address, instance string
 }
 
-// Held is a lock that this process has. Work only while Remaining is above zero.
+// Held is a lock that this process holds. Work only while Remaining is above zero.
 type Held struct {
 	Token    int64
 	agent    *Agent
@@ -60,13 +60,13 @@ func (agent *Agent) Leader() *Held {
 	return held
 }
 
-// Acquire takes a lock `<namespace>/<key>`. It returns nil if another holder has it after the wait.
+// Acquire takes a lock `<namespace>/<key>`. It returns nil if another holder still has it after the wait.
 func (agent *Agent) Acquire(lock string, wait time.Duration) (*Held, error) {
 	path := "/locks/" + url.PathEscape(lock)
 	asked := time.Now()
 	reply := agent.served("POST", path+"/acquire", url.Values{"wait": {wait.String()}}, wait)
 	held := &Held{reply.FencingToken, agent, path, asked.Add(reply.validity())}
-	if reply.status == http.StatusOK && held.Renew() { // the answer counts from before the wait, and this one from now
+	if reply.status == http.StatusOK && held.Renew() { // the validity began before the wait, and Renew makes it begin now
 		return held, nil
 	} else if reply.err != nil || reply.status == http.StatusOK || reply.status == http.StatusConflict {
 		return nil, reply.err
@@ -74,13 +74,13 @@ func (agent *Agent) Acquire(lock string, wait time.Duration) (*Held, error) {
 	return nil, fmt.Errorf("the agent refused: %s", reply.Detail)
 }
 
-// Close says that the program has ended its work: all its locks are given back.
+// Close releases all locks of this program. Call it when the program has ended its work.
 func (agent *Agent) Close() error { return agent.ask("POST", "/unregister", url.Values{}, 0).err }
 
 // Remaining is the time for which the lock is certain, as of the last answer.
 func (held *Held) Remaining() time.Duration { return time.Until(held.deadline) }
 
-// Renew asks the agent again. It is false if the lock is lost, or if its validity has ended without an answer.
+// Renew renews the validity with a request to the agent. It is false if the lock is lost, or if its validity has ended without an answer.
 func (held *Held) Renew() bool {
 	asked := time.Now()
 	reply := held.agent.ask("POST", held.path+"/renew", held.token(), 0)
@@ -92,7 +92,7 @@ func (held *Held) Renew() bool {
 	return held.Remaining() > 0
 }
 
-// Release gives the lock back. Stop to work first.
+// Release releases the lock. Stop your work first.
 func (held *Held) Release() error {
 	held.deadline = time.Time{}
 	return held.agent.ask("POST", held.path+"/release", held.token(), 0).err
@@ -101,7 +101,7 @@ func (held *Held) Release() error {
 func (held *Held) token() url.Values     { return url.Values{"token": {fmt.Sprint(held.Token)}} }
 func (a answer) validity() time.Duration { return time.Duration(a.ValidForMs) * time.Millisecond }
 
-// served asks as a registered instance. The agent forgets instances when it restarts.
+// served sends a request as a registered instance, and registers it if needed. A restarted agent has no instances.
 func (agent *Agent) served(method, path string, query url.Values, wait time.Duration) answer {
 	if reply := agent.ask(method, path, query, wait); reply.Reason != "NotServed" && reply.Reason != "NotRegistered" {
 		return reply
@@ -130,7 +130,7 @@ func (agent *Agent) ask(method, path string, query url.Values, wait time.Duratio
 	return
 }
 
-// Without a lock: works while it leads. With one: takes it, waits for a line of input, and gives it back.
+// Without a lock argument: works while it leads. With a lock: takes it, waits for a line of input, and releases it.
 func main() {
 	agent := NewAgent(os.Args[1])
 	for ; len(os.Args) == 2; time.Sleep(200 * time.Millisecond) {

@@ -1,4 +1,4 @@
-// A client of `redlock agent` in one file. Needs Node 18 and nothing else. Copy it into your program.
+// A client of `redlock agent` in one file. It needs only Node 18. Copy it into your program.
 //
 //   const agent = new Agent("http://127.0.0.1:4040");       // or "unix:/shared/agent.sock"
 //   const leads = await agent.leader();                      // null unless this process leads
@@ -9,15 +9,15 @@ import { once } from "node:events";
 import http from "node:http";
 import { fileURLToPath } from "node:url";
 
-const MARGIN = 10_000; // milliseconds that a request may take beyond its own wait
+const MARGIN = 10_000; // the longest time in milliseconds that a request can take beyond its own wait
 
-// Milliseconds on a clock that is never set. It stops while the machine is suspended.
+// Milliseconds on a clock that no user can set. It stops while the machine is suspended.
 const now = () => performance.now();
 
 /** The agent refused a request, or does not answer. */
 export class AgentError extends Error {}
 
-/** A lock that this process has. Work only while remaining() is above zero. */
+/** A lock that this process holds. Work only while remaining() is above zero. */
 class Held {
   constructor(agent, path, answer, asked) {
     Object.assign(this, { agent, path, token: answer.fencingToken, deadline: asked + answer.validForMs });
@@ -28,7 +28,7 @@ class Held {
     return Math.max(0, this.deadline - now());
   }
 
-  /** Asks the agent again. False if the lock is lost, or if its validity has ended without an answer. */
+  /** Renews the validity with a request to the agent. False if the lock is lost, or if its validity has ended without an answer. */
   async renew() {
     const asked = now();
     try {
@@ -41,7 +41,7 @@ class Held {
     return this.remaining() > 0;
   }
 
-  /** Gives the lock back. Stop to work first. */
+  /** Releases the lock. Stop your work first. */
   async release() {
     this.deadline = 0;
     await this.agent.ask("POST", `${this.path}/release`, { token: this.token });
@@ -71,7 +71,7 @@ export class Agent {
     }
   }
 
-  /** Takes a lock `<namespace>/<key>`, with times in seconds. Null if another holder has it after `wait`. */
+  /** Takes a lock `<namespace>/<key>`, with times in seconds. Null if another holder still has it after `wait`. */
   async acquire(lock, { wait = 0, ttl = 0, holdFor = 0 } = {}) {
     const path = `/locks/${encodeURIComponent(lock)}`;
     const seconds = (time) => time && `${time}s`;
@@ -81,16 +81,16 @@ export class Agent {
     if (status === 409) return null;
     if (status !== 200) throw new AgentError(answer.detail ?? status);
     const held = new Held(this, path, answer, asked);
-    // The answer counts from before the wait. One more request counts from now.
+    // The validity of this answer begins before the wait. One more request makes it begin now.
     return (await held.renew()) ? held : null;
   }
 
-  /** The program has ended its work: all its locks are given back. */
+  /** Releases all locks of this program. Call it when the program has ended its work. */
   async close() {
     await this.ask("POST", "/unregister");
   }
 
-  /** Asks as a registered instance. The agent forgets instances when it restarts. */
+  /** Sends a request as a registered instance, and registers it if needed. A restarted agent has no instances. */
   async #served(method, path, query, wait) {
     const first = await this.ask(method, path, query, wait);
     if (!["NotServed", "NotRegistered"].includes(first.answer.reason)) return first;
@@ -115,7 +115,7 @@ export class Agent {
   }
 }
 
-// Without a lock: works while it leads. With one: takes it, waits for a line of input, and gives it back.
+// Without a lock argument: works while it leads. With a lock: takes it, waits for a line of input, and releases it.
 async function main(address, lock) {
   const agent = new Agent(address);
   for (; !lock; await new Promise((resolve) => setTimeout(resolve, 200))) {

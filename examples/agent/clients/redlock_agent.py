@@ -1,4 +1,4 @@
-"""A client of `redlock agent` in one file. Needs Linux, Python 3.8 and nothing else. Copy it into your program.
+"""A client of `redlock agent` in one file. It needs only Linux and Python 3.8. Copy it into your program.
 
     agent = Agent("http://127.0.0.1:4040")              # or "unix:/shared/agent.sock"
     held = agent.leader()                               # None unless this process leads
@@ -9,11 +9,11 @@
 import http.client, json, socket, sys, time
 from urllib.parse import quote, urlencode, urlsplit
 
-MARGIN = 10  # seconds that a request may take beyond its own wait
+MARGIN = 10  # the longest time in seconds that a request can take beyond its own wait
 
 
 def now():
-    """Seconds on the clock that all containers of a machine share, and that does not stop in suspension."""
+    """Seconds on the boot-time clock. All containers of a machine have the same one, and it also runs during suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -22,7 +22,7 @@ class AgentError(Exception):
 
 
 class Held:
-    """A lock that this process has. Work only while remaining() is above zero."""
+    """A lock that this process holds. Work only while remaining() is above zero."""
 
     def __init__(self, agent, path, answer, asked):
         self._agent, self._path, self.token = agent, path, answer["fencingToken"]
@@ -33,7 +33,7 @@ class Held:
         return max(0.0, self._deadline - now())
 
     def renew(self):
-        """Asks the agent again. False if the lock is lost, or if its validity has ended without an answer."""
+        """Renews the validity with a request to the agent. False if the lock is lost, or if its validity has ended without an answer."""
         asked = now()
         try:
             status, answer = self._agent._ask("POST", self._path + "/renew", token=self.token)
@@ -46,7 +46,7 @@ class Held:
         return self.remaining() > 0
 
     def release(self):
-        """Gives the lock back. Stop to work first."""
+        """Releases the lock. Stop your work first."""
         self._deadline = 0.0
         self._agent._ask("POST", self._path + "/release", token=self.token)
 
@@ -72,7 +72,7 @@ class Agent:
         return held if held and held.remaining() > 0 else None
 
     def acquire(self, lock, wait=0, ttl=None, hold_for=None):
-        """Takes a lock `<namespace>/<key>`. None if another holder has it after `wait` seconds."""
+        """Takes a lock `<namespace>/<key>`. None if another holder still has it after `wait` seconds."""
         path = "/locks/" + quote(lock, safe="")
         times = {"wait": wait and f"{wait}s", "ttl": ttl and f"{ttl}s", "holdFor": hold_for and f"{hold_for}s"}
         asked = now()
@@ -82,15 +82,15 @@ class Agent:
                 return None
             raise AgentError(answer.get("detail", status))
         held = Held(self, path, answer, asked)
-        # The answer counts from before the wait. One more request counts from now.
+        # The validity of this answer begins before the wait. One more request makes it begin now.
         return held if held.renew() else None
 
     def close(self):
-        """The program has ended its work: all its locks are given back."""
+        """Releases all locks of this program. Call it when the program has ended its work."""
         self._ask("POST", "/unregister")
 
     def _served(self, method, path, patience=0, **query):
-        """Asks as a registered instance. The agent forgets instances when it restarts."""
+        """Sends a request as a registered instance, and registers it if needed. A restarted agent has no instances."""
         status, answer = self._ask(method, path, patience, **query)
         if answer.get("reason") in ("NotServed", "NotRegistered"):
             self._instance = self._ask("POST", "/register")[1].get("instance", "none")
@@ -122,7 +122,7 @@ class Agent:
 
 
 def main(address, lock=None):
-    """Without a lock: works while it leads. With one: takes it, waits for a line of input, and gives it back."""
+    """Without a lock argument: works while it leads. With a lock: takes it, waits for a line of input, and releases it."""
     agent = Agent(address)
     while lock is None:
         leads = agent.leader()

@@ -1,5 +1,5 @@
-// A controller that leads under a lock of the redlock-operator. It counts in a ConfigMap. A former leader cannot
-// continue to count after its successor has begun: the fencing token of each write is in an annotation.
+// A controller that leads under a lock of the redlock-operator, and counts in a ConfigMap. Each write stores its fencing
+// token in an annotation, so a former leader cannot count after its successor has begun.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	ctrl.SetLogger(zap.New())
 	if err := run(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) // also after a loss: nothing of this process may go on
+		os.Exit(1) // also after a loss of the lock, so that no code of this process runs after it
 	}
 }
 
@@ -44,12 +44,12 @@ func run(ctx context.Context) error {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		LeaderElection:                      true,
 		LeaderElectionResourceLockInterface: lock,
-		LeaderElectionReleaseOnCancel:       true, // this process ends when the manager does
+		LeaderElectionReleaseOnCancel:       true, // the process ends with the manager
 		LeaseDuration:                       &timing.LeaseDuration,
 		RenewDeadline:                       &timing.RenewDeadline,
 		RetryPeriod:                         &timing.RetryPeriod,
 		Metrics:                             metrics.Options{BindAddress: "0"},
-		// All runnables and reconcilers get contexts that are made from this one.
+		// All runnables and reconcilers get contexts that are derived from this one.
 		BaseContext: func() context.Context { return redlock.NewContext(context.Background(), lock) },
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *counter) Start(ctx context.Context) error {
 		began := time.Now()
 		token, err := redlock.TokenFromContext(ctx)
 		if err == nil {
-			// The time was read before: this process has the lock at least until then.
+			// The time was read before the token, so this process held the lock at that time.
 			fmt.Println("leads", began.UnixMicro(), token, c.lock.Identity())
 			err = c.count(ctx, token)
 		}

@@ -68,7 +68,7 @@ func leads(t *testing.T, tokens <-chan int64) int64 {
 }
 
 func TestAManagerLeadsUnderTheLockAndTheNextOneFollows(t *testing.T) {
-	_ = os.Getenv("REDLOCK_KINDS") // as in the module's own tests
+	_ = os.Getenv("REDLOCK_KINDS") // see the module's own tests
 	if os.Getenv(servers.Program) == "" {
 		t.Skipf("set %s to a kube-apiserver", servers.Program)
 	}

@@ -1,5 +1,5 @@
-// A controller without any knowledge of the redlock-operator: client-go's own released leader election over a Lease. It
-// prints lines while it leads. The gate of the operator's chart gives its Lease to the pod that holds a lock, see
+// A controller without code for the redlock-operator. It uses client-go's released leader election over a Lease, and
+// prints lines while it leads. The gate of the operator's chart admits only the pod that holds a lock to the Lease, see
 // docs/any-controller.md.
 package main
 
@@ -45,12 +45,12 @@ func main() {
 		RetryPeriod:   retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: lead,
-			OnStoppedLeading: func() { os.Exit(1) }, // nothing of this process may go on
+			OnStoppedLeading: func() { os.Exit(1) }, // no code of this process runs after the loss
 		},
 	})
 }
 
-// clientConfig is the configuration of the pod, or of KUBECONFIG with the token of a pod and, if it is set, the address in API_SERVER.
+// clientConfig is the configuration of the pod, or that of KUBECONFIG with a pod's token in TOKEN. API_SERVER replaces the address.
 func clientConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags(os.Getenv("API_SERVER"), os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -60,7 +60,7 @@ func clientConfig() (*rest.Config, error) {
 		config = rest.AnonymousClientConfig(config)
 		config.BearerToken = token
 	}
-	// Like controller-runtime. Without a limit a slow answer could make a leader long after its Lease.
+	// The same limit as in controller-runtime. Without it a slow answer could start a leader long after its Lease has ended.
 	config.Timeout = renewDeadline / 2
 	return config, nil
 }

@@ -1,6 +1,6 @@
-// A manager of controller-runtime without any knowledge of the redlock-operator: its own released leader election over
-// a Lease, with the usual flags. It prints lines while it leads. The gate of the operator's chart gives its Lease to
-// the pod that holds a lock, see docs/any-controller.md.
+// A manager of controller-runtime without code for the redlock-operator. It uses the released leader election over a Lease
+// with the usual flags, and prints lines while it leads. The gate of the operator's chart admits only the pod that holds a
+// lock to the Lease, see docs/any-controller.md.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 	if err := run(ctrl.SetupSignalHandler(), options); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) // nothing of this process may go on
+		os.Exit(1) // no code of this process runs after the loss
 	}
 }
 

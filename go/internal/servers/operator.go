@@ -25,7 +25,7 @@ var (
 
 const releaseAnnotation = "redlock-operator.io/release"
 
-// Grant is one hold that the stand-in has granted.
+// Grant is one hold that an Operator has granted.
 type Grant struct {
 	Claim string
 	Token int64
@@ -35,14 +35,14 @@ type Grant struct {
 	Ended string
 }
 
-// Operator replaces the operator. It has no members: it writes statuses. Tests with it cover a client's use of a
-// status, and nothing of Redlock.
+// Operator replaces the operator in tests. It has no members, and only writes statuses. Tests with it cover a client's use of
+// a status, and no part of Redlock.
 type Operator struct {
-	// Silent: it no longer publishes.
+	// Silent stops all publications.
 	Silent atomic.Bool
-	// Break: the hold with this token ends.
+	// Break ends the hold with this token.
 	Break atomic.Int64
-	// Requeue: a claim whose hold has ended is not finished, as after a loss of the members.
+	// Requeue puts a claim back into the queue after the end of its hold, as the operator does after a loss of the members.
 	Requeue atomic.Bool
 
 	t      testing.TB
@@ -55,7 +55,7 @@ type Operator struct {
 	grants []Grant
 }
 
-// Operate starts one, until the test ends.
+// Operate starts an Operator, which runs until the test ends.
 func (s *Servers) Operate(t testing.TB, key string, ttl time.Duration) *Operator {
 	client, err := dynamic.NewForConfig(s.Config)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Servers) Operate(t testing.TB, key string, ttl time.Duration) *Operator
 	return operator
 }
 
-// Grants are all holds until now, in their order.
+// Grants returns all holds until now, the oldest first.
 func (o *Operator) Grants() []Grant {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +152,7 @@ func (o *Operator) renewOrEnd(ctx context.Context, lock *unstructured.Unstructur
 }
 
 func (o *Operator) publish(ctx context.Context, lock *unstructured.Unstructured, grant Grant) error {
-	// The end is at most one ttl after the last heartbeat, and at most a tenth of a ttl later.
+	// A hold is valid for one ttl after the last heartbeat. A renewal is published if it adds at least a tenth of the ttl.
 	until := o.beatAt.Add(o.ttl)
 	if until.Sub(grant.Until) < o.ttl/10 {
 		return nil
@@ -168,7 +168,7 @@ func (o *Operator) publish(ctx context.Context, lock *unstructured.Unstructured,
 	if uid != "" {
 		holder["podUID"] = uid
 	}
-	// This comes before the write, because a process can act as soon as it reads the status.
+	// The record comes before the write, because a process can act as soon as it reads the status.
 	o.record(grant, "")
 	return o.status(ctx, lock, map[string]any{
 		"holder": holder, "fencingToken": grant.Token, "validUntil": stamp(until), "conditions": conditions("True", "Held", "False"),

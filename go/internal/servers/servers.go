@@ -27,7 +27,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Program names the environment variable with the path of kube-apiserver. dev/test.sh sets it. etcd is on the PATH.
+// Program names the environment variable with the path of kube-apiserver. dev/go.sh sets it. etcd is on the PATH.
 const Program = "REDLOCK_KUBE_APISERVER"
 
 // Namespace is the namespace of the tests' locks.
@@ -42,7 +42,7 @@ type Servers struct {
 	commands   []*exec.Cmd
 }
 
-// Start starts them and creates the kinds and the namespace. `crds` is the project's folder of that name.
+// Start starts both servers, and creates the CRDs and the namespace. `crds` is the project's folder of that name.
 func Start(crds string) (*Servers, error) {
 	folder, err := os.MkdirTemp("", "redlock-go-")
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Servers) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*config, s.Kubeconfig)
 }
 
-// install creates the kinds and the namespace, as soon as the server answers.
+// install creates the CRDs and the namespace, as soon as the server answers.
 func (s *Servers) install(crds string) error {
 	client, err := dynamic.NewForConfig(s.Config)
 	if err != nil {
@@ -220,7 +220,7 @@ func object(apiVersion, kind string, metadata map[string]any) *unstructured.Unst
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata}}
 }
 
-// Stop ends both and removes what they have written.
+// Stop ends both servers and removes their files.
 func (s *Servers) Stop() {
 	for _, command := range s.commands {
 		_ = command.Process.Kill()
