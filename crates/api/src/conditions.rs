@@ -28,7 +28,7 @@ macro_rules! names {
                 Self::ALL.iter().copied().find(|value| value.as_str() == name)
             }
 
-            /// Its comment: what it means, what the operator does automatically, and what there is to do.
+            /// Its comment: the meaning, the automatic action of the operator, and the task of the user.
             #[must_use]
             pub const fn comment(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($comment, "\n"),*)),+ }
@@ -68,7 +68,7 @@ pub fn find_condition(conditions: &[Condition], type_: impl Into<&'static str>) 
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// When the status of a condition has changed for the last time.
+/// The time of the last change of a condition's status.
 #[must_use]
 pub fn transition_time(condition: &Condition) -> UnixMillis {
     UnixMillis(condition.last_transition_time.0.as_millisecond())
@@ -100,8 +100,9 @@ pub fn beginning(text: &str, characters: usize) -> &str {
     }
 }
 
-/// Sets the condition `type_`; its `lastTransitionTime` moves only when its status changes. Returns whether anything
-/// changed. It is set for a generation of the specification, at a time.
+/// Sets the condition `type_` for a generation of the specification, at a time. Returns whether anything changed.
+///
+/// Only a new status changes its `lastTransitionTime`.
 ///
 /// Times of conditions are written in whole seconds, so `now` is cut to seconds: what was set equals what is read back.
 pub fn set_condition(

@@ -86,7 +86,7 @@ pub struct DistributedLockSpec {
     pub wait_timeout: Option<GoDuration>,
 
     /// Extra wait before the next holder when a holder has lost the lock without releasing it. Redlock clients outside the operator
-    /// wait, too. `ttl` and `lockDelay` together must not exceed the quorum's `maxTTL`. Default: none.
+    /// wait for it. `ttl` and `lockDelay` together must not exceed the quorum's `maxTTL`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_delay: Option<GoDuration>,
 
@@ -276,7 +276,7 @@ pub struct Election {
     #[serde(default)]
     pub preference: Preference,
     /// Set the label `leader.redlock-operator.io/<lock name>: "true"` on the leader, so that a Service can select it. The leader also gets
-    /// the annotation `controller.kubernetes.io/pod-deletion-cost`, so that a ReplicaSet which is scaled down deletes other pods first.
+    /// the annotation `controller.kubernetes.io/pod-deletion-cost`, so that a scaled-down ReplicaSet deletes other pods first.
     #[serde(default = "yes")]
     pub leader_label: bool,
     /// The Lease in the namespace of the lock by which the candidates elect with client-go (flag `--leader-elect`). Only the pod that holds the

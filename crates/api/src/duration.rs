@@ -12,10 +12,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::schema::{DURATION_PATTERN, matching};
 use redlock_engine::time::UnixMillis;
 
-/// Go counts a duration in 63 bits of nanoseconds, and the API server's CEL rules with it.
+/// Go has 63 bits of nanoseconds for a duration, and so have the API server's CEL rules.
 const MAX_MILLIS: u64 = i64::MAX as u64 / 1_000_000;
 
-/// The longest that is computed and written: ten years.
+/// The longest duration in calculations and objects: ten years.
 const LONGEST_WRITTEN: u64 = 10 * 365 * 24 * 3_600_000;
 
 /// A duration such as `50ms`, `10s`, `1m30s` or `2h`: whole milliseconds, no fractions, no sign.
@@ -24,25 +24,25 @@ const LONGEST_WRITTEN: u64 = 10 * 365 * 24 * 3_600_000;
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(Duration);
 
-/// Why a text is no duration; says what to write instead.
+/// The reason why a text is no duration, with an example of one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDurationError {
     /// The text is not a sequence of whole numbers with units.
     #[error("`{0}` is no duration: use whole numbers with the units ms, s, m or h, e.g. 50ms, 10s or 1m30s")]
     Malformed(String),
-    /// The text is well formed, the number does not fit.
+    /// The text is well formed, but the number is too large.
     #[error("`{0}` is too long: use less than 292 years")]
     TooLong(String),
 }
 
 impl GoDuration {
-    /// A duration of so many milliseconds.
+    /// A duration in milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
-    /// A duration of so many seconds.
+    /// A duration in seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
@@ -61,8 +61,8 @@ impl From<GoDuration> for Duration {
     }
 }
 
-/// Rounds up to whole milliseconds: a wait is never shorter than what it was computed to be. What is longer than ten years is ten
-/// years, so that the schema takes what is written.
+/// Rounds up to whole milliseconds, so that no wait is shorter than computed. A longer duration becomes ten years, so that the schema
+/// accepts it.
 impl From<Duration> for GoDuration {
     fn from(duration: Duration) -> Self {
         let millis = duration.as_nanos().div_ceil(1_000_000);
@@ -152,12 +152,12 @@ impl JsonSchema for GoDuration {
 
 /// A moment in RFC 3339 with exactly three decimals, e.g. `2026-01-01T00:00:31.250Z`.
 ///
-/// Wall-clock time is for people and for the status only. No decision about a lock uses it.
+/// Wall-clock time is for users and for the status only. No decision about a lock uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MilliTime(Timestamp);
 
 impl MilliTime {
-    /// The moment so many milliseconds after 1970, if it is within the years that RFC 3339 can write.
+    /// The moment by its milliseconds since 1970, if RFC 3339 can express its year.
     #[must_use]
     pub fn from_millis(millis: i64) -> Option<Self> {
         Timestamp::from_millisecond(millis).ok().map(Self)
@@ -176,7 +176,7 @@ impl MilliTime {
     }
 }
 
-/// Drops what is below a millisecond: a validity that is written down never grows by it.
+/// Rounds down to a millisecond, so that a published validity is never longer.
 impl From<Timestamp> for MilliTime {
     fn from(time: Timestamp) -> Self {
         Self(Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time))

@@ -5,9 +5,9 @@ use kube::ResourceExt;
 
 use crate::JOB_LOCK_ANNOTATION;
 
-/// The lock that this Job asks for by its annotation. An empty text: the claim that a user created for it.
+/// The lock that the annotation of this Job requests. An empty text stands for the claim that a user created for it.
 ///
-/// Without the annotation no claim starts or suspends it, so a right to create claims is no right on all Jobs.
+/// Without the annotation no claim starts or suspends the Job. So a right to create claims gives no right on other Jobs.
 #[must_use]
 pub fn asked_lock(job: &Job) -> Option<&str> {
     job.annotations().get(JOB_LOCK_ANNOTATION).map(|key| key.trim())

@@ -68,7 +68,7 @@ fn metadata_of(value: &Value) -> ObjectMeta {
         resource_version: text("resourceVersion"),
         generation: value.get("generation").and_then(Value::as_i64),
         finalizers: value.get("finalizers").and_then(read),
-        // That it is being deleted matters, since when does not.
+        // The operator needs the fact of the deletion, not its time.
         deletion_timestamp: value.get("deletionTimestamp").map(|time| Time::deserialize(time).unwrap_or(EPOCH)),
         ..ObjectMeta::default()
     }

@@ -35,7 +35,7 @@ pub const FIELD_MANAGER: &str = "redlock-operator";
 ///
 /// Set by: the operator.
 pub const LEADER_LABEL_PREFIX: &str = "leader.redlock-operator.io/";
-/// It says to which RedisQuorum an object belongs.
+/// The RedisQuorum of an object.
 ///
 /// On: all objects of a quorum.
 ///
@@ -43,7 +43,7 @@ pub const LEADER_LABEL_PREFIX: &str = "leader.redlock-operator.io/";
 ///
 /// Set by: the operator.
 pub const QUORUM_LABEL: &str = "redlock-operator.io/quorum";
-/// It says to which RedisQuorum an object belongs.
+/// The RedisQuorum of an object.
 ///
 /// On: objects of a quorum in other namespaces.
 ///
@@ -51,7 +51,7 @@ pub const QUORUM_LABEL: &str = "redlock-operator.io/quorum";
 ///
 /// Set by: the operator.
 pub const QUORUM_NAMESPACE_LABEL: &str = "redlock-operator.io/quorum-namespace";
-/// It says to which member an object belongs.
+/// The member of an object.
 ///
 /// On: objects of one member.
 ///
@@ -59,7 +59,7 @@ pub const QUORUM_NAMESPACE_LABEL: &str = "redlock-operator.io/quorum-namespace";
 ///
 /// Set by: the operator.
 pub const MEMBER_LABEL: &str = "redlock-operator.io/member";
-/// It says to which client a Secret belongs.
+/// The client of a Secret.
 ///
 /// On: the Secret of a client.
 ///
@@ -143,7 +143,7 @@ pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
 /// Value: your user name.
 pub const CREATED_BY_ANNOTATION: &str = "redlock-operator.io/created-by";
 
-/// It makes the operator take this lock for the Job, and start the Job when it has it. An empty value only lets claims with `claim.jobName` do so.
+/// The operator takes this lock for the Job, and starts the Job when it has it. An empty value only lets claims with `claim.jobName` do so.
 /// Needs the chart's value `jobs.enabled`.
 ///
 /// On: a Job that is created with `suspend: true`; of a CronJob, its `jobTemplate`.
@@ -162,7 +162,7 @@ pub const JOB_TTL_ANNOTATION: &str = "redlock-operator.io/ttl";
 ///
 /// Value: a duration; no limit without it.
 pub const JOB_WAIT_TIMEOUT_ANNOTATION: &str = "redlock-operator.io/wait-timeout";
-/// It says what to do with a Job that did not get its lock within `wait-timeout`. Without it the Job stays suspended.
+/// The action for a Job that did not get its lock within `wait-timeout`. Without it the Job stays suspended.
 ///
 /// On: a Job with the annotation `lock`.
 ///
@@ -194,7 +194,7 @@ pub const JOB_QUORUM_ANNOTATION: &str = "redlock-operator.io/quorum";
 ///
 /// Set by: the operator.
 pub const JOB_TOKEN_ANNOTATION: &str = "redlock-operator.io/token";
-/// It says that the operator has suspended the Job, because the hold with this token ends.
+/// The operator suspended the Job, because the hold with this token ends.
 ///
 /// On: a Job that a claim names.
 ///
@@ -211,7 +211,7 @@ pub const JOB_STOPPING_ANNOTATION: &str = "redlock-operator.io/stopping";
 ///
 /// Set by: the operator.
 pub const LEASE_TOKEN_ANNOTATION: &str = "redlock-operator.io/lease-token";
-/// It says that only the pod that holds this lock can create, change or delete the object. Needs the chart's value `fencedWrites.resources`.
+/// Only the pod that holds this lock can create, change or delete the object. Needs the chart's value `fencedWrites.resources`.
 ///
 /// On: an object of a resource that the chart's value names.
 ///

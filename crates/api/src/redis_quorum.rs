@@ -106,8 +106,8 @@ pub struct RedisQuorumSpec {
     /// `mode: Managed`.
     pub tls: QuorumTls,
 
-    /// Redis masters that others run and that vote as well, together with `members` or alone (`members: 0`). Several
-    /// operators can share them. All of these must list the same members by the same addresses, and agree on `maxTTL`.
+    /// Redis masters outside the operator that vote, together with `members` or alone (`members: 0`). Several operators
+    /// can share them. All of them must list the same members by the same addresses, and agree on `maxTTL`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub external: Vec<ExternalMember>,
@@ -209,7 +209,7 @@ pub struct QuorumTls {
 pub enum TlsMode {
     /// No TLS.
     Disabled,
-    /// A Secret that others write.
+    /// A Secret from the user.
     Secret,
     /// The operator's own CA.
     #[default]
@@ -224,7 +224,7 @@ pub struct SecretRef {
     pub name: String,
 }
 
-/// A Redis master that others run.
+/// A Redis master outside the operator.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalMember {
@@ -249,7 +249,7 @@ pub struct ExternalMember {
     pub tls: Option<ExternalTls>,
 }
 
-/// TLS to a Redis master that others run.
+/// TLS to a Redis master outside the operator.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExternalTls {

@@ -88,7 +88,7 @@ impl RequestError {
     }
 }
 
-/// Awaits a request to the API server for a limited time.
+/// Awaits a request to the API server, with the default timeout.
 pub async fn request<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
     within(REQUEST_TIMEOUT, call).await
 }
@@ -190,7 +190,7 @@ mod tests {
         assert!(matches!(answered(409, "Conflict"), RequestError::Conflict));
         assert!(matches!(answered(409, "AlreadyExists"), RequestError::Conflict));
         assert!(matches!(answered(404, "NotFound"), RequestError::Gone));
-        // It was carried out, and the object as written is one that our types refuse.
+        // The API server did the write, and its answer is not readable as our type.
         let unreadable = serde_json::from_str::<u8>("{}").unwrap_err();
         assert!(matches!(RequestError::from(kube::Error::SerdeError(unreadable)), RequestError::Unknown(_)));
     }

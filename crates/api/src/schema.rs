@@ -4,7 +4,7 @@ use kube::core::Rule;
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-/// A rule that refuses with `message`, which the API server shows beside `field`.
+/// A rule that refuses with `message`, which the API server shows with `field`.
 ///
 /// A rule that compares durations holds while one of them is malformed. The field's own rule refuses that one. Without this exception the API
 /// server adds the error of the evaluation to the message. It also refuses every later write to an object that it once stored.
@@ -30,7 +30,7 @@ fn malformed(path: &str) -> String {
     format!("({} && !self.{path}.matches('{DURATION_PATTERN}'))", given.join(" && "))
 }
 
-/// The value of `x-kubernetes-validations` for a text that has to match `pattern`.
+/// The value of `x-kubernetes-validations` for a text that must match `pattern`.
 ///
 /// A `pattern` in the schema would show the expression and not the message.
 pub(super) fn matching(pattern: &str, message: &str) -> Value {
@@ -53,7 +53,7 @@ pub(super) fn pattern(schema: &Value) -> Option<&str> {
     schema["pattern"].as_str().or_else(by_rule)
 }
 
-/// The same about a duration that has to be within bounds.
+/// The rule of a duration that must be within bounds.
 pub(super) fn between(field: &str, least: &str, most: &str, message: &str) -> Rule {
     let bounds =
         format!("duration(self.{field}) >= duration('{least}') && duration(self.{field}) <= duration('{most}')");
@@ -81,7 +81,7 @@ pub(super) const DURATION_PATTERN: &str = "^([0-9]{1,6}h|[0-9]{1,7}m|[0-9]{1,9}s
 pub(super) const TIME_PATTERN: &str = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$";
 /// As Kubernetes reads quantities.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
-/// For texts, lists and maps of Kubernetes' own types, which say no bound.
+/// Bounds of texts, lists and maps of Kubernetes' own types, which have none.
 const LONGEST_TEXT: u64 = 1_024;
 const LONGEST_MESSAGE: u64 = 32_768;
 const MOST_ITEMS: u64 = 1_024;

@@ -24,7 +24,7 @@ use tower::Service;
 
 use redlock_engine::time::{Boottime, Clock, ClockOffset, UnixMicros, UnixMillis};
 
-/// How far the server's clock and ours run apart, in millionths, for a command.
+/// The drift between the server's clock and this machine's, in millionths, for a command.
 ///
 /// A time service corrects the clock of its machine. An interval gets wider by this with its age. If it is too small, intervals contradict
 /// each other, and only the newest one is used.
@@ -55,22 +55,22 @@ impl ServerTime {
         Self { clock, drift, state: Mutex::default() }
     }
 
-    /// The API server's time now. As long as no answer has carried a date it is this machine's wall clock.
+    /// The API server's time now. Before the first answer with a date it is this machine's wall clock.
     #[must_use]
     pub fn now(&self) -> UnixMillis {
         let now = self.clock.boottime();
         self.offset(now).map_or_else(|| self.clock.wall(), |offset| offset.middle(now).floor())
     }
 
-    /// The API server's clock against our boot-time clock, as it is known at `now`.
+    /// The offset of the API server's clock from the boot-time clock, estimated at `now`.
     ///
-    /// `None` as long as no answer has carried a date.
+    /// `None` before the first answer with a date.
     #[must_use]
     pub fn offset(&self, now: Boottime) -> Option<ClockOffset> {
         Some(self.state.lock().offset?.aged(now, self.drift))
     }
 
-    /// When the newest request was sent that the API server has answered: it was reached after that. `None`: never.
+    /// The time of the newest answered request. `None` if there is none.
     #[must_use]
     pub fn last_answer(&self) -> Option<Boottime> {
         self.state.lock().last_answer
@@ -101,7 +101,7 @@ impl ServerTime {
         self.record(sent, self.clock.boottime(), date);
     }
 
-    /// The API server has answered, with this `Date` header if it sent one.
+    /// Records an answer of the API server, with its `Date` header.
     fn record(&self, sent: Boottime, received: Boottime, date: Option<&str>) {
         let date = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
         let mut state = self.state.lock();
@@ -118,7 +118,7 @@ impl fmt::Debug for ServerTime {
     }
 }
 
-/// Members' certificates are issued by this clock, and judged by it.
+/// The operator issues and checks members' certificates by this clock.
 impl TimeProvider for ServerTime {
     fn current_time(&self) -> Option<UnixTime> {
         u64::try_from(self.now().0).ok().map(|millis| UnixTime::since_unix_epoch(Duration::from_millis(millis)))

@@ -35,7 +35,7 @@ names! {
         AsExpected,
         /// Some members do not vote.
         ///
-        /// Automatic: the condition Ready says when they vote again.
+        /// Automatic: the condition Ready has the time when they vote again.
         ///
         /// To do: if it lasts, look at these members.
         MembersMissing,
@@ -69,7 +69,7 @@ names! {
         ///
         /// Automatic: the operator continues the update when the member that was replaced last votes again.
         Updating,
-        /// A person has paused the replacement of members.
+        /// An administrator has paused the replacement of members.
         ///
         /// To do: remove the annotation `redlock-operator.io/rollout` to continue.
         RolloutPaused,
@@ -95,7 +95,7 @@ names! {
         ClockJump,
         /// No member is external, so no other operator can use the members.
         NotShared,
-        /// Before the first vote every external member has to show that no other operator disagrees.
+        /// Before the first vote every external member must confirm that no other operator disagrees.
         ///
         /// Automatic: the quorum votes when the members that the message names have answered.
         ///
@@ -117,7 +117,7 @@ names! {
         KeysBeyondMaxTTL,
         /// The operator cannot write the Secret of a client.
         ///
-        /// To do: do what the message says: allow it in the namespace, or remove the Secret that is in the way.
+        /// To do: follow the message. Allow the copy in the namespace, or remove the Secret with its name.
         ClientSecretBlocked,
         /// A member served no client for too long: a script kept it busy, or clients used up its memory or its connections.
         ///
@@ -133,7 +133,7 @@ names! {
         ///
         /// Automatic: members that run keep the certificate that they have.
         ///
-        /// To do: do what the message says.
+        /// To do: follow the message.
         CertificateInvalid,
         /// Some members do not serve the newest certificate yet.
         ///
@@ -150,17 +150,17 @@ names! {
         AuthLost,
         /// The quorum is being deleted.
         ///
-        /// Automatic: it is gone when no member can answer with a forgotten lock. The message says what the operator waits for.
+        /// Automatic: it ends when no member can answer with a forgotten lock. The message has the event for which the operator waits.
         Deleting,
         /// The operator cannot carry out the specification, or an object that does not belong to the quorum is in the way.
         ///
-        /// To do: do what the message says.
+        /// To do: follow the message.
         InvalidSpec,
         /// The namespace has as many older quorums as the operator serves per namespace (chart value `limits.quorumsPerNamespace`).
         ///
         /// Automatic: the operator makes nothing for this one until an older one is gone.
         ///
-        /// To do: use one of the others, delete one, or ask the administrator of the operator for a higher limit.
+        /// To do: use or delete another one, or ask the administrator of the operator for a higher limit.
         TooManyQuorums,
         /// This version of the operator cannot read the object.
         ///
@@ -172,7 +172,7 @@ names! {
         ///
         /// Automatic: the operator checks again.
         ///
-        /// To do: see the other conditions.
+        /// To do: read the other conditions.
         Unknown,
     }
 }

@@ -7,7 +7,7 @@ names! {
     /// Condition types of a DistributedLock.
     LockCondition {
         /// The operator serves the lock. Flux and Helm 4 read it, and Argo CD with a health check. `True` with the reason of Held while the lock is held, or waits for its
-        /// turn, a holder or a person. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` or
+        /// turn, a holder or a user. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` or
         /// `KeyNeverExpires` after three ttl. `False` with `HolderUnhealthy` while one holder after the other fails its check. `Unknown` with `Pending` at first, and while the operator cannot write the lock.
         Ready,
         /// The operator can carry out the specification.
@@ -46,7 +46,7 @@ names! {
         TTLTooLong,
         /// `ttl` is less than ten times the quorum's `nodeTimeout`, so one slow member could cost the lock.
         ///
-        /// To do: set a `ttl` of at least what the message says.
+        /// To do: set a `ttl` of at least the time in the message.
         TTLTooShort,
         /// Another lock uses the key with another number of `slots`, or the lock is an election and another election uses the key. The
         /// holder counts, or without a holder the oldest waiting lock. A lock that is refused for this blocks no other lock.
@@ -68,7 +68,7 @@ names! {
         JobsNotServed,
         /// The election has a Lease that no policy guards, that another lock has, or that is the operator's own.
         ///
-        /// To do: do what the message says.
+        /// To do: follow the message.
         LeaseNotServed,
         /// The candidates of the election renew their Lease for more than half of `ttl`. The condition is true, and the lock is served.
         ///
@@ -152,12 +152,12 @@ names! {
         ///
         /// To do: if it lasts, look at the RedisQuorum.
         NoQuorum,
-        /// No pod can hold the lock, or the Job cannot be started. The message says why, for up to five pods.
+        /// No pod can hold the lock, or the Job cannot be started. The message has the cause for up to five pods.
         ///
         /// Automatic: the operator grants the lock when a pod or the Job can hold it. A lock without a candidate is not ready after three
         /// ttl, and gets one Warning Event.
         ///
-        /// To do: correct what the message says of the pods, or of the Job.
+        /// To do: correct the pods or the Job as the message describes.
         NoCandidate,
         /// The last holder did not release the lock.
         ///
@@ -179,7 +179,7 @@ names! {
         WaitTimeout,
         /// The validity ran out before a majority renewed it, so the holder lost the lock while it worked.
         ///
-        /// Automatic: the operator grants the lock again when a majority of the members says that its key is gone.
+        /// Automatic: the operator grants the lock again when a majority of the members no longer has its key.
         ///
         /// To do: look at the members that the message names, and at `redlock_renewal_lateness_seconds`. Make sure that the former holder has
         /// stopped.
@@ -194,9 +194,9 @@ names! {
         ///
         /// To do: look at the holder.
         HolderUnhealthy,
-        /// A person asked the holder to pass the lock on (annotation `step-down`), or its node was cordoned while another candidate was ready.
+        /// A user requested that the holder pass the lock on (annotation `step-down`), or its node was cordoned while another candidate was ready.
         SteppedDown,
-        /// A person broke the lock. The message says who, when and why.
+        /// A user broke the lock. The message has the user, the time and the reason.
         ///
         /// To do: make sure that the former holder has stopped.
         Broken,
@@ -212,7 +212,7 @@ names! {
         NotAccepted,
         /// The operator has not decided yet, or could not publish a grant and took it back.
         ///
-        /// Automatic: the operator tries again, and the lock blocks no other meanwhile.
+        /// Automatic: the operator tries again. Until then the lock blocks no other lock.
         ///
         /// To do: wait. If the message names a webhook or a policy, correct that.
         Pending,

@@ -19,8 +19,8 @@ pub struct DistributedLockStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub key: Option<String>,
-    /// The current holder. Absent when no one holds the lock. A holder must not act after `validUntil`, nor while `ending` says that the
-    /// lock was lost.
+    /// The current holder. Absent when no one holds the lock. A holder must not act after `validUntil`, nor while `ending` reports
+    /// that the lock was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<LockHolder>,
     /// A number that is larger for every later holder of the key. A resource that remembers the largest token it has seen can refuse a

@@ -22,9 +22,9 @@ pub struct QuorumClient {
     /// namespace of the client.
     #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = rules::key_prefix()))]
     pub key_prefix: String,
-    /// `ReadWrite`: take, extend and release locks. `Read`: see which value a key has, and for how long; such a client
-    /// works on while members change. A change gives the client another user and other passwords, and ends its
-    /// connections.
+    /// `ReadWrite`: take, extend and release locks. `Read`: read the value and the remaining time of a key. Such a
+    /// client can read while members change. A change of this field gives the client another user and other
+    /// passwords, and ends its connections.
     #[serde(default)]
     pub access: ClientAccess,
 }

@@ -87,8 +87,8 @@ pub struct RedisQuorumStatus {
     /// The rotation of passwords that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_rotation: Option<PasswordRotation>,
-    /// Where the operator has put copies of clients' Secrets, in other namespaces than that of the quorum. It deletes a
-    /// copy when the client is removed or moved.
+    /// The copies of clients' Secrets in other namespaces. The operator deletes a copy when you remove or move the
+    /// client.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MOST_COPIES),
@@ -127,7 +127,7 @@ pub struct PasswordRotation {
     /// The value of the annotation that asked for the rotation, cut to 253 characters.
     #[schemars(length(max = 253))]
     pub request: String,
-    /// `Adding`: members learn the new passwords, and the old ones are used. `Switched`: every member accepts both, and
+    /// `Adding`: members get the new passwords, and the old ones are used. `Switched`: every member accepts both, and
     /// the Secrets of clients have the new ones. `Removing`: one member after the other stops accepting the old ones.
     pub stage: PasswordStage,
 }
@@ -135,11 +135,11 @@ pub struct PasswordRotation {
 /// How far a rotation of passwords is.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PasswordStage {
-    /// The new passwords are made known to every member; everybody uses the old ones.
+    /// Members get the new passwords. The operator and the clients use the old ones.
     Adding,
-    /// Every member accepts both; the Secrets of clients have the new ones.
+    /// Every member accepts both. The Secrets of clients have the new ones.
     Switched,
-    /// The old ones are taken from one member after the other.
+    /// One member after the other stops accepting the old passwords.
     Removing,
 }
 
@@ -205,14 +205,14 @@ pub struct MemberStatus {
     /// Users of earlier membership epochs than this one are closed on the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
-    /// How a member is reached that others run. It stays here while the member leaves, when the specification no longer
+    /// The connection to an external member. It stays here while the member leaves, when the specification no longer
     /// names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalStatus>,
     /// Evidence that the process of an external member has kept its data since its admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
-    /// The process that could vote before this one, until it is known to be dead. Until then no other process of the
+    /// The process that could vote before this one, until its death is proven. Until then no other process of the
     /// member is admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<PredecessorStatus>,
@@ -232,7 +232,7 @@ pub struct MemoryStatus {
     pub record_since: Option<i64>,
 }
 
-/// How a master is reached that others run.
+/// The connection to an external master.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalStatus {

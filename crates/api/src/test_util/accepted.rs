@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{assembled, schema_of};
 use crate::*;
 
-/// Keys of maps: the schema says nothing about them.
+/// Keys of maps, for which the schema has no rule.
 const KEYS: [&str; 5] = ["", "a", "b.example.com/c", "app.kubernetes.io/name", "ä \u{0}"];
 
 /// An object that fits the schema of this kind, with this share of the optional fields.
@@ -78,7 +78,7 @@ fn text(schema: &Value) -> BoxedStrategy<Value> {
         let short = vec(any::<char>(), least..=most.min(least + 12)).prop_map(String::from_iter);
         return prop_oneof![7 => short, 1 => Just("ä".repeat(most))].prop_map(Value::from).boxed();
     };
-    // A pattern that is matched anywhere would say little.
+    // A pattern must match the whole text.
     let inner = pattern.strip_prefix('^').unwrap_or_else(|| panic!("{pattern} has no beginning"));
     let (inner, rest) = inner.strip_suffix('$').map_or((inner, ".{0,9}"), |inner| (inner, ""));
     // Few repetitions, or nearly every text would be too long.

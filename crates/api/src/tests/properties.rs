@@ -13,7 +13,7 @@ proptest! {
     fn any_text_is_a_duration_or_is_refused(text in text()) {
         if let Ok(duration) = text.parse::<GoDuration>() {
             prop_assert_eq!(duration.to_string().parse::<GoDuration>().unwrap(), duration);
-            // As the schema has it, so that the API server's rules can read whatever is read here.
+            // As in the schema, so that the API server's rules can read whatever is read here.
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_digit() || b"msh".contains(&byte)), "{}", text);
         }
     }
