@@ -11,13 +11,15 @@ use crate::{
     believers::{check_apart, check_tokens},
     bench::Bench,
     locks::{Lock, SOON, claim, is_held},
-    operators,
+    operators, poll,
     quorums::Quorum,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(6);
 const TTL: Duration = Duration::from_secs(4);
-/// From an installation to the next grant: the lost hold has to expire, and be reported as lost.
+/// The limit from an installation to the next grant.
+///
+/// The lost hold must expire and be reported before the grant.
 const NEXT_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
@@ -26,10 +28,16 @@ pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock(bench: Bench)
     first.held(SOON).await?;
     let test = async {
         helm(&bench.cluster, &["uninstall", operators::NAME, "--no-hooks", "--wait"]).await?;
+        // A replica that ends renews its holds while no other one leads.
+        let is_gone = async || Ok(operators::pods(&bench.cluster).await?.is_empty().then_some(()));
+        poll::until(NEXT_LIMIT, "the operator's pods are gone", is_gone).await?;
         let second = Lock::create(&bench, claim("second", "job", Some("q"), TTL)).await?;
-        // Every promise has expired, and without an operator no claim is granted.
+        // After this time every promise has expired, but without an operator no claim is granted.
         tokio::time::sleep(2 * TTL).await;
-        ensure!(!second.recorder.versions().iter().any(|version| is_held(&version.object)), "granted by nobody");
+        ensure!(
+            !second.recorder.versions().iter().any(|version| is_held(&version.object)),
+            "granted without an operator"
+        );
         bench.cluster.deploy().await?;
         operators::all_available(&bench.cluster).await?;
         second.held(NEXT_LIMIT).await?;
@@ -54,7 +62,7 @@ pub(crate) async fn the_check_before_an_uninstallation_names_held_locks(bench: B
     }
     let command = format!("kubectl delete dlock -n {} job", bench.namespace);
     ensure!(text.contains(&command), "{command:?} is not in: {text}");
-    // Its message is sufficient.
+    // The instructions in its message are sufficient.
     let test = async {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         bench.cluster.kubectl(&words).await?;
