@@ -15,7 +15,7 @@ use tokio_rustls::{
 
 use crate::{bench::Bench, poll};
 
-/// Time until each API server has loaded a webhook.
+/// The limit until each API server has loaded a webhook.
 const LOADED: Duration = Duration::from_secs(60);
 
 /// A webhook of the API server that removes all finalizers from the locks of the test's namespace.
@@ -56,7 +56,8 @@ impl<'a> Webhook<'a> {
         });
         let probe = json!({
             "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "probe", "namespace": namespace}, "spec": {"suspend": true},
+            "metadata": {"name": "probe", "namespace": namespace},
+            "spec": {"key": "probe", "suspend": true, "claim": {"identity": "probe"}},
         });
         let list = json!({"apiVersion": "v1", "kind": "List", "items": [registration, probe]}).to_string();
         let applied = cluster.kubectl_output(&["apply", "-f", "-"], &list).await?;
@@ -73,7 +74,10 @@ impl<'a> Webhook<'a> {
     pub(super) async fn next_request(&self) -> anyhow::Result<()> {
         let mut requests = self.requests.clone();
         requests.mark_unchanged();
-        timeout(LOADED, requests.changed()).await.context("the API server did not call the webhook")?.map_err(Into::into)
+        timeout(LOADED, requests.changed())
+            .await
+            .context("the API server did not call the webhook")?
+            .map_err(Into::into)
     }
 
     /// Removes the webhook from the API server, and ends the server.
@@ -93,7 +97,7 @@ fn acceptor(made: &rcgen::CertifiedKey<rcgen::KeyPair>) -> anyhow::Result<TlsAcc
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Serves requests on each connection. The loop does not end.
+/// Serves the requests of all connections.
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, count: watch::Sender<usize>) {
     let router = Router::new().route("/", post(review)).with_state(Arc::new(count));
     while let Ok((connection, _)) = listener.accept().await {
